@@ -48,9 +48,14 @@ _GATHER = """
 GATHER = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
 UP = {"name": "up", "source": "embed", "m": 16, "n": 256, "k": 512, "activation": "identity", "bias": False}
 """
+_STRANGERS = """
+ABSMAX = {"op": "absmax", "name": "scaled", "m": 16, "n": 512}
+TALLY = {"op": "tally", "name": "kept", "m": 16, "k": 512}
+BEHIND = {"op": "tally", "name": "kept", "m": 16, "k": 512, "source": "scaled"}
+"""
 _NUMBERS = """
 for dtype in ("bf16", "fp16"):
-    for workload in (chain(GATHER, dtype=dtype), chain(GATHER, UP, dtype=dtype)):
+    for workload in (CHAINS):
         for kind in (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL):
             outcome = on_card.measured(workload, ready(workload, kind))
             assert outcome.time_us > 0.5, outcome
@@ -60,11 +65,11 @@ print("right")
 """
 _PLANTED = """
 from tuner.workers.builder import kernels, tie
-workload = chain(GATHER, UP)
+workload = chain(OPS)
 candidate = ready(workload, PlanKind.TWO_LAUNCHES)
 work = on_card.ready(workload, candidate).work
 (own,) = work.own
-numbers = part_of("gather", "numbers")
+numbers = part_of(own.op.KIND, "numbers")
 for what, source in numbers.planted(own.op, own.schedule, workload.dtype).items():
     built = builder.build(source, gpu.arch)
     from tuner.workers.source.launchable import cubin_digest
@@ -103,23 +108,40 @@ print("right")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gather(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.install("gather", tmp_path_factory.mktemp("site"))
 
 
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.install("strangers", tmp_path_factory.mktemp("strangers"))
+
+
 def run(program: str, site: Path) -> str:
-    return toys.run(_PREPARED + _GATHER + program, site, timeout_s=300.0)
+    return toys.run(_PREPARED + program, site, timeout_s=300.0)
 
 
-def test_numbers_are_right_in_each_way_to_launch_and_so_are_the_librarys(site: Path) -> None:
-    assert run(_NUMBERS, site) == "right\n"
+def test_numbers_are_right_in_each_way_to_launch_and_so_are_the_librarys(gather: Path) -> None:
+    chains = "chain(GATHER, dtype=dtype), chain(GATHER, UP, dtype=dtype)"
+    assert run(_GATHER + _NUMBERS.replace("CHAINS", chains), gather) == "right\n"
 
 
-def test_a_planted_fault_is_found_out(site: Path) -> None:
-    lines = [line.split(" | ") for line in run(_PLANTED, site).splitlines()]
-    assert len(lines) == 3
+def test_several_launches_and_outputs_and_what_is_changed_in_place_are_right(strangers: Path) -> None:
+    chains = "chain(ABSMAX, dtype=dtype), chain(TALLY, dtype=dtype), chain(ABSMAX, BEHIND, dtype=dtype)"
+    assert run(_STRANGERS + _NUMBERS.replace("CHAINS", chains), strangers) == "right\n"
+
+
+def planted(program: str, site: Path) -> list[list[str]]:
+    return [line.split(" | ") for line in run(program, site).splitlines()]
+
+
+def test_a_planted_fault_is_found_out(gather: Path, strangers: Path) -> None:
+    lines = planted(_GATHER + _PLANTED.replace("OPS", "GATHER, UP"), gather)
+    for op in ("ABSMAX", "TALLY"):
+        lines += planted(_STRANGERS + _PLANTED.replace("OPS", op), strangers)
+    assert len(lines) == 9
     assert {kind for _, kind, _ in lines} == {"wrong_numbers"}, lines
 
 
-def test_an_artifact_gives_the_same_for_any_count(site: Path) -> None:
-    assert run(_ARTIFACT, site) == "right\n"
+def test_an_artifact_gives_the_same_for_any_count(gather: Path) -> None:
+    assert run(_GATHER + _ARTIFACT, gather) == "right\n"

@@ -14,14 +14,14 @@ _PLACES = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml
 
 def without_kind(kind: str, to: Path) -> Path:
     """A copy there of what git has, and would have, without ``tuner/ops/<kind>``; of the tests all are there."""
-    listed = subprocess.run(
+    said = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *_PLACES],
         cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    for name in filter(None, listed.split("\0")):
+    for name in filter(None, said.split("\0")):
         source, target = ROOT / name, to / name
         if name.startswith(f"tuner/ops/{kind}/") or not (source.is_file() or source.is_symlink()):
             continue

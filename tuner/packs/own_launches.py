@@ -4,7 +4,7 @@ manifest brings the check of it: ``check`` of its file ``pack_launches``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.core.plan.op_launches import FIELD_BYTES, MAP_BYTES, MOST_CTAS, MOST_PARAMETER_BYTES, MOST_THREADS
@@ -17,10 +17,11 @@ _ANY_KIND = "own_launches"
 OWN_SECTIONS = ("attentions", _ANY_KIND)
 
 
-def parts_of(manifest: Json) -> list[Any]:
-    """What kinds know of their launches in a manifest, by their files ``pack_program``: of those that it has any of."""
+def recipes_by_kind(manifest: Json) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The launches of a manifest that lie in a list of their kind, each behind what the kind knows of it: its file
+    ``pack_program``."""
     parts = (part_of(kind, "pack_program") for kind in op_kinds())
-    return [part for part in parts if part and manifest.get(part.SECTION)]
+    return ((part, recipe) for part in parts if part for recipe in manifest.get(part.SECTION, ()))
 
 
 def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:

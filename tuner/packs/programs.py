@@ -1,8 +1,8 @@
-"""What the C runtime does for an artifact that is no FFN's: memory that it fills once, and launches.
+"""What the C runtime does for an artifact that is no FFN: memory that it fills once, and launches.
 
 A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
-The templates are packed by the same code that packs an artifact's launches in Python. A kind of op whose launches have
-a list of their own in a manifest says itself what they are, in its file ``pack_program``.
+The templates are packed by the same code that packs an artifact's launches in Python. A kind whose launches have a list
+of their own in a manifest brings what is laid out for one of these: the file ``pack_program``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast
 
 from tuner.core.problem.dtype import ELEMENTS
 
 from .contents import Kernel
 from .launched_shape import LaunchedShape
-from .own_launches import parts_of
+from .own_launches import recipes_by_kind
 from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
 
 ALIGNMENT = 256
@@ -32,6 +32,8 @@ _MAP_BYTES = 128
 _MARK = 0x5A5A_0000_A5A5_0000
 
 Json = dict[str, Any]
+#: A parameter from the addresses of tensors, and from those of places in the memory.
+Pack = Callable[[Mapping[str, int], Mapping[str, int]], bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +113,47 @@ class Program:
     parts: tuple[Part, ...]
     #: In the memory: the words of what was refused.
     refused_offset: int
-    #: By name; where a call names them by role there are none.
+    #: By name; where a call names its tensors by role it has those instead.
     operands: tuple[Operand, ...] = ()
     #: Of a chain, which may be launched for fewer; 0 where the rows are fixed.
     most_rows: int = 0
+
+
+class Layout(Protocol):
+    """Where the parts of one program lie."""
+
+    def file(self, name: str) -> int:
+        """Room for a file of the artifact."""
+
+    def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
+        """Where each address goes in what `pack` makes; `own` are places in the memory."""
+
+    def maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
+        """Where tensor maps go; `fields` are the parameter's, by name."""
+
+
+class KindOfList(Protocol):
+    """The file ``pack_program`` of a kind."""
+
+    #: The manifest's list of its launches.
+    SECTION: str
+
+    def roles_of(self, recipe: Json, manifest: Json) -> dict[str, str]:
+        """The tensors of a call by name, each as one of `TENSORS`."""
+
+    def paged_of(self, recipe: Json) -> tuple[str, ...]:
+        """Its caches of any number of pages."""
+
+    def part_of(self, recipe: Json, workspace: int, layout: Layout) -> Part:
+        """Its launch; `workspace` lies there in the memory."""
+
+
+def _listed(manifest: Json) -> tuple[KindOfList, Json] | None:
+    """The one launch that is in a list of its kind."""
+    if not (found := list(recipes_by_kind(manifest))):
+        return None
+    ((part, recipe),) = found
+    return cast(KindOfList, part), recipe
 
 
 def parameter_name(part: int) -> str:
@@ -123,8 +162,9 @@ def parameter_name(part: int) -> str:
 
 
 def programs_of(kernel: Kernel) -> tuple[Program, ...]:
-    """That of an artifact, and behind it the one for cards that do not hold its launches, if the artifact has these."""
-    return tuple(Builder(kernel, launches).program() for launches in kernel.launch_lists)
+    """That of an artifact of one launch at most in the lists of kinds, whatever products stand around it; and behind it
+    the one for cards that do not hold its launches, if the artifact has these."""
+    return tuple(_Builder(kernel, launches).program() for launches in kernel.launch_lists)
 
 
 def program_of(kernel: Kernel) -> Program:
@@ -132,34 +172,36 @@ def program_of(kernel: Kernel) -> Program:
     return programs_of(kernel)[0]
 
 
-class Builder:
+class _Builder:
     """Lays the memory out and packs the launches."""
 
     def __init__(self, kernel: Kernel, launches: list[Json]) -> None:
-        self.manifest, self._kernel, self._launches = kernel.manifest, kernel, launches
+        self._kernel, self._manifest, self._launches = kernel, kernel.manifest, launches
         self._bytes = 0
         self._fills: list[Fill] = []
-        self._most_rows = most_rows(self.manifest)
-        self._kinds = parts_of(self.manifest)
+        self._listed = _listed(self._manifest)
+        self._most_rows = most_rows(self._manifest)
         #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
-        self.places: dict[str, tuple[str | int, int]] = {}
+        self._places: dict[str, tuple[str | int, int]] = {}
         self._operands: tuple[Operand, ...] = ()
         if isinstance(kernel.shape, LaunchedShape):
-            (kind,) = self._kinds
-            kind.place_operands(self)
+            self._place_by_role()
         else:
             self._place_by_name()
 
     def program(self) -> Program:
-        """All of it."""
         lists: dict[str, list[Part]] = {}
-        refused = 0 if self._kinds else self.room(REFUSED_BYTES, zeros=REFUSED_BYTES)
-        for kind in self._kinds:
-            lists[kind.SECTION], refused = kind.launches_of(self)
-        lists["own_launches"] = [part for recipes in of_each_op(self.manifest) for part in self._of_own(recipes)]
-        lists["launches"] = self._of_products()
+        if self._listed:
+            kind, recipe = self._listed
+            workspace = recipe["workspace"]
+            at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
+            lists[kind.SECTION], refused = [kind.part_of(recipe, at, self)], at + workspace["refused"]
+        else:
+            refused = self._room(REFUSED_BYTES, zeros=REFUSED_BYTES)
+        of_own = [part for recipes in of_each_op(self._manifest) for part in self._of_own(recipes)]
+        lists |= {"own_launches": of_own, "launches": self._of_products()}
         first = [{"list": name, "index": index} for name, parts in lists.items() for index in range(len(parts))]
-        order = self.manifest.get("launch_order", first)
+        order = self._manifest.get("launch_order", first)
         return Program(
             kernel=self._kernel,
             memory_bytes=self._bytes,
@@ -170,15 +212,20 @@ class Builder:
             most_rows=self._most_rows,
         )
 
+    def _place_by_role(self) -> None:
+        """The tensors of a call that names them so."""
+        assert self._listed is not None
+        kind, recipe = self._listed
+        self._places |= {name: (role, 0) for name, role in kind.roles_of(recipe, self._manifest).items()}
+        self._place_between()
+
     def _place_by_name(self) -> None:
         """Whatever the manifest names; what only the launches read and write lies in the memory."""
-        given = [one for one in self.manifest["tensors"] if one["role"] not in _BETWEEN]
-        paged = set[str]().union(*(kind.paged(self.manifest) for kind in self._kinds))
-        paged |= set((self.manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
-        self.places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
-        for one in self.manifest["tensors"]:
-            if one["role"] in _BETWEEN:
-                self.places[one["name"]] = ("memory", self.room(num_bytes(one)))
+        given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
+        paged = set(self._listed[0].paged_of(self._listed[1])) if self._listed else set()
+        paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
+        self._places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
+        self._place_between()
         self._operands = tuple(
             Operand(
                 name=one["name"],
@@ -186,13 +233,17 @@ class Builder:
                 dtype=one["dtype"],
                 shape=tuple(one["shape"]),
                 is_paged=one["name"] in paged,
-                has_rows=has_rows(self.manifest, one),
+                has_rows=has_rows(self._manifest, one),
             )
             for one in given
         )
 
-    def room(self, num_bytes: int, *, zeros: int = 0, name: str = "") -> int:
-        """Where so many bytes lie from now on, of which some are zeros before the first launch, or a file."""
+    def _place_between(self) -> None:
+        for one in self._manifest["tensors"]:
+            if one["role"] in _BETWEEN and one["name"] not in self._places:
+                self._places[one["name"]] = ("memory", self._room(_num_bytes(one)))
+
+    def _room(self, num_bytes: int, *, zeros: int = 0, name: str = "") -> int:
         at = self._bytes
         self._bytes += -(-num_bytes // ALIGNMENT) * ALIGNMENT
         if zeros or name:
@@ -200,42 +251,13 @@ class Builder:
         return at
 
     def file(self, name: str) -> int:
-        """Where a file of the artifact lies."""
-        return self.room(len(self._kernel.files[name]), name=name)
-
-    def part_of(
-        self,
-        recipe: Json,
-        own: Mapping[str, int],
-        constants: Mapping[str, bytes],
-        *,
-        rows_per_page: int = 0,
-        abort_offset: int | None = None,
-    ) -> Part:
-        """A launch of an op that is no product. `own`: the parameter's fields that name places of the memory;
-        `constants`: those that the manifest has. `rows_per_page`: of its maps; a cache's pages are counted then."""
-
-        def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
-            given: dict[str, int | bytes] = {**constants, **{name: there[name] for name in own}}
-            return pack_fields(recipe["parameter"], addresses, given, _no_map)
-
-        fields = _offsets(recipe["parameter"])
-        patches = self._patches(pack, own)
-        if rows_per_page:
-            patches += (Patch(offset=fields["num_pages"], tensor="num_pages"),)
-        return Part(
-            recipe=recipe,
-            kernel=recipe["kernel"],
-            parameter=pack(_NOWHERE, _NOWHERE),
-            patches=patches,
-            maps=self._maps(recipe["tensor_maps"], fields, rows_per_page),
-            abort_offset=abort_offset,
-        )
+        """Room for a file of the artifact."""
+        return self._room(len(self._kernel.files[name]), name=name)
 
     def _of_own(self, recipes: list[Json]) -> list[Part]:
         """The launches of an op that another package brings, which work in one memory."""
         space, files = recipes[0]["workspace"], dict[str, int]()
-        workspace = self.room(space["bytes"], zeros=space["zero_bytes"])
+        workspace = self._room(space["bytes"], zeros=space["zero_bytes"])
 
         def file_at(name: str) -> int:
             if name not in files:
@@ -246,7 +268,20 @@ class Builder:
         for recipe in recipes:
             of_it = of_launch(recipe, workspace, file_at)
             own = {name: place for name, place in of_it.items() if isinstance(place, int)}
-            found.append(self.part_of(recipe, own, {n: data for n, data in of_it.items() if isinstance(data, bytes)}))
+            constants = {name: data for name, data in of_it.items() if isinstance(data, bytes)}
+
+            def pack(addresses: Mapping[str, int], there: Mapping[str, int], of: Json = recipe, own: Any = own,
+                     constants: Any = constants) -> bytes:  # fmt: skip
+                return pack_fields(of["parameter"], addresses, {**constants, **{n: there[n] for n in own}}, no_map)
+
+            part = Part(
+                recipe=recipe,
+                kernel=recipe["kernel"],
+                parameter=pack(NOWHERE, NOWHERE),
+                patches=self.patches(pack, own),
+                maps=self.maps(recipe["tensor_maps"], offsets_of(recipe["parameter"]), 0),
+            )
+            found.append(part)
         return found
 
     def _of_products(self) -> list[Part]:
@@ -254,7 +289,7 @@ class Builder:
         for launch in self._launches:
             space = launch["workspace"]
             if space["index"] not in spaces:
-                spaces[space["index"]] = self.room(space["bytes"], zeros=space["zero_bytes"])
+                spaces[space["index"]] = self._room(space["bytes"], zeros=space["zero_bytes"])
         return [self._of_product(launch, spaces[launch["workspace"]["index"]]) for launch in self._launches]
 
     def _of_product(self, launch: Json, workspace: int) -> Part:
@@ -263,9 +298,9 @@ class Builder:
 
         def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
             given = {name: there[name] for name in own}
-            return pack_product(self.manifest, launch, addresses, given, header, _no_map)
+            return pack_product(self._manifest, launch, addresses, given, header, no_map)
 
-        fields = _offsets(self.manifest["parameter"])
+        fields = offsets_of(self._manifest["parameter"])
         abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
         assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
         counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
@@ -274,33 +309,32 @@ class Builder:
             numbers += [Patch(offset=offset, tensor="rows") for name, offset in fields.items() if name.endswith(".m")]
         return Part(
             recipe=launch,
-            kernel=self.manifest["kernel"],
-            parameter=pack(_NOWHERE, _NOWHERE),
-            patches=(*self._patches(pack, own), *numbers),
-            maps=self._maps(launch["tensor_maps"], fields, 0),
+            kernel=self._manifest["kernel"],
+            parameter=pack(NOWHERE, NOWHERE),
+            patches=(*self.patches(pack, own), *numbers),
+            maps=self.maps(launch["tensor_maps"], fields, 0),
             dependent_offset=fields["is_dependent"],
             abort_offset=workspace + abort,
             tells_refused=refused is not None,
         )
 
-    def _patches(
-        self, pack: Callable[[Mapping[str, int], Mapping[str, int]], bytes], own: Mapping[str, int]
-    ) -> tuple[Patch, ...]:
+    def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
         """Where each address goes: there the bytes are a mark's once it has the mark."""
         found = []
-        for tensor, (place, addend) in self.places.items():
-            for at in _marked(pack(defaultdict(int, {tensor: _MARK}), _NOWHERE)):
+        for tensor, (place, addend) in self._places.items():
+            for at in _marked(pack(defaultdict(int, {tensor: _MARK}), NOWHERE)):
                 found.append(Patch(offset=at, tensor=place, addend=addend))
         for name, addend in own.items():
-            for at in _marked(pack(_NOWHERE, defaultdict(int, {name: _MARK}))):
+            for at in _marked(pack(NOWHERE, defaultdict(int, {name: _MARK}))):
                 found.append(Patch(offset=at, tensor="memory", addend=addend))
         return tuple(sorted(found, key=lambda patch: patch.offset))
 
-    def _maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
+    def maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
+        """Of a part; `fields` are its parameter's, by name."""
         make = partial(MapPatch, rows_per_page=rows_per_page)
         found = []
         for recipe in recipes:
-            place, addend = self.places[recipe["tensor"]]
+            place, addend = self._places[recipe["tensor"]]
             takes_rows = self._most_rows > 0 and not is_of_weights(recipe)
             found.append(
                 make(offset=fields[recipe["name"]], tensor=place, addend=addend, recipe=recipe, has_rows=takes_rows)
@@ -308,10 +342,12 @@ class Builder:
         return tuple(found)
 
 
-_NOWHERE: Mapping[str, int] = defaultdict(int)
+#: Addresses that nobody knows yet.
+NOWHERE: Mapping[str, int] = defaultdict(int)
 
 
-def _no_map(_: Any) -> bytes:
+def no_map(_: Any) -> bytes:
+    """In the place of a tensor map."""
     return bytes(_MAP_BYTES)
 
 
@@ -319,10 +355,10 @@ def _marked(parameter: bytes) -> list[int]:
     return [at for at in range(0, len(parameter) - 7, 8) if struct.unpack_from("<Q", parameter, at)[0] == _MARK]
 
 
-def _offsets(parameter: Json) -> dict[str, int]:
+def offsets_of(parameter: Json) -> dict[str, int]:
+    """Of a parameter's fields, by name."""
     return {field["name"]: field["offset"] for field in parameter["fields"]}
 
 
-def num_bytes(tensor: Json) -> int:
-    """Of a tensor of a manifest."""
+def _num_bytes(tensor: Json) -> int:
     return math.prod(tensor["shape"]) * ELEMENTS[tensor["dtype"]].size_bytes

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.packs.base_shape import is_product
-from tuner.packs.own_launches import parts_of
+from tuner.packs.own_launches import recipes_by_kind
 from tuner.packs.parameters import has_rows
 
 from .arrays import BITS_OF, NotAnArray, View, view
@@ -169,11 +169,11 @@ def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
     written = {f"{op['name']}.{one}" for op in _turned(manifest) for one in ("keys", "values")}
     shared = [tuple(pair["tensors"].split(", ")) for pair in manifest.get("aliasing", ())]
     optional: list[Json] = []
-    for kind in parts_of(manifest):
-        written |= kind.written(manifest) if appends else set()
-        optional += kind.optional_tensors(manifest)
-        if "launch_order" not in manifest:  # its launches have ended when a product writes
-            shared += [(source, name) for source in kind.sources(manifest) for name in _outputs(manifest)]
+    for kind, recipe in recipes_by_kind(manifest):
+        written |= kind.written_in_front(recipe, manifest) if appends else set()
+        optional += kind.tensors_in_front(recipe)
+        if "launch_order" not in manifest:  # it has ended when a product writes
+            shared += [(kind.source_of(recipe, manifest), name) for name in _outputs(manifest)]
     return Table(
         Operand(
             name=tensor["name"],

@@ -141,8 +141,14 @@ class OpData:
     def _drawn(self, turn: int) -> dict[str, Array]:
         random = np.random.default_rng((self._seed, self._num_drawn))
         self._num_drawn += 1
+        return {one.name: self._made(one, turn, random) for one in self.given}
+
+    def _made(self, tensor: Tensor, turn: int, random: np.random.Generator) -> Array:
         assert self._numbers is not None, self.op.KIND
-        return {one.name: on_card(drawn(self._numbers, self.op, one, turn, random), one.dtype) for one in self.given}
+        if hasattr(self._numbers, "draw") or tensor.dtype in (INT32.name, FP32.name):
+            return on_card(drawn(self._numbers, self.op, tensor, turn, random), tensor.dtype)
+        seed = int(random.integers(2**31))  # on the card, since a weight may be large
+        return draw_bits(cupy.random.default_rng(seed), tensor.shape, 1.0, Dtype(tensor.dtype))
 
     def references(self, inputs: Arrays, read: Arrays) -> dict[str, Reference]:
         """What each tensor that a launch writes must be; `read` are the rows of earlier ops that it starts from, as

@@ -171,3 +171,58 @@ def test_an_op_with_a_field_k_is_no_product(chain: dict[str, bytes]) -> None:
     manifest["workload"]["ops"][0]["k"] = 8
     kernel = replace(Kernel(files=chain), files={**chain, "manifest.json": json.dumps(manifest).encode()})
     assert (kernel.shape.section, kernel.shape.has_fixed_rows) == ("chains", True)
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.install("strangers", tmp_path_factory.mktemp("strangers"))
+
+
+@pytest.mark.usefixtures("_on_the_recorder")
+def test_an_op_of_two_launches_has_one_workspace_and_two_outputs(
+    recorder: Recorder, tmp_path: Path, strangers: Path
+) -> None:
+    op = {"op": "absmax", "name": "it", "m": 4, "n": 64}
+    artifact = Artifact(made(strangers, tmp_path, [op], dtype="fp16", kind="two_launches"))
+    roles = {name: (one["role"], one["dtype"]) for name, one in artifact.tensors.items()}
+    assert roles == {"x": ("input", "fp16"), "it.scale": ("output", "fp32"), "it": ("output", "fp16")}
+    given = tensors_of(artifact)
+    launches = artifact.bind(given)
+    recorder.clear()
+    for launch, size in zip(launches._launches, (24, 40), strict=True):
+        recorder.cuda.fake_parameter_bytes(size)
+        launch.enqueue(STREAM)
+    parts, scale = recorder.calls("cuLaunchKernelEx")
+    at = {name: one.address for name, one in given.items()}
+    x, workspace, columns = struct.unpack("<2Qi4x", parts.parameter)
+    assert (x, columns) == (at["x"], 64)
+    assert workspace == artifact._own[0]._workspace
+    assert scale.parameter == struct.pack("<i4x4Q", 1, at["x"], workspace, at["it.scale"], at["it"])
+
+
+@pytest.mark.usefixtures("_on_the_recorder")
+def test_what_is_kept_may_be_written_and_what_the_plan_has_lies_on_the_device(
+    recorder: Recorder, tmp_path: Path, strangers: Path
+) -> None:
+    files = made(strangers, tmp_path, [{"op": "tally", "name": "it", "m": 4, "k": 64}], kind="two_launches_pdl")
+    artifact = Artifact(files)
+    assert struct.unpack("<4i", files["op0_0_rows.bin"]) == (3, 2, 1, 0)
+    assert artifact.tensors["it.state"]["written"] is True
+    given = tensors_of(artifact)
+    launches = artifact.bind(given)
+    recorder.clear()
+    recorder.cuda.fake_parameter_bytes(48)
+    launches._launches[0].enqueue(STREAM)
+    [call] = recorder.calls("cuLaunchKernelEx")
+    at = {name: one.address for name, one in given.items()}
+    x, state, count, rows, out, half = struct.unpack("<5Qf4x", call.parameter)
+    assert (x, state, count, out, half) == (at["x"], at["it.state"], at["it.count"], at["it"], 0.5)
+    assert ctypes.string_at(rows, 16) == files["op0_0_rows.bin"], "the recorder's device is the host"
+    assert call.attribute is not None, "it waits for the launch in front of it itself, so it may begin early"
+    kernel = Kernel(files=files)
+    assert (kernel.shape.section, kernel.shape.name) == ("chains", kernel.shape.name)
+    write_pack([Entry(shape=kernel.shape, rungs=(Rung(m_lo=4, m_hi=4, kernel=kernel),))], tmp_path / "a.tunerpack")
+    c, pack, choice = recorder.runtime, ctypes.c_void_p(), native.AttentionChoice()
+    native.checked(c, c.tuner_pack_open(str(tmp_path / "a.tunerpack").encode(), ctypes.byref(pack)))
+    assert c.tuner_layer_find(pack, 0, 4, 0, ctypes.byref(choice)) == native.OK
+    c.tuner_pack_close(pack)

@@ -246,14 +246,14 @@ def _check_grid(where: str, one: OpLaunch) -> None:
 
 def _check_fields(where: str, one: OpLaunch, tensors: Collection[str], workspace_bytes: int) -> None:
     names = [field.name for field in one.fields]
+    for field in one.fields:
+        if problem := _field_problem(field, tensors, workspace_bytes):
+            raise WordError("a field is none", f"{where}, field {field.name}: {problem}")
     if not names or one.parameter_bytes > MOST_PARAMETER_BYTES:
         what = f"{one.parameter_bytes} bytes"
         raise ResourceError("a parameter has another size", f"{where}: {what}, use 1 to {MOST_PARAMETER_BYTES}")
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise WordError("two fields have one name", f"{where}: {twice}")
-    for field in one.fields:
-        if problem := _field_problem(field, tensors, workspace_bytes):
-            raise WordError("a field is none", f"{where}, field {field.name}: {problem}")
 
 
 def _field_problem(field: Field, tensors: Collection[str], workspace_bytes: int) -> str:

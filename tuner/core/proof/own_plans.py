@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -61,7 +62,11 @@ def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule,
         return
     if not hasattr(plans, "spaces_of"):
         raise IllegalSchedule(f"{op.describe()}: its kind's plans have no spaces_of, so nothing is proven of them")
-    _check_boxes(op.tensors(workload.dtype), tuple(plans.spaces_of(op, schedule, plan)))
+    try:
+        spaces = tuple(plans.spaces_of(op, schedule, plan))
+    except ValueError as error:  # as `TileSpace` and `Extent` say what is none
+        raise CoverageError("a task's boxes are none", str(error)) from error
+    _check_boxes(op.tensors(workload.dtype), spaces)
     launches_for(workload, op, schedule, plan)
 
 
@@ -71,7 +76,19 @@ def own_digest(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, pla
     if hasattr(plans, "digest_of"):
         return str(plans.digest_of(plan, schedule))
     launched = launches_for(workload, op, schedule, plan).digest
-    return hashlib.sha256(f"{op.to_json()} {workload.dtype} {Frozen(schedule)!r} {launched}".encode()).hexdigest()
+    facts = f"{op.to_json()} {workload.dtype} {Frozen(schedule)!r} {_plain(plan)} {launched}"
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _plain(value: Any) -> str:
+    """All of a plan, whose arrays `repr` would cut short."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}{value.tobytes().hex()}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return str({field.name: _plain(getattr(value, field.name)) for field in fields(value)})
+    if isinstance(value, tuple | list):
+        return str([_plain(one) for one in value])
+    return repr(value)
 
 
 def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> OpLaunches:

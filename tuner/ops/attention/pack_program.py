@@ -1,74 +1,71 @@
-"""What packs and runtimes know of an attention's launches in a manifest: the memory that they work in, where tensors
-lie, and which of these are written."""
+"""What the C runtime is told of an attention's launch: where its tensors, its tables and its workspace go; and which of
+its tensors are written, or may be left out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.packs.programs import Builder, Part, num_bytes
+from tuner.packs.parameters import pack_fields
+from tuner.packs.programs import NOWHERE, Layout, Part, Patch, no_map, offsets_of
 
-from .pack_launches import SECTION
-
-__all__ = ["SECTION", "launches_of", "optional_tensors", "paged", "place_operands", "sources", "written"]
-
-Json = Mapping[str, Any]
-
-_CACHE = ("keys", "values", "lengths", "pages")
+Json = dict[str, Any]
+#: The list of a manifest that has them.
+SECTION = "attentions"
+#: Of its own tensors those that a call has, too.
+_TENSORS = ("keys", "values", "lengths", "pages")
 
 
-def place_operands(builder: Builder) -> None:
-    """Of an attention alone, or with a plain product behind it: the seven tensors of its call."""
-    (recipe,) = builder.manifest[SECTION]
+def roles_of(recipe: Json, manifest: Json) -> dict[str, str]:
+    """The seven tensors of a call, by name: queries, caches, lengths, pages, weights and the output."""
     name, product = recipe["op"], recipe["before"]
-    source = next(op["source"] for op in builder.manifest["workload"]["ops"] if op["name"] == name)
-    builder.places |= {source: ("q", 0), **{f"{name}.{one}": (one, 0) for one in _CACHE}}
-    builder.places[product or name] = ("y", 0)
-    if product:
-        attended = next(one for one in builder.manifest["tensors"] if one["name"] == name)
-        builder.places |= {f"{product}.w": ("w", 0), name: ("memory", builder.room(num_bytes(attended)))}
+    found = {source_of(recipe, manifest): "q", **{f"{name}.{one}": one for one in _TENSORS}, product or name: "y"}
+    return found | ({f"{product}.w": "w"} if product else {})
 
 
-def paged(manifest: Json) -> set[str]:
-    """Of its caches those that may have any number of pages."""
-    return {name for one in manifest[SECTION] if "pages" in one for name in _caches(one)}
+def paged_of(recipe: Json) -> tuple[str, ...]:
+    """Its caches of any number of pages."""
+    return tuple(f"{recipe['op']}.{name}" for name in ("keys", "values") if "pages" in recipe)
 
 
-def sources(manifest: Json) -> list[str]:
-    """What they read queries from."""
-    of_ops = {op["name"]: op.get("source", "") for op in manifest["workload"]["ops"]}
-    return [of_ops[one["op"]] for one in manifest[SECTION]]
+def source_of(recipe: Json, manifest: Json) -> str:
+    """What it reads queries from."""
+    return str(next(op["source"] for op in manifest["workload"]["ops"] if op["name"] == recipe["op"]))
 
 
-def written(manifest: Json) -> set[str]:
-    """What kernels in front of them write: caches, and turned queries."""
-    recipes = zip(manifest[SECTION], sources(manifest), strict=True)
-    return {name for one, source in recipes for name in (*_caches(one), *([source] if "append" in one else []))}
+def written_in_front(recipe: Json, manifest: Json) -> set[str]:
+    """What a kernel in front of it writes: caches, and turned queries."""
+    caches = {f"{recipe['op']}.{name}" for name in ("keys", "values")}
+    return caches | ({source_of(recipe, manifest)} if "append" in recipe else set())
 
 
-def optional_tensors(manifest: Json) -> list[dict[str, Any]]:
-    """Those of the kernels in front."""
-    return [tensor for one in manifest[SECTION] for tensor in one.get("append", {}).get("tensors", ())]
+def tensors_in_front(recipe: Json) -> list[Json]:
+    """Those of that kernel, which a call may leave out."""
+    return list(recipe.get("append", {}).get("tensors", ()))
 
 
-def _caches(recipe: Json) -> tuple[str, str]:
-    return f"{recipe['op']}.keys", f"{recipe['op']}.values"
-
-
-def launches_of(builder: Builder) -> tuple[list[Part], int]:
-    """Its launch, and where in the memory the words of what it refused lie. No program has two attentions."""
-    (recipe,) = builder.manifest[SECTION]
-    space, pages = recipe["workspace"], recipe.get("pages")
-    workspace = builder.room(space["bytes"], zeros=space["zero_bytes"])
-    own = {name: workspace + space[name] for name in ("arrivals", "partials", "refused")}
-    abort = space.get("abort_record")  # not there in artifacts of before waits were bounded
+def part_of(recipe: Json, workspace: int, layout: Layout) -> Part:
+    """Its launch, whose queues and tasks are files, and whose workspace lies there in the memory."""
+    own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
+    abort = recipe["workspace"].get("abort_record")  # not there in artifacts of before waits were bounded
     own |= {"abort": workspace + abort["offset"]} if abort else {}
-    own |= {name: builder.file(recipe[name]) for name in ("tasks", "queues")}
-    launch = builder.part_of(
-        recipe,
-        own,
-        {"first_tasks": bytes.fromhex(recipe["first_tasks"])},
-        rows_per_page=pages["rows_per_page"] if pages else 0,
+    own |= {name: layout.file(recipe[name]) for name in ("tasks", "queues")}
+    first, pages = bytes.fromhex(recipe["first_tasks"]), recipe.get("pages")
+
+    def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
+        given = {name: there[name] for name in own}
+        return pack_fields(recipe["parameter"], addresses, {**given, "first_tasks": first}, no_map)
+
+    fields = offsets_of(recipe["parameter"])
+    maps = layout.maps(recipe["tensor_maps"], fields, pages["rows_per_page"] if pages else 0)
+    patches = layout.patches(pack, own)
+    if pages:
+        patches += (Patch(offset=fields["num_pages"], tensor="num_pages"),)
+    return Part(
+        recipe=recipe,
+        kernel=recipe["kernel"],
+        parameter=pack(NOWHERE, NOWHERE),
+        patches=patches,
+        maps=maps,
         abort_offset=own.get("abort"),
     )
-    return [launch], workspace + space["refused"]

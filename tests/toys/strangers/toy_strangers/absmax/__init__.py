@@ -1,0 +1,1 @@
+"""Rows over their largest element."""

@@ -1,0 +1,29 @@
+"""A baseline on a card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from toy_strangers.absmax.op import AbsmaxOp
+from toy_strangers.library import Naive
+from tuner.workers.gpu.op_data import Arrays, OpData
+
+_TEXT = """
+extern "C" __global__ void naive(const u16* x, float* scale, u16* out, int n) {
+  float largest = 0.0f;
+  for (int at = 0; at < n; ++at) largest = fmaxf(largest, fabsf(widen(x[(long long)blockIdx.x * n + at])));
+  if (threadIdx.x == 0) scale[blockIdx.x] = largest;
+  for (int at = threadIdx.x; at < n; at += blockDim.x) {
+    const long long place = (long long)blockIdx.x * n + at;
+    out[place] = narrow(largest > 0.0f ? widen(x[place]) / largest : 0.0f);
+  }
+}
+"""
+
+
+def baseline_of(op: AbsmaxOp, data: OpData, slots: list[Arrays], lt: Any, tools: Any) -> Naive:
+    """The library's best for it."""
+    names = (op.source, f"{op.name}.scale", op.name)
+    return Naive(_TEXT, data.workload.dtype, op.m, lambda arrays: (*(arrays[name] for name in names), cupy.int32(op.n)))

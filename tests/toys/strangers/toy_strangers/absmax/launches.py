@@ -1,0 +1,32 @@
+"""Two launches, which share a workspace."""
+
+from __future__ import annotations
+
+from toy_strangers.absmax.op import AbsmaxOp
+from toy_strangers.absmax.plans import AbsmaxPlan
+from toy_strangers.absmax.schedule import AbsmaxSchedule
+from tuner.core.plan.op_launches import OpLaunch, OpLaunches, number, pointer, room
+from tuner.core.problem.workload import Workload
+
+
+def launches_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan, workload: Workload) -> OpLaunches:
+    """`PartsArgs` and `ScaleArgs` in the source."""
+    parts = OpLaunch(
+        kernel="absmax_parts",
+        num_ctas=plan.num_ctas,
+        num_threads=schedule.threads,
+        fields=(pointer("x", op.source), room("parts"), number("columns", plan.columns_per_block)),
+    )
+    scale = OpLaunch(
+        kernel="absmax_scale",
+        num_ctas=op.m,
+        num_threads=schedule.threads,
+        fields=(
+            number("blocks", plan.blocks),  # 4 bytes in front of an address: the struct has a gap behind them
+            pointer("x", op.source),
+            room("parts"),
+            pointer("scale", f"{op.name}.scale"),
+            pointer("out", op.name),
+        ),
+    )
+    return OpLaunches(launches=(parts, scale), workspace_bytes=4 * plan.num_ctas)

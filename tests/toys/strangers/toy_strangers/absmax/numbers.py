@@ -1,0 +1,41 @@
+"""What it must give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from toy_strangers.absmax.op import AbsmaxOp
+from toy_strangers.absmax.schedule import AbsmaxSchedule
+from toy_strangers.absmax.source import source_of
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import Tensor
+from tuner.core.trial.numbers import Expected
+
+
+def draw(op: AbsmaxOp, tensor: Tensor, turn: int, random: np.random.Generator) -> Any:
+    """Of checks with odd numbers the first row is zeros."""
+    values = random.standard_normal(tensor.shape)
+    values[0] *= turn % 2 == 0
+    return values
+
+
+def reference(op: AbsmaxOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:
+    """Scales are elements of x, so exact; a quotient is rounded twice."""
+    x = given[op.source]
+    scale = xp.abs(x).max(axis=1)
+    out = xp.where(scale[:, None] > 0, x / xp.where(scale > 0, scale, 1)[:, None], 0)
+    tolerance = 2 * dtype.row.roundoff * xp.abs(out) + dtype.row.smallest_step
+    return {op.name: Expected(values=out, tolerance=tolerance), f"{op.name}.scale": Expected(values=scale)}
+
+
+def planted(op: AbsmaxOp, schedule: AbsmaxSchedule, dtype: Dtype) -> Mapping[str, str]:
+    """Sources with a fault each."""
+    right = source_of(op, schedule, dtype)
+    return {
+        "signs count": right.replace("fabsf(widen", "(widen"),
+        "zeros are divided": right.replace("largest > 0.0f ?", "true ?"),
+        "a scale is another row's": right.replace("args.scale[blockIdx.x] =", "args.scale[blockIdx.x ^ 1] ="),
+    }

@@ -1,0 +1,20 @@
+"""When a schedule is legal."""
+
+from __future__ import annotations
+
+from toy_strangers.absmax.op import AbsmaxOp
+from toy_strangers.absmax.schedule import AbsmaxSchedule
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import values_problem
+
+
+def refuse(workload: Workload, gpu: Gpu, op: AbsmaxOp, schedule: AbsmaxSchedule) -> str | None:
+    """Why a schedule is none."""
+    return values_problem(schedule)
+
+
+def resources_of(op: AbsmaxOp, schedule: AbsmaxSchedule) -> Resources:
+    """Of a CTA."""
+    return Resources(num_threads=schedule.threads, smem_bytes=128, registers_per_thread=40)

@@ -1,0 +1,31 @@
+"""What is offered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from toy_strangers.absmax.op import AbsmaxOp
+from toy_strangers.absmax.rules import refuse
+from toy_strangers.absmax.schedule import AXES, AbsmaxSchedule
+from toy_strangers.common import near, offered
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpSpace:
+    """Of one op of a workload."""
+
+    workload: Workload
+    gpu: Gpu
+    op: AbsmaxOp
+
+    @cached_property
+    def offered(self) -> tuple[AbsmaxSchedule, ...]:
+        """All legal schedules."""
+        return offered(AbsmaxSchedule, AXES, lambda one: refuse(self.workload, self.gpu, self.op, one))
+
+    def near(self, one: AbsmaxSchedule) -> list[AbsmaxSchedule]:
+        """Those that differ in one axis."""
+        return near(self.offered, one)

@@ -1,0 +1,25 @@
+"""A schedule in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.library_recipe import LibraryRecipe
+
+
+def schedule_words(op: Any, schedule: Any, workload: Workload) -> list[str]:
+    """A sentence."""
+    return [f"Absmax {op.name}: {schedule}."]
+
+
+def explain(op: Any, schedule: Any, plan: Any, workload: Workload, gpu: Gpu) -> Iterator[str]:
+    """How its CTAs fill the GPU."""
+    yield f"Tasks: {op.name} has {plan.num_ctas} CTAs on {gpu.num_sms} SMs."
+
+
+def library_of(recipe: LibraryRecipe | None) -> str:
+    """What it is measured against."""
+    return "two elementwise kernels"

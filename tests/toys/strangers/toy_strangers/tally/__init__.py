@@ -1,0 +1,1 @@
+"""A tally that is kept between launches."""

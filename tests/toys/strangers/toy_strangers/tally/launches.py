@@ -1,0 +1,30 @@
+"""The launch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from toy_strangers.tally.op import TallyOp
+from toy_strangers.tally.plans import TallyPlan
+from toy_strangers.tally.schedule import TallySchedule
+from tuner.core.plan.op_launches import OpLaunch, OpLaunches, number, pointer, table
+from tuner.core.problem.workload import Workload
+
+
+def launches_of(op: TallyOp, schedule: TallySchedule, plan: TallyPlan, workload: Workload) -> OpLaunches:
+    """`TallyArgs` in the source; it waits for the launch in front of it itself."""
+    launch = OpLaunch(
+        kernel="tally",
+        num_ctas=plan.num_ctas,
+        num_threads=schedule.threads,
+        waits=True,
+        fields=(
+            pointer("x", op.source),
+            pointer("state", f"{op.name}.state"),
+            pointer("count", f"{op.name}.count"),
+            table("rows", np.array(plan.rows, dtype="<i4").tobytes()),
+            pointer("out", op.name),
+            number("half", 0.5, "float32"),
+        ),
+    )
+    return OpLaunches(launches=(launch,))

@@ -1,0 +1,65 @@
+"""What is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tuner.core.problem.dataflow import Read
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import LaunchOp, Op, Tensor, cache, given, output
+from tuner.core.problem.op_kinds import OpKind
+from tuner.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class TallyOp(LaunchOp):
+    """state[i, :] += x[i, :] for i < count, and out = state. The state is fp32 and kept. It has a size `k`, as products
+    have, and is none."""
+
+    KIND: ClassVar[str] = "tally"
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    #: Rows.
+    m: int
+    k: int = field(metadata={"doc": "columns", "ge": 8, "le": 2**15})
+    source: str = field(default="x", metadata={"doc": "what is added: an earlier op, or a name for an input"})
+
+    @property
+    def n(self) -> int:
+        """Columns."""
+        return self.k
+
+    @property
+    def c_columns(self) -> int:
+        """Elements of a row of the output."""
+        return self.k
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What is added."""
+        return (Read("source", self.source, (self.m, self.k)),)
+
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """X, the state, how many rows are added, and the output."""
+        return (
+            given(self.source, (self.m, self.k), dtype),
+            cache(f"{self.name}.state", (self.m, self.k), "fp32"),
+            given(f"{self.name}.count", (1,), "int32", range=(1, self.m)),
+            output(self.name, (self.m, self.k), dtype),
+        )
+
+    @property
+    def num_flops(self) -> int:
+        """An addition an element."""
+        return self.m * self.k
+
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
+        """Elements of 16 bits."""
+        if dtype.row.tensor_kind is None:
+            raise InvalidInput("dtype", f"{self.name} takes elements of 16 bits, not {dtype}", "give fp16 or bf16")
+
+
+KIND = OpKind(op=TallyOp, version=1)

@@ -1,0 +1,39 @@
+"""A CTA a row, in an order that the plan has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toy_strangers.tally.op import TallyOp
+from toy_strangers.tally.schedule import TallySchedule
+from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, whole
+from tuner.core.problem.gpu import Gpu
+
+
+@dataclass(frozen=True, kw_only=True)
+class TallyPlan:
+    """Rows by CTA."""
+
+    rows: tuple[int, ...]
+
+    @property
+    def num_ctas(self) -> int:
+        """Of the launch."""
+        return len(self.rows)
+
+
+def plan_of(op: TallyOp, schedule: TallySchedule, gpu: Gpu) -> TallyPlan:
+    """The last one first."""
+    return TallyPlan(rows=tuple(reversed(range(op.m))))
+
+
+def spaces_of(op: TallyOp, schedule: TallySchedule, plan: TallyPlan) -> Sequence[TileSpace]:
+    """Each changes its row of the state."""
+    rows = np.array(plan.rows, dtype=np.int64)
+    row = Extent(axes=(0,), begin=rows, end=rows + 1)
+    boxes = [Box(tensor=name, extents=(row, whole(op.k))) for name in (op.name, f"{op.name}.state", op.source)]
+    reads = tuple(Read(box=box) for box in boxes[1:])
+    return [TileSpace(name=op.name, grid=(plan.num_ctas, 1), num_steps=1, writes=tuple(boxes[:2]), reads=reads)]

@@ -1,0 +1,20 @@
+"""When a schedule is legal."""
+
+from __future__ import annotations
+
+from toy_strangers.tally.op import TallyOp
+from toy_strangers.tally.schedule import TallySchedule
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import values_problem
+
+
+def refuse(workload: Workload, gpu: Gpu, op: TallyOp, schedule: TallySchedule) -> str | None:
+    """Why a schedule is none."""
+    return values_problem(schedule)
+
+
+def resources_of(op: TallyOp, schedule: TallySchedule) -> Resources:
+    """Of a CTA."""
+    return Resources(num_threads=schedule.threads, smem_bytes=128, registers_per_thread=40)

@@ -1,0 +1,20 @@
+"""What is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.schedule.axis import axis, log2
+from tuner.core.schedule.levels import LaunchOpSchedule
+
+AXES = {"threads": (64, 128)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TallySchedule(LaunchOpSchedule, kind="tally"):
+    """Threads of a CTA."""
+
+    threads: int = axis(128, values=AXES["threads"], features=log2)
+
+    def __str__(self) -> str:
+        return f"{self.threads} threads"

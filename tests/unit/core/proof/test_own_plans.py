@@ -1,0 +1,150 @@
+"""What is proven of launch ops that packages bring, and which launches cannot be made; planted plans are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import toys
+from tuner.core.plan.op_launches import (
+    Field,
+    OpLaunch,
+    OpLaunches,
+    check_op_launches,
+    inline,
+    null,
+    number,
+    pointer,
+    room,
+    table,
+    tensor_map,
+)
+from tuner.errors import PlanError, ResourceError, WordError
+
+_PLANTED = """
+from dataclasses import replace
+import numpy as np
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.own_plans import check_own_plan, own_digest, proven_plan
+from tuner.core.schedule.levels import schedule_class
+from tuner.errors import PlanError
+
+def of(kind, **fields):
+    op = {"op": kind, "name": "it", "m": 16, **fields}
+    workload = Workload.from_json({"kind": "chain", "ops": [op], "dtype": "bf16"})
+    schedule = schedule_class(kind)()
+    return workload, workload.ops[0], schedule, proven_plan(workload, workload.ops[0], schedule, CATALOGUE["h200"])
+
+def said(workload, op, schedule, plan):
+    assert own_digest(workload, op, schedule, plan) != digests[op.KIND], "a changed plan has another digest"
+    try:
+        check_own_plan(workload, op, schedule, plan)
+    except PlanError as error:
+        return str(error)
+    return "nothing"
+
+digests = {}
+for kind, fields, changes in CASES:
+    workload, op, schedule, plan = of(kind, **fields)
+    check_own_plan(workload, op, schedule, plan)
+    digests[kind] = own_digest(workload, op, schedule, plan)
+    for change in changes:
+        print(kind, "|", said(workload, op, schedule, replace(plan, **change)))
+"""
+
+
+def lines(package: str, cases: str, site: Path) -> list[str]:
+    return toys.run(_PLANTED.replace("CASES", cases), toys.install(package, site)).splitlines()
+
+
+def test_a_gather_that_forgets_or_repeats_rows_is_refused(tmp_path: Path) -> None:
+    cases = """[("gather", {"n": 64, "table_rows": 32}, [{"num_ctas": 15}, {"num_ctas": 17}, {"rows_per_cta": 2}])]"""
+    forgets, beyond, twice = lines("gather", cases, tmp_path)
+    assert "a task reads what no task writes: the caller tile 0,0's box it[0:16, 0:64]" in forgets
+    assert "CTAs" not in beyond
+    assert "nothing" not in beyond
+    assert "nothing" not in twice
+
+
+def test_launches_that_follow_each_other_and_what_is_changed_in_place_are_proven(tmp_path: Path) -> None:
+    cases = """[
+        ("absmax", {"n": 64}, [{"rows": 15}, {"rows": 17}]),
+        ("tally", {"k": 64}, [{"rows": (0,) * 16}, {"rows": tuple(range(15))}, {"rows": tuple(range(1, 17))}]),
+    ]"""
+    found = lines("strangers", cases, tmp_path)
+    assert len(found) == 5
+    assert not [line for line in found if line.endswith("| nothing")], found
+    assert "an element is written twice" in found[2]
+    assert "a box lies outside of its tensor" in found[4]
+
+
+def launches(*fields: Field, **facts: object) -> OpLaunches:
+    usual = {"kernel": "run", "num_ctas": 4, "num_threads": 128, "fields": (pointer("out", "it"), *fields)}
+    of_op = {name: facts.pop(name) for name in ("workspace_bytes", "zero_bytes") if name in facts}
+    return OpLaunches(launches=(OpLaunch(**{**usual, **facts}),), **of_op)  # type: ignore[arg-type]
+
+
+def checked(found: OpLaunches) -> None:
+    check_op_launches(found, "it", {"it", "x"}, ["it"])
+
+
+def test_a_struct_is_laid_out_as_c_does_it() -> None:
+    found = launches(
+        number("a", 1), pointer("x", "x"), number("b", 2), number("c", 0.5, "float32"), number("d", 3, "int64"),
+        tensor_map("m", "x", (64, 16), (128,), (64, 8)), inline("e", bytes(12)), null("none"),
+    )  # fmt: skip
+    checked(found)
+    assert found.launches[0].offsets == (0, 8, 16, 24, 28, 32, 64, 192, 208)
+    assert found.launches[0].parameter_bytes == 256, "whole multiples of the map's alignment"
+
+
+WRONG = {
+    "no name": (launches(kernel="run me"), WordError, "a kernel has no name"),
+    "too many threads": (launches(num_threads=2048), ResourceError, "num_threads is 2048, use 1 to 1024"),
+    "parts of warps": (launches(num_threads=100), WordError, "100 threads"),
+    "parts of clusters": (launches(cluster=3), WordError, "clusters of 3"),
+    "a huge grid": (launches(num_ctas=2**21), ResourceError, "num_ctas is 2097152, use 1 to 1048576"),
+    "two names": (launches(number("out", 1)), WordError, "two fields have one name"),
+    "an unknown tensor": (launches(pointer("y", "y")), WordError, "there is no tensor 'y', use it, x"),
+    "a number too large": (launches(number("a", 2**31)), WordError, "2147483648 is no int32"),
+    "a fraction": (launches(number("a", 0.5)), WordError, "0.5 is no int32"),
+    "no type": (launches(number("a", 1, "int8")), WordError, "its type is int8"),
+    "no workspace": (launches(room("parts")), WordError, "byte 0 lies outside of a workspace of 0"),
+    "behind the workspace": (launches(room("p", 64), workspace_bytes=64), WordError, "byte 64 lies outside"),
+    "more zeros than room": (launches(workspace_bytes=4, zero_bytes=8), ResourceError, "does not hold its zeros"),
+    "an empty table": (launches(table("t", b"")), WordError, "it is empty"),
+    "a map of one dimension": (launches(tensor_map("m", "x", (64,), (), (8,))), WordError, "2 to 5 dimensions"),
+    "a map's odd stride": (launches(tensor_map("m", "x", (64, 4), (130,), (8, 4))), WordError, "multiple of 16"),
+    "both ways to wait": (launches(needs_all_ctas=True, waits=True), WordError, "needs all CTAs cannot wait"),
+    "an output that nobody writes": (
+        OpLaunches(launches=(OpLaunch(kernel="run", num_ctas=1, num_threads=32, fields=(pointer("x", "x"),)),)),
+        WordError,
+        "it writes it: point a field to it",
+    ),
+    "no launch": (OpLaunches(launches=()), WordError, "it has 0 launches, use 1 to 8"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_launches_that_cannot_be_made_are_refused_with_what_would_be_right(what: str) -> None:
+    found, error, says = WRONG[what]
+    with pytest.raises(error, match=says):
+        checked(found)
+
+
+def test_a_digest_is_of_all_that_a_launch_is_told() -> None:
+    words = np.arange(4, dtype="<i4").tobytes()
+    first = launches(table("t", words), number("a", 1))
+    for other in (
+        launches(table("t", words[:-4]), number("a", 1)),
+        launches(table("t", words), number("a", 2)),
+        launches(table("t", words), number("a", 1), num_ctas=8),
+        launches(table("t", words), number("a", 1), workspace_bytes=256),
+    ):
+        assert other.digest != first.digest
+    assert launches(table("t", words), number("a", 1, meaning="a word")).digest == first.digest
+    assert issubclass(WordError, PlanError)
