@@ -23,6 +23,7 @@ from tuner.client.output import document, write_or_print
 from tuner.client.packs import fetch_locked
 from tuner.client.pair_options import pair_options, take_question
 from tuner.client.signatures import pinned
+from tuner.core.schedule.levels import LaunchOpSchedule, schedule_class
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.torch_time import COMPILE_MODE
 
@@ -196,18 +197,21 @@ def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slowe
             raise LibraryWins(f"{words}\nnothing is written without --even-if-slower")
     elif not PlanKind(best["winner"]).is_fused:
         words = f"{verdict}, which is our kernel in several launches"
-        if not (accept_unfused or even_if_slower or has_attention(best)):
+        if not (accept_unfused or even_if_slower or has_launch_op(best)):
             raise UnfusedWins(f"{words}; nothing is written without --accept-unfused")
     else:
         return
     click.echo(f"tuner-client: {words}", err=True)
 
 
-def has_attention(best: Mapping[str, Any]) -> bool:
-    """Whether the winner computes an attention: it has a launch of its own in every kind, so nobody who calls the
-    kernel counts on a single one."""
+def has_launch_op(best: Mapping[str, Any]) -> bool:
+    """Whether an op of the winner has a launch of its own in every plan kind: nobody who calls the kernel counts on a
+    single one. Of a kind that is not known here it is taken to have one."""
     schedule = best["finals"][best["winner_row"]]["candidate"].get("schedule") or {}
-    return bool(schedule.get("attentions"))
+    if "ops" in schedule:
+        kinds = (schedule_class(op["op"]) for op in schedule["ops"] if "op" in op)
+        return any(one is None or issubclass(one, LaunchOpSchedule) for one in kinds)
+    return any(schedule[name] for name in schedule.keys() - {"tiling", "ordering"})
 
 
 def is_the_librarys(best: Mapping[str, Any]) -> bool:
@@ -216,18 +220,18 @@ def is_the_librarys(best: Mapping[str, Any]) -> bool:
 
 
 def recipe_lines(best: Mapping[str, Any]) -> list[str]:
-    """How to call the library, a line for each product, and one for its attention."""
+    """How to call the library, a line for each product, and one for what stands among them."""
     recipe, torch = best["library"], best.get("torch") or {}  # older services say nothing of PyTorch
     if torch.get("is_library"):
         share = f"{torch['library_speedup']:.3f} of cuBLASLt's time"
         return [f"torch.compile with mode={COMPILE_MODE!r} in a CUDA graph, {share}"]
     if recipe is None:
         return ["its algorithm is not known: the library was simulated, or measured by an older version"]
-    attention = [recipe["attention"]] if recipe.get("attention") else []  # older services do not name it
+    others = [recipe["attention"]] if recipe.get("attention") else []  # older services do not name it
     if not recipe["calls"]:
-        return attention
+        return others
     head = f"cuBLASLt {recipe['cublaslt_version']}" + (", the products side by side" if recipe["beside"] else "")
-    return [*attention, head, *(_call_line(call) for call in recipe["calls"])]
+    return [*others, head, *(_call_line(call) for call in recipe["calls"])]
 
 
 def _call_line(call: Mapping[str, Any]) -> str:

@@ -106,8 +106,8 @@ class Asked:
         if (target := self.question.get("target")) is not None:
             check_is("the result", "target", best["target"], target)
         workload = self._workload()
-        family = "attention " if workload.launch_ops else f"{workload.kind} "
-        if is_exact or not best["workload"].startswith(family):
+        family, _, _ = workload.describe().partition(" ")  # the kind of a launch op, or of the workload
+        if is_exact or not best["workload"].startswith(f"{family} "):
             check_is("the result", "workload", best["workload"], workload.describe())
 
     def check(self, manifest: Json, best: Json, *, is_exact: bool) -> None:
