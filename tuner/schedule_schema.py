@@ -67,7 +67,7 @@ def file_schema() -> Json:
         "$schema": {"type": "string"},
         "gpu": {"enum": list(CATALOGUE)},
         "workload": workload_schema(),
-        "schedule": schedule_schema(),
+        "schedule": {"anyOf": [schedule_schema(), {"type": "string"}]},
     }
     whole = _object(properties, ["workload", "schedule", "gpu"])
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A schedule file of tuner explain"}
@@ -84,7 +84,8 @@ def faults(document: Any, schema: Mapping[str, Any], where: str = "") -> Iterato
     """
     place = where or "the file"
     if (choices := schema.get("anyOf")) is not None:
-        found = [[*faults(document, one, where)] for one in choices]
+        of_its_type = [one for one in choices if one.get("type") == _type_of(document)]
+        found = [[*faults(document, one, where)] for one in of_its_type or choices]
         yield from min(found, key=len)
         return
     if "enum" in schema:
