@@ -220,8 +220,8 @@ class ProblemData:
         yield from self._segments.behind(seed_index)
 
     def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
-        """By name."""
-        return self._check_inputs[seed_index]
+        """By name; what launches change in place as it was before."""
+        return self._check_inputs[seed_index] | self._before[seed_index]
 
     def dtype_of(self, name: str) -> Dtype | DtypeRow:
         """Of what a launch writes."""
@@ -290,7 +290,9 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        enough = -(-3 * self.l2_bytes // self.workload.rotated_bytes)
+        enough = -(
+            -3 * self.l2_bytes // max(1, self.workload.rotated_bytes)
+        )  # an op may have neither weights nor caches
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
         if self.own:  # caches are large, so that there are no more than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
