@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.json_file import read_json
@@ -31,9 +32,14 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
         problem = "gpu is missing" if name is None else f"gpu {name!a} is not known"
         raise InvalidInput(str(path), problem, f"give one of {', '.join(CATALOGUE)}")
     workload = _part(asked, "workload", Workload.from_json, path)
-    schedule = _part(asked, "schedule", Schedule.from_json, path)
+    schedule = _part(asked, "schedule", _schedule, path)
     _check(asked, path)
     return workload, CATALOGUE[name], schedule
+
+
+def _schedule(value: Any) -> Schedule:
+    """As JSON, or the one line that is printed of it."""
+    return read_line(value) if isinstance(value, str) else Schedule.from_json(value)
 
 
 def _check(asked: dict[str, Any], path: Path) -> None:

@@ -16,6 +16,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.op_kinds import OpKind, op_kinds
 from tuner.core.problem.workload import WorkloadKind
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.codec import parts
 from tuner.core.schedule.levels import LaunchConfig, TileOpSchedule, schedule_class
 from tuner.core.schedule.ordering import TaskOrder
@@ -67,7 +68,7 @@ def file_schema() -> Json:
         "$schema": {"type": "string"},
         "gpu": {"enum": list(CATALOGUE)},
         "workload": workload_schema(),
-        "schedule": schedule_schema(),
+        "schedule": {"anyOf": [schedule_schema(), {"type": "string"}]},
     }
     whole = _object(properties, ["workload", "schedule", "gpu"])
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A schedule file of tuner explain"}
@@ -84,7 +85,8 @@ def faults(document: Any, schema: Mapping[str, Any], where: str = "") -> Iterato
     """
     place = where or "the file"
     if (choices := schema.get("anyOf")) is not None:
-        found = [[*faults(document, one, where)] for one in choices]
+        of_its_type = [one for one in choices if one.get("type") == _type_of(document)]
+        found = [[*faults(document, one, where)] for one in of_its_type or choices]
         yield from min(found, key=len)
         return
     if "enum" in schema:
@@ -133,8 +135,10 @@ def _of(kind: Any) -> Json:
         return {"type": _PLAIN[kind]}
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
-        return _object({one.name: _of(hints[one.name]) for one in fields(kind)}, needed)
+        axes = axes_of(kind)
+        chosen = [one for one in fields(kind) if one.name in axes]
+        needed = [one.name for one in chosen if one.default is MISSING and one.default_factory is MISSING]
+        return _object({one.name: _of(hints[one.name]) for one in chosen}, needed)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return {"enum": [str(one) for one in kind]}
     if get_origin(kind) is tuple:

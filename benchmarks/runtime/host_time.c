@@ -20,20 +20,29 @@ double host_time_of_runtime(tuner_ffn *ffn, int32_t m, const tuner_tensors *tens
 
 /* Of the driver's call alone, for an FFN of one launch. */
 double host_time_of_driver(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, int count) {
-  uint8_t *parameters = ffn_parameters(ffn, m, tensors);
-  if (parameters == NULL || ffn->kernel.num_launches != 1) return -1;
-  const uint32_t facts = ffn->launches[0].flags;
-  CUlaunchAttribute attribute = {.id = (facts & PACK_IS_PROGRAMMATIC) != 0 ? CU_ATTRIBUTE_PROGRAMMATIC : CU_ATTRIBUTE_COOPERATIVE,
-                                 .value = {.on = 1}};
-  CUlaunchConfig config = ffn->configs[0];
+  program *on = &ffn->on;
+  if (on->rows.is.num_parts != 1) return -1;
+  program_call call = {.rows = m};
+  __builtin_memcpy(&call.addresses[PACK_FIRST_OPERAND], tensors, sizeof *tensors);
+  int is_new;
+  uint8_t *parameters = cache_find(&on->parameters, &call, &is_new);
+  if (is_new) {
+    if (tuner_ffn_launch(ffn, m, tensors, stream, 0) != TUNER_OK) return -1;
+    parameters = cache_find(&on->parameters, &call, &is_new);
+  }
+  const pack_part *part = &on->rows.parts[0];
+  CUlaunchAttribute attribute = {
+      .id = (part->flags & PACK_IS_PROGRAMMATIC) != 0 ? CU_ATTRIBUTE_PROGRAMMATIC : CU_ATTRIBUTE_COOPERATIVE,
+      .value = {.on = 1}};
+  CUlaunchConfig config = on->configs[0];
   config.stream = stream;
   config.attributes = &attribute;
-  config.num_attributes = (facts & (PACK_IS_PROGRAMMATIC | PACK_IS_COOPERATIVE)) != 0;
-  const int32_t is_dependent = (facts & PACK_IS_PROGRAMMATIC) != 0;
-  __builtin_memcpy(parameters + ARGS_IS_DEPENDENT, &is_dependent, 4);
-  void *values[] = {parameters};
+  config.num_attributes = (part->flags & (PACK_IS_PROGRAMMATIC | PACK_IS_COOPERATIVE)) != 0;
+  const int32_t is_dependent = (part->flags & PACK_IS_PROGRAMMATIC) != 0;
+  __builtin_memcpy(parameters + on->offsets[0] + ARGS_IS_DEPENDENT, &is_dependent, 4);
+  void *values[] = {parameters + on->offsets[0]};
   const double begin = now_us();
   for (int i = 0; i < count; ++i)
-    if (ffn->driver->launch(&config, ffn->module->function, values, NULL) != 0) return -1;
+    if (on->driver->launch(&config, on->functions[0], values, NULL) != 0) return -1;
   return (now_us() - begin) / count;
 }

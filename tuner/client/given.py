@@ -12,10 +12,15 @@ import click
 from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json
 from tuner.schedule_file import read_schedule
+
+#: Between the two halves of a schedule's line.
+_BAR = " | "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,27 +51,33 @@ class GivenSchedules:
             raise click.UsageError(f"{problem}: leave the options of the pair out, or give schedules of it")
 
 
-def given_schedules(paths: Sequence[Path], kinds: Sequence[str]) -> GivenSchedules | None:
-    """The schedules of files, as `tuner explain` takes them, in each of these plan kinds; without one, in that which a
-    manifest names, or in as few launches as there may be. None without files.
+def given_schedules(
+    given: Sequence[str], kinds: Sequence[str], pair: Mapping[str, Any] | None
+) -> GivenSchedules | None:
+    """The schedules of files, as `tuner explain` takes them, and of lines as they are printed, in each of these plan
+    kinds; without one, in that which a manifest names, or in as few launches as there may be. None without any.
+
+    Args:
+        given: names of files, and lines.
+        kinds: of launches.
+        pair: what the job is of, where that is known, and lines are of it.
 
     Raises:
         click.UsageError: a file is none, they are of several workloads, or a kind is none of ours.
     """
-    if kinds and not paths:
+    if kinds and not given:
         raise click.UsageError("--plan-kind is of --schedule: give a file, too")
     known = [str(kind) for kind in PlanKind if kind.is_ours]
     if strange := [kind for kind in kinds if kind not in known]:
         raise click.UsageError(f"--plan-kind: {strange[0]!r} is none of ours; there are {', '.join(known)}")
     found: dict[Candidate, None] = {}
-    workloads: dict[Workload, Path] = {}
-    for path in paths:
+    workloads: dict[Workload, str] = {}
+    for name in given:
         try:
-            workload, _, schedule = read_schedule(path)
-            said = read_json(path, "").get("plan_kind")
+            workload, schedule, said = _read(name, pair)
         except InvalidInput as error:
             raise click.UsageError(str(error)) from error
-        workloads.setdefault(workload, path)
+        workloads.setdefault(workload, name)
         own = kinds or ([said] if said in known else [])
         candidates = [Candidate(plan_kind=PlanKind(kind), schedule=schedule) for kind in own]
         found |= dict.fromkeys(candidates or [in_fewest_launches(workload, schedule)])
@@ -77,3 +88,14 @@ def given_schedules(paths: Sequence[Path], kinds: Sequence[str]) -> GivenSchedul
     return (
         GivenSchedules(workload=next(iter(workloads)), candidates=[one.to_json() for one in found]) if found else None
     )
+
+
+def _read(name: str, pair: Mapping[str, Any] | None) -> tuple[Workload, Schedule, str | None]:
+    """The workload, the schedule, and the plan kind that a manifest names."""
+    if _BAR not in name:
+        workload, _, schedule = read_schedule(Path(name))
+        return workload, schedule, read_json(Path(name), "").get("plan_kind")
+    schedule = read_line(name)
+    if pair is None:
+        raise InvalidInput("--schedule", "is a line, which does not say of what", "give the options of a pair, too")
+    return workload_of(pair), schedule, None

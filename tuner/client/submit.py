@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Options of a job that say what "fast" means, and those that its body has under their own names.
 _OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
 _BUDGET = ("trials", "seconds", "patience")
-_NAMED = ("target", "seed", "priors", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
+_NAMED = ("target", "seed", "priors", "sweep", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
 _CHAIN_FILE = click.Path(dir_okay=False, path_type=Path)
 _CHAIN_WORDS = "up to eight ops of a JSON file, as POST /jobs takes them"
 
@@ -65,10 +65,10 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             "--schedule",
             "schedules",
             multiple=True,
-            metavar="FILE",
-            type=_CHAIN_FILE,
+            metavar="FILE|LINE",
             help="Try exactly these, and search nothing.",
         ),
+        option("--sweep", metavar="WHAT", help="Of --schedule: vary rasters, merges, signals ..."),
         option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="Of --schedule: e.g. fused."),
         option("--reuse", is_flag=True, help="Take a finished job of the same problem."),
         option("--priority", type=click.IntRange(-10, 10), metavar="N", help="-10 to 10; above 0 for admins."),
@@ -172,17 +172,12 @@ def _send(client: Client, options: dict[str, Any]) -> None:
     rows = options.get("m")
     if isinstance(rows, tuple):
         options["m"] = rows[0]
-    given = given_schedules(options["schedules"], options["plan_kinds"])
-    if given and isinstance(rows, tuple):
+    files, kinds = options["schedules"], options["plan_kinds"]
+    if files and isinstance(rows, tuple):
         raise click.UsageError("--schedule is of one number of rows: give --m once")
-    if (chain := options.get("chain")) is None and given and not spelled_among(options):
-        pair = given.pair
-    elif chain is None:
-        pair = pair_body(take_pair(options))
-    elif spelled := spelled_among(options):
-        raise click.UsageError(f"{spelled}: not with --chain, whose file has it all")
-    else:
-        pair = chain_body(chain)
+    pair = _pair(options, is_needed=not files)
+    given = given_schedules(files, kinds, pair)
+    pair = pair or (given.pair if given else {})
     body: dict[str, Any] = _given(options, _NAMED)
     body |= {"objective": _given(options, _OBJECTIVE), "budget": _given(options, _BUDGET)}
     if given:
@@ -199,6 +194,16 @@ def _send(client: Client, options: dict[str, Any]) -> None:
         watch_one(client, job["id"], None, options["as_json"])
     else:
         click.echo(json.dumps(job) if options["as_json"] else job["id"])
+
+
+def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
+    """What is to be tuned, as the options or the file of a chain say it; None where they need not and do not."""
+    spelled, chain = spelled_among(options), options.get("chain")
+    if chain is not None:
+        if spelled:
+            raise click.UsageError(f"{spelled}: not with --chain, whose file has it all")
+        return chain_body(chain)
+    return pair_body(take_pair(options)) if spelled or is_needed else None
 
 
 def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:

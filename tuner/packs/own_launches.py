@@ -4,7 +4,7 @@ manifest brings the check of it: ``check`` of its file ``pack_launches``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.core.plan.op_launches import FIELD_BYTES, MAP_BYTES, MOST_CTAS, MOST_PARAMETER_BYTES, MOST_THREADS
@@ -15,6 +15,13 @@ Json = Mapping[str, Any]
 #: The list of a manifest that has launches of any kind; and with it all lists of such launches.
 _ANY_KIND = "own_launches"
 OWN_SECTIONS = ("attentions", _ANY_KIND)
+
+
+def recipes_by_kind(manifest: Json) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The launches of a manifest that lie in a list of their kind, each behind what the kind knows of it: its file
+    ``pack_program``."""
+    parts = (part_of(kind, "pack_program") for kind in op_kinds())
+    return ((part, recipe) for part in parts if part for recipe in manifest.get(part.SECTION, ()))
 
 
 def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:

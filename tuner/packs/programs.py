@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from tuner.core.problem.dtype import ELEMENTS
-from tuner.core.problem.op_kinds import op_kinds, part_of
 
 from .contents import Kernel
 from .launched_shape import LaunchedShape
+from .own_launches import recipes_by_kind
 from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
 
 ALIGNMENT = 256
@@ -150,12 +150,10 @@ class KindOfList(Protocol):
 
 def _listed(manifest: Json) -> tuple[KindOfList, Json] | None:
     """The one launch that is in a list of its kind."""
-    for kind in op_kinds():
-        part = part_of(kind, "pack_program")
-        if part is not None and (found := manifest.get(part.SECTION)):
-            (recipe,) = found
-            return cast(KindOfList, part), recipe
-    return None
+    if not (found := list(recipes_by_kind(manifest))):
+        return None
+    ((part, recipe),) = found
+    return cast(KindOfList, part), recipe
 
 
 def parameter_name(part: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.packs.base_shape import is_product
+from tuner.packs.own_launches import recipes_by_kind
 from tuner.packs.parameters import has_rows
 
 from .arrays import BITS_OF, NotAnArray, View, view
@@ -163,17 +164,16 @@ def of_ffn(d_in: Any, d_hidden: Any, d_out: Any, dtype: str, *, gated: bool, sca
 
 
 def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
-    """Those of an artifact. `paged` names caches of any number of pages. `appends`: the kernel in front of an attention
-    runs, which writes queries and caches."""
-    attentions = manifest.get("attentions", ())
+    """Those of an artifact. `paged` names caches of any number of pages. `appends`: kernels in front of launches run,
+    which write to what these read."""
     written = {f"{op['name']}.{one}" for op in _turned(manifest) for one in ("keys", "values")}
-    written |= {name for one in attentions if appends for name in (f"{one['op']}.keys", f"{one['op']}.values")}
-    sources = {op["name"]: op.get("source", "") for op in manifest["workload"]["ops"]}
-    written |= {sources[one["op"]] for one in attentions if appends and "append" in one}
     shared = [tuple(pair["tensors"].split(", ")) for pair in manifest.get("aliasing", ())]
-    if "launch_order" not in manifest:  # attentions have ended when a product writes
-        shared += [(sources[one["op"]], name) for one in attentions for name in _outputs(manifest)]
-    optional = [tensor for one in attentions for tensor in one.get("append", {}).get("tensors", ())]
+    optional: list[Json] = []
+    for kind, recipe in recipes_by_kind(manifest):
+        written |= kind.written_in_front(recipe, manifest) if appends else set()
+        optional += kind.tensors_in_front(recipe)
+        if "launch_order" not in manifest:  # it has ended when a product writes
+            shared += [(kind.source_of(recipe, manifest), name) for name in _outputs(manifest)]
     return Table(
         Operand(
             name=tensor["name"],

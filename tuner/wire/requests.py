@@ -10,6 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tuner.core.problem.asked import asked_workloads
+from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.space.sweeps import Sweep, swept
 from tuner.core.trial.job import (
     MAX_LABELS,
     MAX_PRIORITY,
@@ -30,6 +34,7 @@ from tuner.wire.searches import (
 )
 from tuner.wire.sizes import check_size
 
+SweepName = Annotated[Sweep, Field(strict=False)]
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
 
@@ -107,6 +112,11 @@ class TuneRequest(Strict):
         max_length=MAX_SCHEDULES,
         description="exactly these are tried, beside the library, and nothing is searched: `budget.trials` is theirs",
     )
+    sweep: SweepName | None = Field(
+        default=None,
+        description="tried, too, is all that this study makes of the schedules: `rasters`, `merges`, `signals`, "
+        "`launches` or `shares` are varied, and all else stays",
+    )
     reuse: bool = Field(
         default=False, description="answer with the best finished job of the same problem, if there is one"
     )
@@ -144,22 +154,41 @@ class TuneRequest(Strict):
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         workload = workload_of(self.pair)
         check_size("pair", self.pair, workload, target_id)
+        tried = self._tried(workload, target_id)
         return JobSpec(
             workload=workload,
             target_id=target_id,
             objective=objective_of(self.objective, workload),
-            budget=self._budget(),
+            budget=self._budget(len(tried)),
             seed=self.seed,
             priors=self.priors,
             energy_within_percent=self.objective.energy_within_percent,
             torch_compile=self.objective.torch_compile,
-            tried=candidates_of("schedules", self.schedules, workload, target_id),
+            tried=tried,
         )
 
-    def _budget(self) -> Budget:
+    def _tried(self, workload: Workload, target_id: str) -> tuple[Candidate, ...]:
+        """What is given, and what a sweep makes of it.
+
+        Raises:
+            InvalidInput: one is not legal, there is nothing to sweep, or it is too much.
+        """
+        given = candidates_of("schedules", self.schedules, workload, target_id)
+        if self.sweep is None:
+            return given
+        if not given:
+            raise InvalidInput("sweep", f"varies {self.sweep}, and no schedule is given", "give `schedules`, too")
+        gpu, sweep = parse_target(target_id).gpu, self.sweep
+        found = tuple(dict.fromkeys(one for each in given for one in swept(sweep, workload, gpu, each)))
+        if len(found) > MAX_SCHEDULES:
+            remedy = f"give fewer schedules: at most {MAX_SCHEDULES} are tried"
+            raise InvalidInput("sweep", f"makes {len(found)} schedules", remedy)
+        return found
+
+    def _budget(self, num_tried: int) -> Budget:
         """That of a search; of what is given, as many trials as there are."""
         budget = Budget(**self.budget.model_dump())
-        return replace(budget, trials=len(self.schedules) + 1, patience=None) if self.schedules else budget
+        return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
 
     @property
     def digest(self) -> str:
@@ -174,7 +203,7 @@ class TuneRequest(Strict):
             del body["objective"]["torch_compile"]
         if self.budget.patience is None:
             del body["budget"]["patience"]
-        for name in ("priority", "project", "labels", "deadline_s", "webhook", "schedules"):
+        for name in ("priority", "project", "labels", "deadline_s", "webhook", "schedules", "sweep"):
             if body[name] == type(self).model_fields[name].default:
                 del body[name]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))

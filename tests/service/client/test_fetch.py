@@ -14,6 +14,7 @@ import pytest
 
 from tests.service.client.conftest import Run
 from tests.service.client.test_cli import PAIR
+from tests.support.attentions import alone
 from tests.support.repository import ROOT
 from tests.support.serving import Server
 from tuner.client import Client, ExitCode, open_artifact
@@ -206,7 +207,7 @@ def test_where_an_attention_has_a_launch_of_its_own_several_launches_need_no_opt
 
     def best_of_a_layer(*asked: Any) -> dict[str, Any]:
         best = measured(*asked)
-        (first, row, *others), attentions = best["finals"], [{"tile_tokens": 64}]
+        (first, row, *others), attentions = best["finals"], alone().to_json()["attentions"]
         schedule = {**row["candidate"]["schedule"], "attentions": attentions}
         row = {**row, "candidate": {**row["candidate"], "schedule": schedule}}
         finals = [first, row, *others]

@@ -58,13 +58,39 @@ def test_exactly_the_schedules_of_files_are_tried_beside_the_library(
     assert {row["candidate"]["plan_kind"] for row in client.best(job_id)["finals"]} >= {"library", "two_launches"}
 
 
+def test_the_line_of_a_schedule_is_taken_as_it_is_printed(run: Run, client: Client, files: list[str]) -> None:
+    named = [word for path in files for word in ("--schedule", path)]
+    first = run("submit", *named).stdout.strip()
+    run("watch", first)
+    line = next(row["candidate"]["text"] for row in client.trials(first) if row["candidate"]["schedule"])
+    job_id = run("submit", "ffn", *PAIR, "--schedule", line).stdout.strip()
+    run("watch", job_id)
+    again = [row["candidate"] for row in client.trials(job_id) if row["candidate"]["schedule"]]
+    assert [one["text"] for one in again] == [line]
+
+
+def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, client: Client, files: list[str]) -> None:
+    job = json.loads(run("submit", "--schedule", files[0], "--sweep", "signals", "--json").stdout)
+    assert run("watch", job["id"]).exit_code == ExitCode.OK
+    rows = [row["candidate"]["schedule"] for row in client.trials(job["id"]) if row["candidate"]["schedule"]]
+    assert len(rows) == job["num_given"] >= 2
+    assert len({json.dumps(row["tiling"]) for row in rows}) == 1, "the kernel stays"
+    assert len({row["ordering"]["granularity"] for row in rows}) >= 2
+    wrong = run("submit", *PAIR, "--sweep", "merges")
+    assert (wrong.exit_code, "no schedule is given" in wrong.stderr) == (ExitCode.REFUSED, True)
+    unknown = run("submit", "--schedule", files[0], "--sweep", "colours")
+    assert "use 'rasters', 'merges', 'signals', 'launches' or 'shares'" in unknown.stderr
+
+
 def test_files_that_do_not_go_together_are_refused(run: Run, files: list[str], tmp_path: Path) -> None:
     for options, words in (
-        (["--plan-kind", "fused"], "--plan-kind is of --schedule"),
+        (["--plan-kind", "fused", *PAIR], "--plan-kind is of --schedule"),
         (["--schedule", files[0], "--plan-kind", "merged"], "'merged' is none of ours; there are two_launches"),
         (["--schedule", files[0], *OTHER], "the schedules are of ffn fp16 M=16 256 -> 512 -> 256, and the job of"),
         (["--schedule", files[0], *PAIR, "--m", "1,16"], "--schedule is of one number of rows"),
         (["--schedule", str(tmp_path / "none.json")], "cannot be read"),
+        (["--schedule", str(builders.schedule())], "is a line, which does not say of what"),
+        (["--schedule", "mma 16x64 | row+row", *PAIR], "does not begin with an engine and tiles"),
         (["--schedule", file(tmp_path, "odd.json", builders.schedule(), odd=1)], "odd is no key there"),
     ):
         result = run("submit", *options)

@@ -259,8 +259,11 @@ static int use(const uint8_t *bytes, size_t num_bytes) {
   return 1;
 }
 
+/* Says how many CTAs of an SM and how many clusters the recorder's device holds. */
+static void (*hold)(int, int);
+
 /* Mutants of the pack: some bytes changed, most of them in the index; sometimes cut, and sometimes a number that is near
- * an end of its range. */
+ * an end of its range. Half of the devices hold no more clusters than fallbacks need. */
 static void run_fuzz(const uint8_t *whole, size_t size, uint64_t seed, long count) {
   uint64_t index_bytes;
   memcpy(&index_bytes, whole + 64 + 16, 8);
@@ -282,6 +285,7 @@ static void run_fuzz(const uint8_t *whole, size_t size, uint64_t seed, long coun
         bytes[place] ^= (uint8_t)(1u << next_random() % 8);
       }
     }
+    hold(1, next_random() % 2 == 0 ? 24 : 132);
     num_opened += use(bytes, kept);
     free(bytes);
   }
@@ -294,6 +298,7 @@ int main(int argc, char **argv) {
   require(recorder != NULL, "the recorder");
   void (*record)(int);
   *(void **)&record = dlsym(recorder, "fake_record");
+  *(void **)&hold = dlsym(recorder, "fake_occupancy");
   record(0);
   require(tuner_load_driver(argv[1]) == TUNER_OK, "driver");
   tuner_pack *pack;

@@ -11,7 +11,7 @@ from tests.support.attention_packs import made_of, make_attention, table, withou
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import compile_driver, compile_recorder
-from tests.support.packs import ffn, ladder, make, mlp, without_source
+from tests.support.packs import WIDE, WIDE_MLP, ffn, ladder, make, make_for_both, mlp, without_source
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.packs.write import write_pack
@@ -43,7 +43,8 @@ def some_pack(folder: Path) -> Path:
         table(make_attention(form={"page_tokens": 16})),
         *(table(made_of(one, candidate_of(one))) for one in (between(), several)),
     ]
-    chains = [ladder(without_source(chain.kernel))]
+    with_fallbacks = [make_for_both(PlanKind.FUSED_PDL, workload) for workload in (WIDE, WIDE_MLP)]
+    chains = [ladder(without_source(one.kernel)) for one in (chain, *with_fallbacks)]
     write_pack([*entries, *map(without_sources, tables), *chains], folder / "some.tunerpack")
     return folder / "some.tunerpack"
 

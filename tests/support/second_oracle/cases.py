@@ -165,7 +165,9 @@ def ops_of(workload: Workload, chosen: Tiling, launched: tuple[int, ...]) -> tup
             own, is_there = (row, col, down * chosen.cluster_n + right), at[0] < space.grid[0] and at[1] < space.grid[1]
             writes[own] = [_box(box, at) for box in space.writes] if is_there else []
             early = [read.box for read in space.reads if not read.is_late]
-            reads[own] = [[_box(b, at, s) for b in early] if is_there else [] for s in range(space.num_steps)]
+            # A CTA beyond the columns requests its share of the rows for those beside it all the same.
+            has_rows, inside = at[0] < space.grid[0], (at[0], min(at[1], space.grid[1] - 1))
+            reads[own] = [[_box(b, inside, s) for b in early] if has_rows else [] for s in range(space.num_steps)]
             boxes = (read.box for read in space.reads if read.is_late and read.box.tensor in written)
             late[own] = [_box(box, at) for box in boxes] if is_there else []
         sums_bytes = 4 * tile.m * tile.n * (1 + op.gated)

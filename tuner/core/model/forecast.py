@@ -12,13 +12,9 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.schedule import Schedule
 
 #: What a launch saves that begins while the launch before it ends.
 PROGRAMMATIC_GAIN_US = 1.5
-#: By how much such a launch takes longer where tiles of so few rows, one below the other, read the same weights: its
-#: CTAs lie where SMs come free, and the L2 answers each of them (4 to 20 %: docs/findings/shared-weights.md).
-APART_SHARE, APART_ROWS = 0.12, 64
 
 
 @lru_cache(maxsize=4096)  # a first guess is asked for again when it is built, and by the next job of its shape
@@ -34,26 +30,18 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     launch_us = rates_of(gpu).launch_us
     plans = plans_for(workload, gpu, candidate)
     is_limited = len(plans) == 1 and not candidate.plan_kind.is_programmatic
-    timelines = [simulate(plan, limit_us=limit_us if is_limited else math.inf) for plan in plans]
+    is_apart, limit_us = candidate.plan_kind.is_programmatic, limit_us if is_limited else math.inf
+    timelines = [simulate(plan, limit_us=limit_us, is_apart=is_apart) for plan in plans]
     apart_us = launch_ops_us(workload, gpu, candidate)
     total_us = sum(apart_us) + sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
-        of_tiles_us = sum(timeline.makespan_us for timeline in timelines) * _share_apart(workload, candidate.schedule)
-        return total_us + of_tiles_us - (len(apart_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
+        return total_us - (len(apart_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
     if candidate.plan_kind.is_side_by_side:
         # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
         assert candidate.schedule is not None
         together_us = forecast_us(workload, gpu, fused(candidate.schedule))
         return max(total_us - launch_us - _idle_us(timelines[0]), together_us)
     return total_us
-
-
-def _share_apart(workload: Workload, schedule: Schedule | None) -> float:
-    """Of a programmatic launch's time, what it takes longer since CTAs that share weights lie apart."""
-    if schedule is None or not workload.tile_ops or schedule.tiling.placed_ctas > 1:
-        return 0.0
-    pairs = zip(workload.tile_ops, schedule.tiling.tiles, strict=True)
-    return APART_SHARE if all(tile.m < op.m and tile.m <= APART_ROWS for op, tile in pairs) else 0.0
 
 
 def launch_ops_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.core.model.rates import EngineRates
 from tuner.core.model.task_costs import OpCosts
@@ -21,6 +21,8 @@ class Launch:
     output_classes: Mapping[int, int]
     #: (panel, bytes) that earlier launches wrote, one list for each op that reads them.
     written_before: tuple[tuple[tuple[int, int], ...], ...]
+    #: By op: the share of its tasks whose weights are asked for together with a neighbour's; else none.
+    merged: Mapping[int, float] = field(default_factory=dict)
     #: CTAs that compute a task together.
     cluster_size: int
     #: CTAs, or clusters, that an SM holds, or that many SMs do.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tuner.core.model.bandwidth import FairShare
 from tuner.core.model.l2 import L2, LAST
 from tuner.core.model.launch import Launch
+from tuner.core.model.merging import PASSING_SHARE
 from tuner.core.model.rates import Rates
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, PartCosts
 from tuner.core.problem.gpu import Gpu
@@ -24,7 +25,7 @@ class Memory:
     """DRAM, L2 and link of one launch; CTAs wait for their transfers by number."""
 
     def __init__(self, launch: Launch, gpu: Gpu, rates: Rates) -> None:
-        self._costs = launch.costs
+        self._costs, self._merged = launch.costs, launch.merged
         self._weight_hint = launch.weight_class
         self._input_hints, self._output_hints = launch.input_classes, launch.output_classes
         self._us_per_byte = 1e6 / (gpu.dram_bytes_per_s * rates.dram_share)
@@ -44,6 +45,8 @@ class Memory:
         #: CTA -> transfers that it waits for.
         self._missing: dict[int, int] = {}
         self.read_bytes = self.asked_bytes = self.output_bytes = self._once_bytes = 0
+        #: Of what was asked for, what passes the link: requests that are merged pass together.
+        self.passed_bytes = 0.0
         self._outputs: list[int] = []
         self._evicted_bytes = 0
         self._keep_last_launch(launch, gpu)
@@ -108,7 +111,9 @@ class Memory:
         if missed:
             self._begin(self.dram, transfer, missed * cost.dram_stretch, now_us)
             self._wait_for(transfer, cta)
-        self._begin(self.link, self._num_transfers, total, now_us)
+        merged = self._merged.get(tile[0], 0.0) * (1 - PASSING_SHARE) * cost.w_bytes[tile[2]]
+        self.passed_bytes += total - merged
+        self._begin(self.link, self._num_transfers, total - merged, now_us)
         self._waiting[self._num_transfers - 1].append(cta)  # counted already, as its inputs
         return missed > 0
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from tuner.core.model.l2 import FIRST, LAST, NORMAL
 from tuner.core.model.launch import Launch
+from tuner.core.model.merging import merged_shares
 from tuner.core.model.rates import Rates
 from tuner.core.model.task_costs import OpCosts, costs_of, num_teams, runs_ahead
 from tuner.core.plan.split_tasks import parts_of
@@ -24,17 +26,23 @@ WARP = 32
 _CLASSES = {CacheHint.EVICT_FIRST: FIRST, CacheHint.NORMAL: NORMAL, CacheHint.EVICT_LAST: LAST}
 
 
-def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates) -> Launch:
-    """Costs and kernel of a launch whose tasks are those of `words`."""
+def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: bool = False) -> Launch:
+    """Costs and kernel of a launch whose tasks are those of `words`; `is_apart`: it takes SMs as they come free."""
     graph, gpu = plan.graph, plan.gpu
     tiling, hints = graph.tiling, hints_of(graph.workload, graph.tiling)
-    costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
+    merged = merged_shares(words, tiling, is_apart=is_apart)
+    # Whoever asks together waits for nobody who asked before.
+    costs = {
+        op: replace(own, exposed_share=own.exposed_share * (1 - merged[op])) if op in merged else own
+        for op, own in costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph)).items()
+    }
     return Launch(
         costs=costs,
         weight_class=_CLASSES[hints.weights],
         input_classes={op: _CLASSES[hint] for op, hint in enumerate(hints.inputs)},
         output_classes={op: _CLASSES[hint] for op, hint in enumerate(hints.outputs)},
         written_before=tuple(_written_before(graph, costs)),
+        merged=merged,
         cluster_size=tiling.cluster_size,
         occupancy=occupancy(plan.resources, gpu),
         num_stages=tiling.num_stages,

@@ -101,15 +101,18 @@ class Timeline:
 _END, _POLL = 0, 1
 
 
-def simulate(plan: VerifiedPlan, rates: Rates | None = None, limit_us: float = math.inf) -> Timeline:
+def simulate(
+    plan: VerifiedPlan, rates: Rates | None = None, limit_us: float = math.inf, *, is_apart: bool = False
+) -> Timeline:
     """The timeline of one launch, cold but for what an earlier launch of the same workload wrote; by `rates`, or by
-    those of the GPU. One that takes longer than `limit_us` is drawn up to there, and said to take for ever.
+    those of the GPU. One that takes longer than `limit_us` is drawn up to there, and said to take for ever. `is_apart`:
+    its CTAs take SMs as they come free, as those of a programmatic launch do.
 
     One of two launches that share their signals is drawn as if the other one had ended.
     """
     rates = rates or rates_of(plan.gpu)
     words = plan.plan.without_waits() if plan.is_paired else plan.plan.with_in_band_waits_first()
-    launch = product_launch(plan, words, rates)
+    launch = product_launch(plan, words, rates, is_apart=is_apart)
     return simulate_launch(words, plan.graph, launch, plan.gpu, rates, polled=plan.plan, limit_us=limit_us)
 
 
@@ -198,7 +201,7 @@ class _Run:
             late_write_bytes=memory.late_write_bytes,
             l2_hit_bytes=memory.hit_bytes,
             link_bytes=memory.asked_bytes,
-            link_us=memory.asked_bytes / memory.link_bytes_per_us,
+            link_us=memory.passed_bytes / memory.link_bytes_per_us,
             rows=tuple(self._rows),
             num_ctas=self.num_ctas,
         )

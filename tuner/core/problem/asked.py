@@ -37,8 +37,8 @@ _RESERVED = frozenset(
         *("kind", "preset", "target", "l2", "regime", "match", "max_distance"),
         *("gpu_name", "driver", "cuda", "kernel_version", "job", "batch", "key", "format", "output", "elsewhere"),
         *("accept_nearest", "accept_unfused", "even_if_slower", "energy_within", "torch_compile", "trials", "seconds"),
-        *("patience", "seed", "priors", "reuse", "chain", "schedule", "plan_kind", "priority", "project", "label"),
-        *("deadline", "webhook", "idempotency_key", "watch", "json", "help"),
+        *("patience", "seed", "priors", "reuse", "chain", "schedule", "sweep", "plan_kind", "priority", "project"),
+        *("label", "deadline", "webhook", "idempotency_key", "watch", "json", "help"),
     }
 )
 

@@ -1,4 +1,5 @@
-"""What the C runtime is told of an attention's launch: where its tensors, its tables and its workspace go."""
+"""What the C runtime is told of an attention's launch: where its tensors, its tables and its workspace go; and which of
+its tensors are written, or may be left out."""
 
 from __future__ import annotations
 
@@ -18,14 +19,29 @@ _TENSORS = ("keys", "values", "lengths", "pages")
 def roles_of(recipe: Json, manifest: Json) -> dict[str, str]:
     """The seven tensors of a call, by name: queries, caches, lengths, pages, weights and the output."""
     name, product = recipe["op"], recipe["before"]
-    source = next(op["source"] for op in manifest["workload"]["ops"] if op["name"] == name)
-    found = {source: "q", **{f"{name}.{one}": one for one in _TENSORS}, product or name: "y"}
+    found = {source_of(recipe, manifest): "q", **{f"{name}.{one}": one for one in _TENSORS}, product or name: "y"}
     return found | ({f"{product}.w": "w"} if product else {})
 
 
 def paged_of(recipe: Json) -> tuple[str, ...]:
     """Its caches of any number of pages."""
     return tuple(f"{recipe['op']}.{name}" for name in ("keys", "values") if "pages" in recipe)
+
+
+def source_of(recipe: Json, manifest: Json) -> str:
+    """What it reads queries from."""
+    return str(next(op["source"] for op in manifest["workload"]["ops"] if op["name"] == recipe["op"]))
+
+
+def written_in_front(recipe: Json, manifest: Json) -> set[str]:
+    """What a kernel in front of it writes: caches, and turned queries."""
+    caches = {f"{recipe['op']}.{name}" for name in ("keys", "values")}
+    return caches | ({source_of(recipe, manifest)} if "append" in recipe else set())
+
+
+def tensors_in_front(recipe: Json) -> list[Json]:
+    """Those of that kernel, which a call may leave out."""
+    return list(recipe.get("append", {}).get("tensors", ()))
 
 
 def part_of(recipe: Json, workspace: int, layout: Layout) -> Part:

@@ -21,12 +21,12 @@ SCHEDULE = Schedule.of(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), 
 def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None:
     words = explain(PAIR, H200, SCHEDULE)
     starts = [sentence.split(":")[0] for sentence in words[1:]]
-    assert starts == ["Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Policy", "Next best"]
-    assert "so the tensor cores bind" in words[1]
-    assert "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 in the last: alone it would fill 97% of them" in words[2]
+    assert starts == ["Forecasts", "Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Policy", "Next best"]
+    assert "so the tensor cores bind" in words[2]
+    assert "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 in the last: alone it would fill 97% of them" in words[3]
     (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
-    assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[6]
-    assert "What binds: " in words[6]
+    assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[7]
+    assert "What binds: " in words[7]
 
 
 def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
@@ -55,8 +55,8 @@ def test_the_edges_are_those_of_the_tasks_that_run() -> None:
     """64 tiles of down read the 32 of their row: as whole ones, or 16 by each part. All of up's 256 tiles are whole."""
     parted = tiling((64, 128), (64, 128), num_stages=4, k=64, split=(2, 2))
     words = explain(PAIR, H200, Schedule.of(tiling=parted, ordering=ordering(split_tiles=SplitTiles.TAIL)))
-    assert "down has 8 x 8 tiles, 56 of them in 2 parts" in words[3]
-    assert words[5].endswith("stand for 2,048 edges.")
+    assert "down has 8 x 8 tiles, 56 of them in 2 parts" in words[4]
+    assert words[6].endswith("stand for 2,048 edges.")
 
 
 def test_a_schedule_in_the_order_of_a_policy_is_told_to_be_that() -> None:

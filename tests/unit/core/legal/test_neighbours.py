@@ -10,7 +10,6 @@ from tests.support.cases import H200
 from tests.support.conformance.neighbours import PAIRS, SHAPES
 from tests.support.conformance.schedules import portable, wide
 from tuner.core.legal.legality import check_schedule, is_legal
-from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
@@ -78,11 +77,3 @@ def test_the_source_differs_in_what_the_launch_is_told_alone() -> None:
     assert [one for one in differing if not one[0].startswith("// tiling:")] == [
         ("#define TUNER_CLUSTER_DIMS", "#define TUNER_CLUSTER_DIMS __cluster_dims__(2, 1, 1)")
     ]
-
-
-def test_a_programmatic_launch_of_low_tiles_is_forecast_longer_without() -> None:
-    def us(kind: PlanKind, neighbours: int) -> float:
-        return forecast_us(PAIR, H200, Candidate(plan_kind=kind, schedule=beside(COLUMNS, neighbours)))
-
-    assert us(PlanKind.FUSED, 1) == us(PlanKind.FUSED, 2)
-    assert us(PlanKind.FUSED_PDL, 1) > 1.1 * us(PlanKind.FUSED_PDL, 2)

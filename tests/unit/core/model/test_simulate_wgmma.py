@@ -167,16 +167,16 @@ def test_where_teams_take_turns_a_store_hides_behind_the_next_products() -> None
         assert all(later.begin_us >= first.end_us for first, later in zip(lane, lane[2:], strict=False))
 
 
-def test_a_cluster_brings_shared_stages_once_through_the_link() -> None:
+def test_a_cluster_brings_shared_stages_once_through_the_link_and_so_do_neighbours_that_share_weights() -> None:
     workload = ffn_pair(m=1024, d_in=4096, d_hidden=14336, d_out=4096)
     slow = replace(CATALOGUE_RATES, l2_share=0.2)
     alone = wgmma((128, 128, 64), num_stages=4, input_stages=4, num_warps=8)
     pairs = wgmma((256, 128, 64), num_stages=4, input_stages=4, num_warps=8, cluster_m=2)
-    column = Raster(kind=RasterKind.COLUMN)
-    times = []
-    for tiles in (alone, pairs):
+    times = {}
+    for tiles, kind in ((alone, RasterKind.ROW), (pairs, RasterKind.ROW), (alone, RasterKind.COLUMN)):
         graph = tile_graph(workload, tiles)
-        plan = make_plan(graph, ordering(rasters=(column, column)), H200)
+        plan = make_plan(graph, ordering(rasters=(Raster(kind=kind),) * 2), H200)
         proven = verify(plan, graph, estimated_resources(workload, tiles), H200)
-        times.append(simulate(proven, slow).makespan_us)
-    assert times[1] < 0.85 * times[0]
+        times[tiles, kind] = simulate(proven, slow).makespan_us
+    assert times[pairs, RasterKind.ROW] < 0.85 * times[alone, RasterKind.ROW]
+    assert times[alone, RasterKind.COLUMN] < 0.85 * times[alone, RasterKind.ROW]

@@ -17,7 +17,7 @@ import pytest
 import tests.support.second_oracle as second_oracle
 from tests.support.proof import judged_plans
 from tests.support.second_oracle.agreement import COLUMNS, DISAGREEMENTS, counts, judged_by_both, judged_cases
-from tests.support.second_oracle.cases import GRAPHS, Case, random_case
+from tests.support.second_oracle.cases import CHAINS, GRAPHS, Case, ops_of, random_case
 from tests.support.second_oracle.device import is_over
 from tests.support.second_oracle.judge import LAUNCHES, judge
 from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, OF_EPILOGUES, any_word
@@ -55,6 +55,24 @@ def test_the_prover_and_the_oracle_agree_on_plans_of_which_any_word_was_changed(
     assert min(total[name] for name in ("accepted", "words", "coverage", "capacity", "safety", "liveness")) > 2
     assert {row["mutation"] for row in rows} >= {"none", *MUTATORS, *OF_EPILOGUES}
     assert sum(int(row["chains"]) for row in rows) > 0.3 * total["plans"]
+
+
+def test_a_cta_beyond_the_columns_requests_rows_for_those_beside_it() -> None:
+    """Of 64 columns in tiles of 128 the second CTA has none. It copies its share of the inputs into both."""
+    workload, chosen = next(
+        (one, tiling) for one, tiling in CHAINS if tiling.cluster_n == 2 and one.tile_ops[2].n < tiling.tiles[2].n
+    )
+    op = ops_of(workload, chosen, (0, 1, 2))[2]
+    mine, beyond = (0, 0, 0), (0, 0, 1)
+    assert op.reads[beyond] == op.reads[mine]
+    assert all(op.reads[beyond])
+    assert (op.writes[beyond], op.late[beyond]) == ([], [])
+    rng = random.Random(1_000_003 + 8)
+    for _ in range(760):
+        case = random_case(rng)
+    judged = judged_by_both(case)
+    assert (case.mutation, judged.refusal, judged.kinds) == ("a word of a wait", "safety", [])
+    assert judged.verdict.in_order == {"race"}
 
 
 def test_both_count_the_sums_of_a_gated_ops_parts_twice() -> None:

@@ -1,0 +1,59 @@
+"""Studies of one schedule: one thing is varied, all else stays, and all of it is legal and proven."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate, fused
+from tuner.core.schedule.ordering import InterleaveKind, Ordering, Raster, RasterKind
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.space import Space
+from tuner.core.space.sweeps import Sweep, swept
+
+GPU = CATALOGUE["h200"]
+WORKLOAD = ffn_pair(m=512, d_in=1024, d_hidden=2048, d_out=1024)
+SAMPLED = Space(WORKLOAD, GPU).sample(random.Random(1), 1)[0]
+BASE = fused(SAMPLED.but(ordering=Ordering(rasters=(Raster(), Raster()))))
+
+
+def varied(one: Candidate) -> dict[str, str]:
+    """The axes of an order that differ from the base's, and the kind."""
+    assert one.schedule
+    assert BASE.schedule
+    own, base = vars(one.schedule.ordering), vars(BASE.schedule.ordering)
+    changed = {name: str(value) for name, value in own.items() if value != base[name]}
+    assert one.schedule.tiling == BASE.schedule.tiling, "the kernel stays"
+    return changed | ({"kind": str(one.plan_kind)} if one.plan_kind is not BASE.plan_kind else {})
+
+
+@pytest.mark.parametrize(
+    ("sweep", "axes"),
+    [
+        (Sweep.RASTERS, {"rasters"}),
+        (Sweep.MERGES, {"interleave"}),
+        (Sweep.SIGNALS, {"granularity", "sync_width", "wait_position"}),
+        (Sweep.LAUNCHES, {"kind"}),
+        (Sweep.SHARES, {"assignment", "split_tiles"}),
+    ],
+)
+def test_only_what_is_studied_is_varied_and_every_one_is_proven(sweep: Sweep, axes: set[str]) -> None:
+    found = swept(sweep, WORKLOAD, GPU, BASE)
+    assert found[0] is BASE
+    assert len(set(found)) == len(found) >= 3
+    for one in found:
+        assert varied(one).keys() <= axes
+        assert plans_for(WORKLOAD, GPU, one)
+
+
+def test_the_studies_of_the_literature_are_among_them() -> None:
+    found = {sweep: swept(sweep, WORKLOAD, GPU, BASE) for sweep in Sweep}
+    rasters = {one.schedule.ordering.rasters[0].kind for one in found[Sweep.RASTERS] if one.schedule}
+    assert rasters >= {RasterKind.ROW, RasterKind.COLUMN, RasterKind.MORTON, RasterKind.HILBERT}
+    merges = {one.schedule.ordering.interleave.kind for one in found[Sweep.MERGES] if one.schedule}
+    assert merges >= {InterleaveKind.PRODUCER_FIRST, InterleaveKind.BANDS, InterleaveKind.HALF_ROWS}
+    assert {one.plan_kind for one in found[Sweep.LAUNCHES]} >= {PlanKind.FUSED, PlanKind.TWO_LAUNCHES}

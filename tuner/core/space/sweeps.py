@@ -1,0 +1,122 @@
+"""Studies of one schedule: what it becomes when one thing of it is varied and all else stays.
+
+Each is a question that the literature asks of a fixed kernel. *rasters*: in which order tiles are walked: row, column,
+Z order, Hilbert's curve, panels. *merges*: how the walks of dependent ops are merged: one after the other, half rows,
+bands. *signals*: what a consumer waits for, and when. *launches*: the same kernel in one launch, in several, and on two
+streams. *shares*: how tasks, and parts of tiles, reach CTAs.
+
+Source of signals and launches: Jangda et al., "A Framework for Fine-Grained Synchronization of Dependent GPU Kernels"
+(cuSync), CGO 2024. Of shares: Osama et al., "Stream-K", PPoPP 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from itertools import product
+
+from tuner.core.legal.legality import check_kind, check_schedule
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
+    WIDTHLESS,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    SplitTiles,
+    WaitPosition,
+)
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import IllegalSchedule
+
+
+class Sweep(StrEnum):
+    """What is varied."""
+
+    RASTERS = "rasters"
+    MERGES = "merges"
+    SIGNALS = "signals"
+    LAUNCHES = "launches"
+    SHARES = "shares"
+
+
+_WIDTHS = (2, 4, 8)
+_BANDS = (1, 2, 4)
+_CHUNKS = (2, 4, 8)
+#: Granularities that have a width.
+_WIDE = (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
+
+
+def swept(sweep: Sweep, workload: Workload, gpu: Gpu, base: Candidate) -> list[Candidate]:
+    """The candidate, then all that the study makes of it and that is legal, each once."""
+    found = dict.fromkeys((base, *_STUDIES[sweep](base)))
+    return [one for one in found if one is base or _is_legal(workload, gpu, one)]
+
+
+def _is_legal(workload: Workload, gpu: Gpu, candidate: Candidate) -> bool:
+    assert candidate.schedule is not None
+    try:
+        check_schedule(workload, gpu, candidate.schedule)
+        check_kind(workload, gpu, candidate.plan_kind, candidate.schedule)
+    except IllegalSchedule:
+        return False
+    return True
+
+
+def _ordered(base: Candidate, orderings: Iterator[Ordering]) -> Iterator[Candidate]:
+    assert base.schedule is not None
+    yield from (replace(base, schedule=base.schedule.but(ordering=ordering)) for ordering in orderings)
+
+
+def _ordering(base: Candidate) -> Ordering:
+    assert base.schedule is not None
+    return base.schedule.ordering
+
+
+def _rasters(base: Candidate) -> Iterator[Candidate]:
+    """All ops are walked alike."""
+    before = _ordering(base)
+    kinds = (kind for kind in RasterKind if kind is not RasterKind.EXACT)
+    rasters = (Raster(kind=kind, width=width) for kind in kinds for width in ((1,) if kind in WIDTHLESS else _WIDTHS))
+    return _ordered(base, (replace(before, rasters=(one,) * len(before.rasters)) for one in rasters))
+
+
+def _merges(base: Candidate) -> Iterator[Candidate]:
+    merges = [Interleave(kind=kind) for kind in InterleaveKind if kind is not InterleaveKind.BANDS]
+    merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in _BANDS]
+    return _ordered(base, (replace(_ordering(base), interleave=merge) for merge in merges))
+
+
+def _signals(base: Candidate) -> Iterator[Candidate]:
+    widths = {one: _CHUNKS if one in _WIDE else (1,) for one in Granularity}
+    every = product(((one, width) for one in Granularity for width in widths[one]), WaitPosition)
+    changed = (
+        replace(_ordering(base), granularity=granularity, sync_width=width, wait_position=position)
+        for (granularity, width), position in every
+    )
+    return _ordered(base, changed)
+
+
+def _launches(base: Candidate) -> Iterator[Candidate]:
+    return (replace(base, plan_kind=kind) for kind in PlanKind if kind.is_ours)
+
+
+def _shares(base: Candidate) -> Iterator[Candidate]:
+    every = product(ASSIGNMENTS, SplitTiles)
+    changed = (replace(_ordering(base), assignment=one, split_tiles=split) for one, split in every)
+    return _ordered(base, changed)
+
+
+_STUDIES: Mapping[Sweep, Callable[[Candidate], Iterator[Candidate]]] = {
+    Sweep.RASTERS: _rasters,
+    Sweep.MERGES: _merges,
+    Sweep.SIGNALS: _signals,
+    Sweep.LAUNCHES: _launches,
+    Sweep.SHARES: _shares,
+}
