@@ -28,7 +28,8 @@ from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
 from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
 from .outputs import GuardedOutput, bits_type
-from .reference import Reference, reference
+from .own_ops import reference_of
+from .reference import Reference
 from .segments import Segments
 from .turned import Turned, TurnedCache
 
@@ -300,7 +301,7 @@ class ProblemData:
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
-        others = sum(op.m * (op.n + op.k) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others = sum(op.m * (op.n + op.source_columns) for op in workload.tile_ops) * workload.dtype.size_bytes
         others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
         weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
         return weights + others + sum(own.copy_bytes for own in self.own)
@@ -332,7 +333,7 @@ class ProblemData:
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.tile_ops):
             if self.workload.producer_of(i) is None and op.source not in inputs and op.source not in written:
-                drawn = self._draw((op.m, op.k), 1.0)
+                drawn = self._draw((op.m, op.source_columns), 1.0)
                 inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
             for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
                 inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
@@ -394,5 +395,5 @@ class ProblemData:
             op = self.workload.tile_ops[i]
             tensors = _Tensors(self, op, inputs, references)
             is_normed = self.workload.writes_squares(i)
-            references[op.name] = reference(cupy, op, tensors, self.workload.dtype, is_normed=is_normed)
+            references[op.name] = reference_of(op, tensors, self.workload.dtype, is_normed=is_normed)
         return references
