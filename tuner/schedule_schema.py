@@ -16,6 +16,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.op_kinds import OpKind, op_kinds
 from tuner.core.problem.workload import WorkloadKind
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.codec import parts
 from tuner.core.schedule.levels import LaunchConfig, TileOpSchedule, schedule_class
 from tuner.core.schedule.ordering import TaskOrder
@@ -134,8 +135,10 @@ def _of(kind: Any) -> Json:
         return {"type": _PLAIN[kind]}
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
-        return _object({one.name: _of(hints[one.name]) for one in fields(kind)}, needed)
+        axes = axes_of(kind)
+        chosen = [one for one in fields(kind) if one.name in axes]
+        needed = [one.name for one in chosen if one.default is MISSING and one.default_factory is MISSING]
+        return _object({one.name: _of(hints[one.name]) for one in chosen}, needed)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return {"enum": [str(one) for one in kind]}
     if get_origin(kind) is tuple:

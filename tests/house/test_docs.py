@@ -21,6 +21,7 @@ from tuner.core.problem import objective
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import ordering as schedule
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
@@ -57,7 +58,7 @@ def code_words(cells: list[str]) -> set[str]:
 def test_every_field_of_a_schedule_has_a_row(axis: type, root: Path) -> None:
     rows = table_rows(root / "docs/schedule-space.md")
     named = {(word, row[1]) for row in rows if len(row) > 2 for word in code_words(row[:1])}
-    missing = [f.name for f in dataclasses.fields(axis) if (f.name, axis.__name__.lower()) not in named]
+    missing = [name for name in axes_of(axis) if (name, axis.__name__.lower()) not in named]
     assert missing == []
 
 

@@ -28,15 +28,15 @@ def install(name: str, site: Path) -> Path:
     return site
 
 
-def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
-    """What a fresh process prints that has these folders of packages, too.
+def run(program: str, *sites: Path, timeout_s: float = 120.0, warnings: str = "error") -> str:
+    """What a fresh process prints that has these folders of packages, too. `warnings`: what becomes of them.
 
     Raises:
         AssertionError: it failed.
     """
     paths = os.pathsep.join([*map(str, sites), str(ROOT), os.environ.get("PYTHONPATH", "")])
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", warnings, "-c", program],
         env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -50,28 +50,28 @@ def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
 class Toys:
     """A server and a client of it, in processes that have the package."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, *, gpu: str = "simulated:h200") -> None:
         """Starts them."""
         self.site = install(name, folder)
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
         self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
-        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
+        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu]
         self._server = subprocess.Popen(
             [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
         )
         assert self._server.stdout
-        self._url = self._server.stdout.readline().strip()
-        assert self._url
+        self.url = self._server.stdout.readline().strip()
+        assert self.url
 
     def client(self, *arguments: str) -> str:
         """What a command prints."""
         command = "from tuner.client.cli import main; main()"
-        return self.python(command, "--url", self._url, *arguments)
+        return self.python(command, "--url", self.url, *arguments)
 
     def refused(self, *arguments: str) -> str:
         """What a command says that fails."""
         command = "from tuner.client.cli import main; main()"
-        ran = self._ran(command, "--url", self._url, *arguments)
+        ran = self._ran(command, "--url", self.url, *arguments)
         assert ran.returncode != 0, ran.stdout
         return ran.stdout + ran.stderr
 

@@ -23,11 +23,11 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
 
 
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
-    """The digest of the kernel sources that a workload's figures rest on: a launch op has sources of its own, and rows
-    that packages bring are in those of who names them."""
+    """The digest of the kernel sources that a workload's figures rest on: a kind has sources of its own, and rows that
+    packages bring are in those of who names them."""
     from tuner.workers.source.rows import added_text
 
-    kinds = dict.fromkeys(op.KIND for op in workload.launch_ops)
+    kinds = dict.fromkeys(op.KIND for op in workload.ops)
     own = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
     return version_of_all(environment.kernel_version, [*own, *added_text(workload)])
 

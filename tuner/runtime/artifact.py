@@ -208,6 +208,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
         raise RuntimeFailure(-1, f"{name} is of format {found}, and this reads formats up to {NEWEST_FORMAT}")
     launched = {one["op"] for section in OWN_SECTIONS for one in manifest.get(section, ())}
+    launched |= {name for one in manifest.get("launches", ()) for name in one["ops"]}
     if odd := [op for op in manifest["workload"]["ops"] if not is_product(op) and op["name"] not in launched]:
         raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, and no launch of it: fetch it again")
     for file, facts in manifest["files"].items():

@@ -146,10 +146,12 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features = _KERNEL(tiling)
     for index, (tile, op) in enumerate(zip(tiling.tiles, workload.tile_ops, strict=True)):
         num_parts = tiling.num_parts(index)
-        waves = -(-op.m // tile.m) * -(-op.n // tile.n) * num_parts / gpu.num_clusters(tiling.cluster_size)
+        num_rows, num_cols = op.tile_grid(tile.m, tile.n)
+        waves = num_rows * num_cols * num_parts / gpu.num_clusters(tiling.cluster_size)
         features += [math.log2(num_parts), *_TILE(tile)]
-        features += [math.log2(math.ceil(waves) / waves), math.log2(-(-op.m // tile.m) * tile.m / op.m)]
-    return features
+        features += [math.log2(math.ceil(waves) / waves), math.log2(num_rows * tile.m / op.m)]
+    own = (one for one in tiling.of_kinds if one is not None)
+    return features + [feature for one in own for feature in own_features(one)]
 
 
 def own_features(op: TileOpSchedule) -> list[float]:

@@ -16,7 +16,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.joint import AnySpace
 from tuner.core.space.run_starts import RunStarts, run_starts_of
-from tuner.search.axes import Features, ordering_features, own_features, tiling_features
+from tuner.search.axes import Features, ordering_features, tiling_features
 from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin
 
@@ -138,8 +138,7 @@ class Pool:
         workload, gpu = self._space.workload, self._space.gpu
         pairs = zip(schedule.launch_ops, workload.launch_ops, strict=True)
         plans = [feature for one, op in pairs for feature in search_of(op).plan_features(one, op, gpu)]
-        own = [feature for op in schedule.tile_ops for feature in own_features(op)]
-        return [*self._compiled(schedule), *own, *plans, *ordering_features(schedule.ordering)]
+        return [*self._compiled(schedule), *plans, *ordering_features(schedule.ordering)]
 
     def _compiled(self, schedule: Schedule) -> list[float]:
         """Of what is compiled."""

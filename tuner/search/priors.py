@@ -58,7 +58,7 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
         return math.inf
     if workload.borders != found.workload.borders:
         return math.inf
-    if [op.gated for op in ops] != [op.gated for op in others]:
+    if [(op.KIND, op.gated) for op in ops] != [(op.KIND, op.gated) for op in others]:
         return math.inf
     if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):
         return math.inf

@@ -60,11 +60,11 @@ def refused_facts(workload: Workload, ops: Sequence[int]) -> dict[str, Any]:
 def legal_rows(workload: Workload) -> dict[str, int]:
     """For which m the kernel may be launched: rows beyond m are read as zeros and never stored, and the plan's tasks of
     tiles that lie beyond m compute nothing. The parameter's m and the rows of the tensor maps are then that m.
-    Rows of a launch op are fixed: of an attention a
-    slot that is not used has length 0."""
+    Rows of a launch op are fixed, of an attention a slot that is not used has length 0; so are those of a tile op whose
+    kind serves no fewer."""
     rows = {op.m for op in workload.ops}
-    most = max(rows)
-    return {"min": 1 if len(rows) == 1 and not workload.launch_ops else most, "max": most}
+    most, serves_fewer = max(rows), all(op.SERVES_FEWER_ROWS for op in workload.tile_ops)
+    return {"min": 1 if len(rows) == 1 and serves_fewer and not workload.launch_ops else most, "max": most}
 
 
 def numbers(

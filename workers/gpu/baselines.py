@@ -21,6 +21,7 @@ from .library_norms import LibraryNorms
 from .library_parts import LibraryParts
 from .op_data import RunOperands
 from .outputs import bits_type
+from .own_ops import OwnCall
 from .squares import InputSquares, SquaresTables
 
 
@@ -207,7 +208,8 @@ class LibraryRunner:
         ]
         buffers = data.slot_ops(0)
         self._gemms = [
-            LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
+            LibraryGemm(lt, op, self._dtype, buffer.bias) if op.IS_PRODUCT else OwnCall(op, self._dtype)
+            for op, buffer in zip(self._ops, buffers, strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1
         #: Products that run side by side must not share one.
@@ -232,9 +234,10 @@ class LibraryRunner:
         return tuple(gemm.num_algorithms for gemm in self._gemms)
 
     def recipe(self) -> LibraryRecipe:
-        """How to call the library as this does."""
+        """How to call the library as this does. Of an op of another kind it has no call."""
         ops = zip(self._gemms, self._ops, self.choices, strict=True)
-        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        found = (gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        calls = tuple(call for call in found if call is not None)
         return LibraryRecipe(cublaslt_version=self._lt_version, beside=self._beside, calls=calls)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:

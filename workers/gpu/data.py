@@ -28,7 +28,8 @@ from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
 from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
 from .outputs import GuardedOutput, bits_type
-from .reference import Reference, reference
+from .own_ops import reference_of
+from .reference import Reference
 from .segments import Segments
 from .turned import Turned, TurnedCache
 
@@ -219,8 +220,8 @@ class ProblemData:
         yield from self._segments.behind(seed_index)
 
     def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
-        """By name."""
-        return self._check_inputs[seed_index]
+        """By name; what launches change in place as it was before."""
+        return self._check_inputs[seed_index] | self._before[seed_index]
 
     def dtype_of(self, name: str) -> Dtype | DtypeRow:
         """Of what a launch writes."""
@@ -289,7 +290,9 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        enough = -(-3 * self.l2_bytes // self.workload.rotated_bytes)
+        enough = -(
+            -3 * self.l2_bytes // max(1, self.workload.rotated_bytes)
+        )  # an op may have neither weights nor caches
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
         if self.own:  # caches are large, so that there are no more than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
@@ -298,7 +301,7 @@ class ProblemData:
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
-        others = sum(op.m * (op.n + op.k) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others = sum(op.m * (op.n + op.source_columns) for op in workload.tile_ops) * workload.dtype.size_bytes
         others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
         weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
         return weights + others + sum(own.copy_bytes for own in self.own)
@@ -330,7 +333,7 @@ class ProblemData:
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.tile_ops):
             if self.workload.producer_of(i) is None and op.source not in inputs and op.source not in written:
-                drawn = self._draw((op.m, op.k), 1.0)
+                drawn = self._draw((op.m, op.source_columns), 1.0)
                 inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
             for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
                 inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
@@ -392,5 +395,5 @@ class ProblemData:
             op = self.workload.tile_ops[i]
             tensors = _Tensors(self, op, inputs, references)
             is_normed = self.workload.writes_squares(i)
-            references[op.name] = reference(cupy, op, tensors, self.workload.dtype, is_normed=is_normed)
+            references[op.name] = reference_of(op, tensors, self.workload.dtype, is_normed=is_normed)
         return references

@@ -160,7 +160,8 @@ class OpData:
         missing = {one.name for one in self.tensors if one.role is Role.OUTPUT} - set(found)
         if missing:
             raise WorkerError(f"{self.op.describe()}: its reference says nothing of {', '.join(sorted(missing))}")
-        return {name: _reference(expected) for name, expected in found.items()}
+        columns = {one.name: one.shape[-1] for one in self.tensors} | {self.op.name: self.op.c_columns}
+        return {name: _reference(expected, columns[name]) for name, expected in found.items()}
 
     def in_place(self) -> tuple[str, ...]:
         """What a launch may change: it is as it was drawn before each checked one."""
@@ -176,12 +177,11 @@ class OpData:
         return None
 
 
-def _reference(expected: Expected) -> Reference:
-    """As matrices: rows of the last dimension."""
+def _reference(expected: Expected, columns: int) -> Reference:
+    """As matrices of so many columns."""
     values = cupy.asarray(expected.values, dtype=cupy.float64)
     tolerance = 0.0 if expected.tolerance is None else expected.tolerance
     wide = cupy.broadcast_to(cupy.asarray(tolerance, dtype=cupy.float32), values.shape)
-    columns = values.shape[-1]
     return Reference(
         values=cupy.ascontiguousarray(values.reshape(-1, columns)),
         tolerance=cupy.ascontiguousarray(wide.reshape(-1, columns)),

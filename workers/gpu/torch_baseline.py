@@ -37,6 +37,8 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
     if own := data.workload.launch_ops:
         raise WorkerError(f"the library's {own[0].KIND} is PyTorch's already: its time is the library's")
+    if other := next((op for op in data.workload.tile_ops if not op.IS_PRODUCT), None):
+        raise WorkerError(f"nothing is known here of PyTorch's call for {other.name}, a {other.KIND}")
     refused = (part.torch(op) for op in data.workload.tile_ops for part in op.parts)
     if reason := next(filter(None, refused), ""):
         raise WorkerError(reason)

@@ -18,6 +18,7 @@ from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
+from .own_tasks import own_tasks
 from .parts import parts_config, with_parts
 from .rows import own_text, with_rows
 from .tensor_maps import has_whole_lines
@@ -47,6 +48,7 @@ DEVICE_FILES = {
         "mainloop_mma.cuh",
         "rotary_pairs.cuh",
         "epilogue.cuh",
+        "own_task.cuh",
         "chain.cuh",
         "start_gate.cuh",
     ),
@@ -57,6 +59,7 @@ DEVICE_FILES = {
         "scheduler.cuh",
         "mainloop_simt.cuh",
         "epilogue_simt.cuh",
+        "own_task.cuh",
         "chain.cuh",
         "start_gate.cuh",
     ),
@@ -185,6 +188,10 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
     config += _chain_config(workload, tiling) + parts_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
+    if own := own_tasks(workload, tiling):
+        config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
+        after = names.index("own_task.cuh") + 1
+        texts[after:after] = own.values()
     texts[0] = _with_config(texts[0], config)
     if tiling.engine is Engine.WGMMA:
         widths = sorted(

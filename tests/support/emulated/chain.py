@@ -17,6 +17,8 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.epilogue.sums import Known
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Ordering
@@ -74,6 +76,13 @@ def plans_of(
     return [verify(make_plan(graph, order, FEW_SMS), graph, resources, FEW_SMS) for graph in graphs]
 
 
+def reference_of(op: TileOp) -> Any:
+    """What an op must be, by the file ``reference`` of its kind."""
+    part = part_of(op.KIND, "reference")
+    assert part, op.KIND
+    return part.reference
+
+
 class EmulatedChain:
     """Tensors of one workload."""
 
@@ -95,7 +104,7 @@ class EmulatedChain:
         self._put(f"{op.name}.w", self._random.standard_normal((op.weight_rows, op.k)) / op.k**0.5)
         if op.bias:
             self._put(f"{op.name}.bias", self._random.standard_normal(op.weight_rows))
-        given = [(op.source, (op.m, op.k)), (self._residual(op), (op.m, op.n))]
+        given = [(op.source, (op.m, op.source_columns)), (self._residual(op), (op.m, op.n))]
         for name, shape in given[: 1 + op.residual]:
             if self.workload.op_index(name) is None and name not in self._tensors:
                 self._put(name, self._sized(self._random.standard_normal(shape)))
@@ -245,6 +254,10 @@ class EmulatedChain:
         dtype = self.workload.dtype
         values = {name: from_bits(bits, dtype) for name, bits in self._tensors.items() if bits.dtype == np.uint16}
         for op in self.workload.tile_ops:
+            if not op.IS_PRODUCT:
+                out, _ = reference_of(op)(np, op, values[op.source], values[f"{op.name}.w"], roundoff=0.0)
+                values[op.name] = from_bits(to_bits(out, dtype), dtype)
+                continue
             sums = values[op.source] @ values[f"{op.name}.w"].T
             if op.norm:
                 sums /= np.sqrt((values[op.norm] ** 2).mean(axis=1, keepdims=True) + op.eps)

@@ -23,6 +23,7 @@ from tuner.core.legal.ordering_rules import (
     startup_prefetch_problem,
     sync_problem,
 )
+from tuner.core.legal.own_tasks import own_resources, own_tasks_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
@@ -59,13 +60,16 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Shared memory that the kernel asks for and is launched with, bytes."""
-    return _RULES[tiling.engine].smem_bytes(workload, tiling)
+    """Shared memory that the kernel asks for and is launched with, bytes: the engine's, or that of an op whose kind has
+    what a task does, which is used one after the other."""
+    own = (one.smem_bytes for one in own_resources(workload, tiling))
+    return max(_RULES[tiling.engine].smem_bytes(workload, tiling), *own, 0)
 
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:
     """Registers of a thread, before the compiler has spoken."""
-    return min(_RULES[tiling.engine].registers(workload, tiling), register_cap(tiling))
+    own = (one.registers_per_thread for one in own_resources(workload, tiling))
+    return min(max(_RULES[tiling.engine].registers(workload, tiling), *own, 0), register_cap(tiling))
 
 
 def register_cap(tiling: Tiling) -> int:
@@ -118,7 +122,7 @@ def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
         return f"no tensor core of ours multiplies {workload.dtype}: use simt"
     if engine is Engine.WGMMA and row.tensor_map is None:
         return f"no tensor map has elements of {workload.dtype}: use simt"
-    return _RULES[engine].workload_problem(workload, gpu)
+    return own_tasks_problem(workload, engine) or _RULES[engine].workload_problem(workload, gpu)
 
 
 def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:

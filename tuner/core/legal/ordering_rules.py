@@ -87,7 +87,7 @@ def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Int
     if rows < 1 or lag < 0 or interleave.chunks < 1:
         return f"{interleave.kind} of {rows} rows, lag {lag}, {interleave.chunks} chunks: use at least 1, 0 and 1"
     ops = tuple(range(len(workload.tile_ops)))
-    num_rows = -(-workload.tile_ops[0].m // tile_ms[0])
+    num_rows, _ = workload.tile_ops[0].tile_grid(tile_ms[0], 1)
     this, first = f"{replace(interleave, chunks=1)} over {num_rows} tile rows", Interleave()
     if rows >= num_rows or len(ops) == 1:
         return f"{this} is the same order as {first}: use {first}"
@@ -151,8 +151,8 @@ def _half_rows_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent
 def _proportional_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
     if is_dependent or len(workload.tile_ops) == 1:
         return "proportional mixes independent ops; here one reads another, or is alone: use bands"
-    num_rows = [-(-op.m // tile.m) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
-    num_cols = [-(-op.n // tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
+    grids = [op.tile_grid(tile.m, tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
+    num_rows, num_cols = ([grid[axis] for grid in grids] for axis in (0, 1))
     if max(num_cols) == 1 and len(set(num_rows)) == 1:
         plain = "bands of 1 row" if num_rows[0] > 1 else "producer_first"
         return f"tiles that alternate one by one are the order of {plain}: use {plain}"

@@ -40,7 +40,7 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     del gpu
     chunk = workload.dtype.elements(CHUNK_BYTES)
     for op in workload.tile_ops:
-        if op.k % chunk:
+        if op.IS_PRODUCT and op.k % chunk:
             return f"{op.name} has k {op.k}: the simt engine reads chunks of {chunk} elements, use mma"
     return None
 

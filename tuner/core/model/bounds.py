@@ -88,6 +88,9 @@ def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
 def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int, int]]:
     """(operations of a task, tasks like it) of the op."""
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
+    if not op.IS_PRODUCT:
+        yield op.num_flops * tile.m * tile.n // (op.m * op.n), int((tasks[:, 0] == op_index).sum())
+        return
     a_rows, b_rows = multiplied_by(graph.tiling, op, tile)
     steps = graph.steps_of(tasks[tasks[:, 0] == op_index])[:, 2]
     for num_steps, count in zip(*np.unique(steps, return_counts=True), strict=True):
@@ -114,14 +117,14 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
     epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.tile_ops))))
     for index, op in enumerate(workload.tile_ops):
-        weights = op.weight_rows * op.k
-        streamed = 2 * op.m * op.weight_rows * op.k / side
+        weights, inputs = op.weight_rows * op.k, op.m * op.source_columns
+        streamed = 2 * op.m * op.weight_rows * op.k / side if op.IS_PRODUCT else 0.0
         if op.source in seen:
             elements += weights
         elif workload.producer_of(index) is not None:
-            elements += max(weights, streamed - op.m * op.k)
+            elements += max(weights, streamed - inputs)
         else:
-            elements += max(weights + op.m * op.k, streamed)
+            elements += max(weights + inputs, streamed)
         seen.add(op.source)
         given = (read for read in op.reads[1:] if read.field != "norm" and workload.op_index(read.tensor) is None)
         for read in given:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,11 @@ from tuner.core.plan.products import product_tile
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
+from tuner.errors import IllegalSchedule
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
@@ -125,10 +129,13 @@ def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
 
 def _slice_of_columns(graph: TileGraph, op_index: int, finer: int) -> Ints:
     """[columns of A] the slice of each."""
+    op = graph.workload.tile_ops[op_index]
+    if not op.IS_PRODUCT:
+        return np.zeros(op.source_columns, dtype=np.int64)
     slice_of = np.empty(len(graph.steps(op_index)), dtype=np.int64)
     for number, steps in enumerate(_slices(graph, op_index, finer)):
         slice_of[steps] = number
-    return np.repeat(slice_of, graph.tiling.tiles[op_index].k)[: graph.workload.tile_ops[op_index].k]
+    return np.repeat(slice_of, graph.tiling.tiles[op_index].k)[: op.k]
 
 
 def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
@@ -143,9 +150,9 @@ def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> 
     op, tile, size = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
     if not readers:
-        tiles = panels.sliced(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
+        tiles = panels.sliced(op.name, op.row_extents(tile.m), _extents(op.n, tile.n))
         return [[[(panel, elements * size, elements * size)] for panel, elements in row] for row in tiles]
-    rows, num_cols = _extents(op.m, tile.m), -(-op.n // tile.n)
+    rows, num_cols = op.row_extents(tile.m), -(-op.n // tile.n)
     written: list[list[list[tuple[int, int, int]]]] = [[[] for _ in range(num_cols)] for _ in rows]
     for slices, reader in sorted(readers.items()):
         cell_of = np.arange(op.n) // tile.n * len(slices) + _slice_of_columns(graph, reader, finer)
@@ -185,7 +192,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     """The costs of one op; `panels` numbers those of all ops of a launch, in so many slices for an even part."""
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     size = graph.workload.dtype.size_bytes
-    rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
+    rows, cols = op.row_extents(tile.m), _extents(op.n, tile.n)
     traffic = [part.traffic(op, graph.workload.dtype) for part in op.parts]
     column_bytes = sum(one.column for one in traffic)
     slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
@@ -194,9 +201,10 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         reads = [[row] for row in panels.sliced(op.source, rows, widths)]
     else:
         source, height = graph.workload.tile_ops[edge.producer], graph.tiling.tiles[edge.producer].m
-        whole = panels.sliced(source.name, _extents(source.m, height), widths)
+        whole = panels.sliced(source.name, source.row_extents(height), widths)
         reads = [whole[a:b] for a, b in zip(*(bound.tolist() for bound in edge.rows), strict=True)]
-    weights = panels.sliced(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
+    depths = widths if op.IS_PRODUCT else [op.k]
+    weights = panels.sliced(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], depths)
 
     @lru_cache(maxsize=MAX_KINDS)
     def of(first: int, stride: int, count: int) -> PartCosts:
@@ -285,6 +293,17 @@ def multiplied_by(tiling: Tiling, op: GemmOp, tile: Tile) -> tuple[int, int]:
     return tile.m, product_tile(op, tile).n
 
 
+def task_us(workload: Workload, op: TileOp, tile: Tile, chosen: Any, gpu: Gpu) -> float:
+    """Of an op whose kind has what a task does: what one takes an SM, by the file ``costs`` of the kind.
+
+    Raises:
+        IllegalSchedule: it has none.
+    """
+    if (costs := part_of(op.KIND, "costs")) is None:
+        raise IllegalSchedule(f"{op.KIND}: nothing is known here of what its tasks take")
+    return float(costs.task_us(op, tile, chosen, workload.dtype, gpu))
+
+
 def runs_ahead(tiling: Tiling) -> bool:
     """Whether a CTA requests the operands of its next task while it computes one, and weights before any wait."""
     return tiling.engine is Engine.WGMMA
@@ -321,8 +340,11 @@ def tensor_share(product_columns: int) -> float:
 
 
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
-    """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained."""
+    """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained. What a
+    kind of op does itself it knows itself."""
     tiling, op = graph.tiling, graph.workload.tile_ops[op_index]
+    if not op.IS_PRODUCT:
+        return task_us(graph.workload, op, tiling.tiles[op_index], tiling.of_kind(op_index), gpu)
     tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
     engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.tensor_flops_per_s
     port_us = _port_us(tile, size, gpu, engine)

@@ -48,7 +48,7 @@ def row_steps(
     such ops have emitted their proportion. Every other op, in topological order, has emitted each row whose inputs were
     complete `lag` steps before, those of its epilogue too. Such a row never comes before its inputs.
     """
-    num_rows = {op: -(-workload.tile_ops[op].m // tile_ms[op]) for op in op_indices}
+    num_rows = {op: workload.tile_ops[op].tile_grid(tile_ms[op], 1)[0] for op in op_indices}
     edges: dict[int, list[RowEdges]] = {}
     for edge in row_edges(workload, tile_ms, op_indices):
         edges.setdefault(edge.consumer, []).append(edge)
@@ -87,8 +87,8 @@ def merge_blocks(
 ) -> tuple[Block, ...]:
     """The merge of the ops' tiles; of the proportional mix, each op whole."""
     tile_ms = tuple(tile.m for tile in tiles)
-    num_cols = {op: -(-workload.tile_ops[op].n // tiles[op].n) for op in op_indices}
-    num_rows = {op: -(-workload.tile_ops[op].m // tiles[op].m) for op in op_indices}
+    grids = {op: workload.tile_ops[op].tile_grid(tiles[op].m, tiles[op].n) for op in op_indices}
+    num_rows, num_cols = ({op: grid[axis] for op, grid in grids.items()} for axis in (0, 1))
     match interleave.kind:
         case InterleaveKind.BANDS:
             rows = joined(row_steps(workload, tile_ms, op_indices, interleave.rows, interleave.lag))
@@ -134,7 +134,7 @@ def longest_first(workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple
     length: dict[int, int] = {}
     for op in reversed(op_indices):
         tile = product_tile(workload.tile_ops[op], tiles[op])
-        depth = -(-workload.tile_ops[op].k // tile.k) * tile.k
+        depth = workload.tile_ops[op].num_steps(tile.k) * tile.k
         after = max((length[reader] for reader in length if op in workload.producers_of(reader)), default=0)
         length[op] = tile.m * tile.n * depth + after
     return tuple(sorted(op_indices, key=lambda op: -length[op]))

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any, Protocol, cast
 
 from tuner.core.plan.boxes import TileSpace
-from tuner.core.problem.op import Op, TileOp
+from tuner.core.problem.op import Op
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.schedule.tiling import Tile
 from tuner.errors import IllegalSchedule
 
@@ -15,19 +16,25 @@ from tuner.errors import IllegalSchedule
 class Lowering(Protocol):
     """The file ``lowering`` of a kind of tile op."""
 
-    def lower(self, op: Any, tile: Tile, *, num_parts: int, in_band: bool) -> TileSpace:
-        """The tiles of an op, each in so many parts at most; `in_band` says whether what it reads in its steps says
-        itself that it is there."""
+    def lower(self, op: Any, tile: Tile, chosen: Any, *, num_parts: int, in_band: bool) -> TileSpace:
+        """The tiles of an op, each in so many parts at most. `chosen` is what only its kind chooses, None where that is
+        not known yet; `in_band` says whether what it reads in its steps says itself that it is there."""
 
 
 @lru_cache(maxsize=8192)
-def lower(op: TileOp, tile: Tile, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
-    """The tiles of an op of any kind.
+def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
+    """The tiles of an op of any kind, as `Lowering.lower` has them.
 
     Raises:
         IllegalSchedule: the kind does not say what its tiles read and write.
+        ValueError: they are not as many as the op says.
     """
-    return _lowering_of(type(op)).lower(op, tile, num_parts=num_parts, in_band=in_band)
+    space = _lowering_of(type(op)).lower(op, tile, chosen, num_parts=num_parts, in_band=in_band)
+    wanted = (op.tile_grid(tile.m, tile.n), op.num_steps(tile.k))
+    if (space.word_grid, space.num_steps) != wanted:
+        made = f"{space.word_grid} tiles of {space.num_steps} steps"
+        raise ValueError(f"{op.name}: its kind makes {made}, and says {wanted[0]} of {wanted[1]}")
+    return space
 
 
 def _lowering_of(cls: type[Op]) -> Lowering:

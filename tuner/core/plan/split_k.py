@@ -20,12 +20,13 @@ SUM_BYTES = 4
 
 def num_steps(op: GemmOp, tile: Tile) -> int:
     """k-steps of a tile: stages of its main loop."""
-    return -(-op.k // tile.k)
+    return op.num_steps(tile.k)
 
 
 def num_tiles(op: GemmOp, tile: Tile) -> int:
     """Tiles of the op."""
-    return -(-op.m // tile.m) * -(-op.n // tile.n)
+    num_rows, num_cols = op.tile_grid(tile.m, tile.n)
+    return num_rows * num_cols
 
 
 def waves(num_tiles: int, num_parts: int, num_ctas: int) -> tuple[int, int]:

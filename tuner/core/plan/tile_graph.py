@@ -176,7 +176,8 @@ class TileGraph(TaskGraph):
 
     def _space_of(self, op: int) -> TileSpace:
         parts, in_band = self.tiling.num_parts(op), bool(self.in_band_ops >> op & 1)
-        return lower(self.workload.tile_ops[op], self.tiling.tiles[op], num_parts=parts, in_band=in_band)
+        tile, chosen = self.tiling.tiles[op], self.tiling.of_kind(op)
+        return lower(self.workload.tile_ops[op], tile, chosen, num_parts=parts, in_band=in_band)
 
     def num_parts(self, op_index: int) -> int:
         """Most parts of a tile of the op, of this launch or another one; 1 where it is not split."""

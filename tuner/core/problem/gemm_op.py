@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
@@ -13,8 +13,9 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import parts_from_json
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
-from tuner.core.problem.op import TILE, Op, OpWords, Tensor, TileOp, given, output, weight
+from tuner.core.problem.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.tile_op import TileOp, keep_plain
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
@@ -47,6 +48,7 @@ class GemmOp(TileOp):
     KIND: ClassVar[str] = "gemm"
     FREE: ClassVar[tuple[str, ...]] = ("m", "n", "k")
     SERVES_FEWER_ROWS: ClassVar[bool] = True
+    IS_PRODUCT: ClassVar[bool] = True
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
@@ -186,11 +188,16 @@ class GemmOp(TileOp):
         return self.rotary
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """That no other op writes to a cache, and that no product reads what is turned.
+        """That what it norms by leaves the squares of its rows, that no other op writes to a cache, and that no product
+        reads what is turned.
 
         Raises:
             InvalidInput: names the op, and what would be right.
         """
+        normed = next((op for op in ops if op.name == self.norm), None)
+        if isinstance(normed, TileOp) and not normed.IS_PRODUCT:
+            problem = f"{self.name} norms by {normed.name}, a {normed.KIND}, which leaves no squares of its rows"
+            raise InvalidInput(f"{self.name}.norm", problem, "norm by an input, or by a product's output")
         if not self.rotary:
             return
         writers = [op.name for op in ops if op.written_cache]
@@ -259,6 +266,10 @@ class GemmOp(TileOp):
         rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
         epilogue = parts_from_json(data.get("epilogue", ()))
         return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue})
+
+
+_options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
+keep_plain({one.name: one.default for one in _options})
 
 
 @cache

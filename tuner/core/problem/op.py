@@ -263,9 +263,5 @@ class Op(ABC):
         return []
 
 
-class TileOp(Op):
-    """An op of tiles, which may share a launch with others."""
-
-
 class LaunchOp(Op):
     """An op that has launches of its own: for the plans of others its output is an input."""

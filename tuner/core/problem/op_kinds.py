@@ -20,7 +20,8 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Op, TileOp
+from tuner.core.problem.op import LaunchOp, Op
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 

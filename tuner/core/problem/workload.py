@@ -19,8 +19,9 @@ from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
 from tuner.core.problem.gemm_op import MAX_ELEMENTS, GemmOp
 from tuner.core.problem.kv_cache import OF_CACHE
-from tuner.core.problem.op import LaunchOp, Op, TileOp
+from tuner.core.problem.op import LaunchOp, Op
 from tuner.core.problem.op_kinds import op_from_json
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, whole
 from tuner.core.plan.op_launches import OpLaunches, check_op_launches
+from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op import LaunchOp, Role, Tensor
 from tuner.core.problem.op_kinds import part_of
@@ -32,7 +33,10 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.box_coverage import check_spaces
 from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule
-from tuner.errors import CoverageError, IllegalSchedule
+from tuner.errors import CoverageError, IllegalSchedule, WordError
+
+#: Of a tensor, as an index of a pack has room.
+MOST_DIMENSIONS = 4
 
 
 def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gpu: Gpu) -> Any:
@@ -100,10 +104,32 @@ def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, p
     """
     found: OpLaunches = _part(op, "launches").launches_of(op, schedule, plan, workload)
     own = op.tensors(workload.dtype)
+    check_tensors(op, own)
     written = [tensor.name for tensor in own if tensor.role is Role.OUTPUT]
     asked = (f"{one.name}.w" for one in workload.tile_ops)  # weights of others may be asked for early
     check_op_launches(found, op.name, {*(tensor.name for tensor in own), *asked}, written)
     return found
+
+
+def check_tensors(op: LaunchOp, tensors: Sequence[Tensor]) -> None:
+    """That an op's tensors are what launches, artifacts and packs can name.
+
+    Raises:
+        WordError: names the tensor.
+    """
+    outputs = {tensor.name for tensor in tensors if tensor.role is Role.OUTPUT}
+    if op.name not in outputs:
+        raise WordError("an op has no output", f"none of the tensors of {op.name} is an output of its name")
+    names = [tensor.name for tensor in set(tensors)]  # what it reads twice is one
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise WordError("two tensors have one name", f"{op.name}: {twice[0]}")
+    for tensor in tensors:
+        if tensor.dtype not in ELEMENTS:
+            known = ", ".join(ELEMENTS)
+            raise WordError("a tensor has no element type", f"{tensor.name} is {tensor.dtype!r}, use {known}")
+        if not 1 <= len(tensor.shape) <= MOST_DIMENSIONS or min(tensor.shape) < 1:
+            what = f"{tensor.name} is {list(tensor.shape)}, use 1 to {MOST_DIMENSIONS} dimensions, none of them empty"
+            raise WordError("a tensor has another shape", what)
 
 
 def _part(op: LaunchOp, name: str) -> Any:

@@ -63,6 +63,7 @@ def proof_digest(verified: VerifiedPlan) -> str:
         verified.resources,
         verified.gpu,
         verified.is_paired,
+        *graph.tiling.of_kinds,
     )
     return hashlib.sha256(verified.plan.table + repr(facts).encode()).hexdigest()
 

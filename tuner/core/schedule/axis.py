@@ -12,10 +12,13 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 Chosen = TypeVar("Chosen")
 _METADATA = "axis"
+#: Of a field that is no axis: what it holds has axes of its own.
+NO_AXIS = MappingProxyType({_METADATA: None})
 #: The version of an axis that is in JSON only where it has not its default, of those that came before versions had
 #: numbers.
 LATER = "0"
@@ -133,7 +136,9 @@ def axes_of(kind: Any) -> Mapping[str, Axis]:
 def _axes_of(kind: Any) -> Mapping[str, Axis]:
     found = {}
     for one in fields(kind):
-        known: Axis = one.metadata.get(_METADATA, Axis())
+        known: Axis | None = one.metadata.get(_METADATA, Axis())
+        if known is None:
+            continue
         values = {name: getattr(known, name) for name in known.__dataclass_fields__}
         default = NEEDED if one.default is MISSING else one.default
         found[one.name] = Axis(**values | {"name": one.name, "default": default})

@@ -21,7 +21,7 @@ from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
 from tuner.errors import IllegalSchedule
 
 T = TypeVar("T")
-_BY_ROWS = Raster()
+_BY_ROWS, _NO_TILE = Raster(), Tile(m=1, n=1, k=1)
 _KINDS: dict[str, type[OpSchedule]] = {}
 #: By the name of a kind of op, what is chosen of an op of it.
 OP_SCHEDULES: Mapping[str, type[OpSchedule]] = MappingProxyType(_KINDS)
@@ -127,13 +127,28 @@ def tile_ops_of(
     for number, what in ((len(rasters), "rasters"), (len(num_parts), "numbers of parts")):
         if number != len(tiles):
             raise IllegalSchedule(f"{number} {what} for {len(tiles)} tiles: give one of each per op")
-    of_kinds = before if len(before) == len(tiles) else repeat(None)
+    of_kinds = before if len(before) == len(tiles) else tiling.of_kinds or repeat(None)
     return tuple(
         _made(TileOpSchedule, {"tile": tile, "parts": parts, "raster": raster})
         if one is None or type(one) is TileOpSchedule
         else replace(one, tile=tile, parts=parts, raster=raster)
         for tile, parts, raster, one in zip(tiles, num_parts, rasters, of_kinds, strict=False)
     )
+
+
+def of_kinds(tile_ops: Sequence[TileOpSchedule]) -> tuple[TileOpSchedule | None, ...]:
+    """Of each op what only its kind chooses, all else at its plainest; empty where no kind chooses anything."""
+    if all(type(op) is TileOpSchedule for op in tile_ops):
+        return ()
+    return tuple(
+        None if type(op) is TileOpSchedule else replace(op, tile=_NO_TILE, parts=1, raster=_BY_ROWS) for op in tile_ops
+    )
+
+
+def with_kinds(tiling: Tiling, tile_ops: Sequence[TileOpSchedule]) -> Tiling:
+    """A view of these ops, with what only their kinds choose."""
+    found = of_kinds(tile_ops)
+    return tiling if found == tiling.of_kinds else replace(tiling, of_kinds=found)
 
 
 def launch_of(tiling: Tiling, ordering: Ordering) -> LaunchConfig:
@@ -167,6 +182,7 @@ def tiling_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig) -> Tilin
         **{name: values[name] for name in KERNEL_FIELDS},
         tiles=tuple(op.tile for op in tile_ops),
         split_k=parts if any(number != 1 for number in parts) else (),
+        of_kinds=of_kinds(tile_ops),
     )
 
 

@@ -24,6 +24,7 @@ from tuner.core.schedule.levels import (
     ordering_of,
     tile_ops_of,
     tiling_of,
+    with_kinds,
 )
 from tuner.core.schedule.ordering import Ordering, TaskOrder
 from tuner.core.schedule.tiling import Tiling
@@ -60,7 +61,8 @@ class Schedule(JsonForm):
             return cls(ops=tuple(launch_ops))
         made = cls(ops=(*tile_ops, *launch_ops), launch=launch_of(tiling, ordering), order=order_of(ordering))
         if not tiling.split_k or any(number != 1 for number in tiling.split_k):
-            made._keep(tiling=tiling, ordering=ordering, tile_ops=tile_ops, launch_ops=tuple(launch_ops))
+            view = with_kinds(tiling, tile_ops)
+            made._keep(tiling=view, ordering=ordering, tile_ops=tile_ops, launch_ops=tuple(launch_ops))
         return made
 
     def but(
@@ -85,7 +87,7 @@ class Schedule(JsonForm):
             launch=self.launch if same_launch else launch_of(tiling, ordering),
             order=self.order if ordering is after else order_of(ordering),
         )
-        made._keep(tiling=tiling, ordering=ordering, tile_ops=tile_ops, launch_ops=own)
+        made._keep(tiling=with_kinds(tiling, tile_ops), ordering=ordering, tile_ops=tile_ops, launch_ops=own)
         return made
 
     def _keep(self, **found: Any) -> None:

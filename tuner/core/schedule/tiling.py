@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
-from tuner.core.schedule.axis import LATER, axes_of, axis, log2, whole_step, words_of
+from tuner.core.schedule.axis import LATER, NO_AXIS, axes_of, axis, log2, whole_step, words_of
 
 
 class Engine(StrEnum):
@@ -161,6 +162,8 @@ class Tiling(KernelConfig):
     tiles: tuple[Tile, ...]
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
     split_k: tuple[int, ...] = axis((), since=LATER)
+    #: Of each op what its kind alone chooses, None where it chooses nothing; empty where no op's kind does.
+    of_kinds: tuple[Any, ...] = field(default=(), metadata=NO_AXIS)
 
     @property
     def num_threads(self) -> int:
@@ -199,13 +202,20 @@ class Tiling(KernelConfig):
         """Parts of a tile of the op: each is a task of its own."""
         return self.split_k[op_index] if self.split_k else 1
 
+    def of_kind(self, op_index: int) -> Any:
+        """What only the op's kind chooses of it; None where that is nothing, or was not chosen."""
+        return self.of_kinds[op_index] if self.of_kinds else None
+
     def __str__(self) -> str:
         tiles = "+".join(str(tile) for tile in self.tiles)
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
         cluster = f" cluster{'x'.join(map(str, self.cluster))}" if self.cluster_size > 1 else ""
         names = tuple(axes_of(KernelConfig))
         first = names.index("cluster_m")
-        return f"{self.engine} {tiles}{words_of(self, names[:first])}{split}{cluster}{words_of(self, names[first:])}"
+        own = "".join(words_of(one) for one in self.of_kinds if one is not None)
+        return (
+            f"{self.engine} {tiles}{words_of(self, names[:first])}{split}{cluster}{words_of(self, names[first:])}{own}"
+        )
 
 
 @lru_cache(maxsize=4096)

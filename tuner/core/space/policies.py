@@ -89,7 +89,8 @@ class Choice:
     def num_tasks(self, op_index: int, variant: OpVariant) -> int:
         """Tiles of the op when cut so, or parts of them."""
         op, tile = self.workload.tile_ops[op_index], variant.tile
-        return -(-op.m // tile.m) * -(-op.n // tile.n) * (self.base.tiling.num_parts(op_index) if self.base else 1)
+        num_rows, num_cols = op.tile_grid(tile.m, tile.n)
+        return num_rows * num_cols * (self.base.tiling.num_parts(op_index) if self.base else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

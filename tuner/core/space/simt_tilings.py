@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from tuner.core.legal.legality import register_cap, tiling_problem
+from tuner.core.legal.legality import engine_problem, register_cap, tiling_problem
 from tuner.core.legal.simt import (
     MAX_STAGES,
     MAX_SUMS,
@@ -19,7 +19,6 @@ from tuner.core.legal.simt import (
     smem_bytes,
     stage_depths,
     tile_problem,
-    workload_problem,
 )
 from tuner.core.plan.split_k import num_steps, num_tiles
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
@@ -65,7 +64,7 @@ class SimtTilings:
     @property
     def is_there(self) -> bool:
         """Whether there are any."""
-        return self._rows <= TILE_MS[-1] and workload_problem(self._workload, self._gpu) is None
+        return self._rows <= TILE_MS[-1] and engine_problem(self._workload, self._gpu, Engine.SIMT) is None
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled first, for 8 warps and then for 4."""

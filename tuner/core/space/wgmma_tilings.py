@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice, zip_longest
 from operator import attrgetter
 
-from tuner.core.legal.legality import tiling_problem
+from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.legal.wgmma import (
     BLOCK_ROWS,
     COLUMNS,
@@ -23,7 +23,6 @@ from tuner.core.legal.wgmma import (
     smem_bytes,
     stage_bytes,
     stage_depths,
-    workload_problem,
 )
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
@@ -104,7 +103,7 @@ class WgmmaTilings:
     @property
     def is_there(self) -> bool:
         """Whether there are any."""
-        return workload_problem(self._workload, self._gpu) is None
+        return engine_problem(self._workload, self._gpu, Engine.WGMMA) is None
 
     @property
     def heights(self) -> tuple[Height, ...]:

@@ -42,7 +42,7 @@ def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
     if candidate.schedule is None:
         raise ValueError("the library has no kernel of ours")
     tiles = candidate.schedule.tiling.tiles
-    rows = tuple(-(-op.m // tile.m) for op, tile in zip(workload.tile_ops, tiles, strict=True))
+    rows = tuple(op.tile_grid(tile.m, tile.n)[0] for op, tile in zip(workload.tile_ops, tiles, strict=True))
     return KernelName(
         candidate=candidate,
         tile_rows=rows,

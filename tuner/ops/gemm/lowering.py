@@ -7,7 +7,7 @@ from tuner.core.problem.workload import GemmOp
 from tuner.core.schedule.tiling import Tile
 
 
-def lower(op: GemmOp, tile: Tile, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
+def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
     """The tiles of C [m, n].
 
     A [m, k] and the weights [n, k] are read step by step; of a gated op those of gate and up. What parts of the

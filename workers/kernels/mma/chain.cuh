@@ -5,6 +5,7 @@
 #pragma once
 #include "dependent_launch.cuh"
 #include "epilogue.cuh"
+#include "own_task.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
 #include "trace.cuh"
@@ -23,18 +24,20 @@ __device__ constexpr bool same_chain_op(const ChainOp& a, const ChainOp& b) {
   return a.norm == b.norm && a.squares == b.squares && a.waits == b.waits;
 }
 
+__device__ constexpr bool is_alone(int op) { return op == kRotaryOp || (TUNER_OWN_TASKS >> op & 1) != 0; }
+
 __device__ constexpr int first_like(int op) {
-  if (op == kRotaryOp) return op;
+  if (is_alone(op)) return op;
   for (int earlier = 0; earlier < op; ++earlier)
-    if (earlier != kRotaryOp && parts_of(earlier) == parts_of(op) && same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
+    if (!is_alone(earlier) && parts_of(earlier) == parts_of(op) && same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
   return op;
 }
 
 // Computes, stores and publishes one tile, or computes a part of it; false, for all threads alike, if the launch was
 // aborted.
 template <int kOp = 0>
-__device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring,
-                                         float (&accumulators)[kMaxAccumulators]) {
+__device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler,
+                                         unsigned char* memory, u32 ring, float (&accumulators)[kMaxAccumulators]) {
   if constexpr (kOp < kNumOps) {
     bool mine = false;
     if constexpr (first_like(kOp) == kOp) {
@@ -42,6 +45,11 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
       for (int op = kOp; op < kNumOps; ++op) mine |= first_like(op) == kOp && task.op == op;
     }
     if constexpr (first_like(kOp) == kOp) {
+#if TUNER_OWN_TASKS != 0
+      if constexpr ((TUNER_OWN_TASKS >> kOp & 1) != 0) {
+        if (mine) return run_own_task<kOp>(args, task, scheduler, memory);
+      } else
+#endif
       if (mine) {
         EngineTile<kOp> tile(accumulators);
         if (!tile.compute(args, task, scheduler, ring)) return false;
@@ -60,7 +68,7 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
         return true;
       }
     }
-    return run_task<kOp + 1>(args, task, scheduler, ring, accumulators);
+    return run_task<kOp + 1>(args, task, scheduler, memory, ring, accumulators);
   }
   return true;
 }
@@ -79,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(kNumThreads, kResidentCtas) tuner_c
   while (scheduler.has_task()) {
     if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kTaken);
     const Task task = scheduler.task();
-    if (!run_task(args, task, scheduler, ring, accumulators)) break;
+    if (!run_task(args, task, scheduler, ring_memory, ring, accumulators)) break;
     scheduler.advance();
   }
   if (threadIdx.x == 0) trace_end(args);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from tuner.core.plan.op_launches import (
     table,
     tensor_map,
 )
+from tuner.core.problem.op import Tensor, given, output
+from tuner.core.proof.own_plans import check_tensors
 from tuner.errors import PlanError, ResourceError, WordError
 
 _PLANTED = """
@@ -148,3 +151,30 @@ def test_a_digest_is_of_all_that_a_launch_is_told() -> None:
         assert other.digest != first.digest
     assert launches(table("t", words), number("a", 1, meaning="a word")).digest == first.digest
     assert issubclass(WordError, PlanError)
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """An op by its name and tensors."""
+
+    name: str = "it"
+
+
+IT = output("it", (4, 8), "fp16")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "says"),
+    [
+        ((given("x", (4, 8), "fp16"),), "none of the tensors of it is an output of its name"),
+        ((IT, given("it", (4, 8), "fp16")), "two tensors have one name: it: it"),
+        ((given("x", (4, 8), "fp64"), IT), "x is 'fp64', use fp16, bf16"),
+        ((given("x", (1, 1, 1, 4, 8), "fp16"), IT), "use 1 to 4 dimensions"),
+        ((given("x", (), "fp16"), IT), "use 1 to 4 dimensions"),
+        ((given("x", (4, 0), "fp16"), IT), "none of them empty"),
+    ],
+)
+def test_tensors_that_no_artifact_can_name_are_refused(tensors: tuple[Tensor, ...], says: str) -> None:
+    check_tensors(Shaped(), (IT,))  # type: ignore[arg-type]
+    with pytest.raises(WordError, match=says):
+        check_tensors(Shaped(), tensors)  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""A tile op of another package, by its own device code: on the CPU against its reference, and compiled for cards."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support import toys
+
+EMULATED = """
+from tests.support.depthwise import chain, tiling
+from tests.support.emulated.chain import EmulatedChain, plans_of
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
+
+#: Rows of sequences that tiles do not divide, columns too, by both engines, with rows that a thread makes at once.
+MMA = ((16, 32, 32), (16, 64, 32), (16, 32, 32))
+SIMT = ((4, 8, 256), (4, 32, 256), (4, 8, 256))
+CASES = [
+    (chain(), tiling(Engine.MMA, *MMA)),
+    (chain(dtype="bf16", taps=7), tiling(Engine.MMA, *MMA, rows_at_once=4)),
+    (chain(m=4, length=2, taps=3, n=64), tiling(Engine.SIMT, *SIMT, rows_at_once=2)),
+]
+for workload, chosen in CASES:
+    for is_fused in (True, False):
+        emulated = EmulatedChain(workload)
+        got = emulated.run(chosen, plans_of(workload, chosen, is_fused=is_fused))
+        print(workload.dtype, emulated.worst_row(got) < {"fp16": 2e-3, "bf16": 8e-3}[workload.dtype])
+sizes = {"m": 40, "activation": "identity", "bias": False}
+up = sizes | {"name": "up", "n": 64, "k": 64, "source": "x"}
+first, second = ({"op": "depthwise", "name": name, "m": 40, "n": 64, "length": 20} for name in ("first", "second"))
+down = sizes | {"name": "down", "n": 64, "k": 64}
+for ops in (
+    [first | {"source": "x"}, down | {"source": "first"}],
+    [up, first | {"source": "up"}, second | {"source": "first", "taps": 5}],
+    [up, first | {"source": "up"}, down | {"source": "up", "residual": True, "residual_source": "first"}],
+    [first | {"source": "x", "length": 8}],
+):
+    workload = Workload.from_json({"kind": "chain", "ops": ops, "dtype": "fp16"})
+    plain = Tiling(tiles=(Tile(m=16, n=32, k=32),) * len(ops), num_stages=2, num_warps=4)
+    emulated = EmulatedChain(workload)
+    print("fp16", emulated.worst_row(emulated.run(plain, plans_of(workload, plain, is_fused=True))) < 2e-3)
+workload, chosen = CASES[0]
+for before, after in (
+    ("first - kRadius + i / kTileN", "first + i / kTileN"),
+    ("0 <= row && row < kLength", "row < kLength"),
+    ("task.tile_m / kTilesOfOne", "0"),
+    ("Element::widen(op.w[column * kTaps + j - r])", "Element::widen(op.w[column * kTaps])"),
+):
+    emulated = EmulatedChain(workload)
+    got = emulated.run(chosen, plans_of(workload, chosen, is_fused=True), ((before, after),))
+    print(before, emulated.worst_row(got) < 2e-3, sep="; ")
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_its_device_code_leaves_the_right_numbers_and_a_fault_in_it_shows(tmp_path: Path) -> None:
+    printed = toys.run(EMULATED, toys.install("depthwise", tmp_path), timeout_s=300).splitlines()
+    assert printed[:6] == ["fp16 True", "fp16 True", "bf16 True", "bf16 True", "fp16 True", "fp16 True"]
+    assert printed[6:10] == ["fp16 True"] * 4, "first, last and again, as a residual, alone"
+    faults = [line.rpartition("; ") for line in printed[10:]]
+    assert len(faults) == 4
+    assert [verdict for _, _, verdict in faults] == ["False"] * 4, printed
+
+
+COMPILED = """
+from tests.support.compiled import compile_source
+from tests.support.depthwise import chain, tiling
+from tuner.core.schedule.tiling import Engine
+from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.source.render import render
+from tuner.workers.source.variants import Variant
+
+for arch in ("sm_80", "sm_90a"):
+    for rows_at_once in (1, 2, 4):
+        chosen = tiling(Engine.MMA, (64, 64, 64), (64, 64, 64), (64, 64, 64), rows_at_once=rows_at_once)
+        dots = tiling(Engine.SIMT, (4, 8, 256), (4, 32, 256), (4, 8, 256), rows_at_once=rows_at_once)
+        for workload, one in ((chain(m=256, length=128, n=512), chosen), (chain(m=4, length=2, n=512), dots)):
+            for traced, variant in ((False, Variant.MEASURED), (True, Variant.MEASURED), (False, Variant.GUARDED)):
+                cubin, log = compile_source(render(workload, one, traced=traced, variant=variant), arch)
+                assert cubin[:4] == b"\\x7fELF"
+                assert parse_log(log).spill_bytes == 0
+print("compiled")
+"""
+
+
+@pytest.mark.slow
+def test_it_compiles_for_every_engine_that_runs_it_without_spills(tmp_path: Path) -> None:
+    assert toys.run(COMPILED, toys.install("depthwise", tmp_path), timeout_s=600).strip() == "compiled"
+
+
+REFUSED = """
+from dataclasses import replace
+from tests.support.cases import H200
+from tests.support.depthwise import chain, tiling
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.schedule.tiling import Engine
+
+chosen = tiling(Engine.MMA, (16, 32, 64), (16, 32, 64), (16, 32, 64))
+print(tiling_problem(chain(), H200, chosen))
+print(tiling_problem(chain(), H200, replace(chosen, engine=Engine.WGMMA, input_stages=2)))
+print(tiling_problem(chain(), H200, replace(chosen, split_k=(1, 2, 1))))
+"""
+
+
+def test_an_engine_that_has_no_task_for_it_says_so_by_name(tmp_path: Path) -> None:
+    plain, refused, split = toys.run(REFUSED, toys.install("depthwise", tmp_path)).splitlines()
+    assert plain == "None"
+    assert refused == "the wgmma engine runs no task of conv, a depthwise: use mma or simt"
+    assert split == "2 parts of conv: a tile has 1 k-steps of 64, use no more"

@@ -1,0 +1,1 @@
+"""A depthwise convolution along the rows of sequences, as a tile op."""

@@ -1,0 +1,30 @@
+"""What a depthwise convolution takes: models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toy_depthwise.op import DepthwiseOp
+from toy_depthwise.schedule import DepthwiseSchedule
+from tuner.core.model.rates import rates_of
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tile
+
+#: Reads of shared memory, conversions and sums of an SM a clock.
+_LANES = 64
+
+
+def task_us(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, dtype: Dtype, gpu: Gpu) -> float:
+    """A tap of an element is a read and a sum; rows that a thread makes at once share their reads."""
+    rows_at_once = chosen.rows_at_once if chosen else 1
+    reads = tile.m * tile.n * (rows_at_once + 2 * op.radius) / rows_at_once
+    sums = tile.m * tile.n * op.taps
+    return (reads + sums) / _LANES / gpu.clock_mhz
+
+
+def library_us(ops: Sequence[DepthwiseOp], workload: Workload, gpu: Gpu) -> float:
+    """A kernel of its own for each: a launch, and its bytes."""
+    num_bytes = sum(2 * op.m * op.n for op in ops) * workload.dtype.size_bytes
+    return len(ops) * rates_of(gpu).launch_us + 1e6 * num_bytes / gpu.dram_bytes_per_s

@@ -1,0 +1,35 @@
+"""What the tiles of a depthwise convolution read and write."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from toy_depthwise.op import DepthwiseOp
+from toy_depthwise.schedule import DepthwiseSchedule
+from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, along, whole
+from tuner.core.schedule.tiling import Tile
+
+
+def lower(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, *, num_parts: int, in_band: bool) -> TileSpace:
+    """Tiles by sequence, rows of a sequence, and channels. One reads its rows and as many around them as the sequence
+    has, of its channels, at once."""
+    columns = along(2, op.n, tile.n)
+    return TileSpace(
+        name=op.name,
+        grid=(op.sequences, -(-op.length // tile.m), len(columns.begin)),
+        num_steps=1,
+        num_parts=num_parts,
+        writes=(Box(tensor=op.name, extents=(_rows(op, tile.m, 0), columns)),),
+        reads=(
+            Read(box=Box(tensor=op.source, extents=(_rows(op, tile.m, op.radius), columns)), in_band=in_band),
+            Read(box=Box(tensor=f"{op.name}.weight", extents=(columns, whole(op.taps)))),
+        ),
+        row_axes=2,
+    )
+
+
+def _rows(op: DepthwiseOp, tile_m: int, halo: int) -> Extent:
+    """[sequences, tiles of one] rows of H, which has the sequences one behind the other."""
+    of_one = along(1, op.length, tile_m, before=halo, after=halo)
+    first = np.arange(op.sequences, dtype=np.int64)[:, None] * op.length
+    return Extent(axes=(0, 1), begin=first + of_one.begin, end=first + of_one.end)

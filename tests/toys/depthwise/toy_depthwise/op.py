@@ -1,0 +1,96 @@
+"""What is asked of a depthwise convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tuner.core.problem.dataflow import Read
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import Tensor, given, output, weight
+from tuner.core.problem.op_kinds import OpKind
+from tuner.core.problem.tile_op import TileOp
+from tuner.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthwiseOp(TileOp):
+    """Out[b, i, c] = sum over j of W[c, j] * H[b, i + j - taps / 2, c]; what lies outside of a sequence is zero."""
+
+    KIND: ClassVar[str] = "depthwise"
+    FREE: ClassVar[tuple[str, ...]] = ("m", "n")
+    FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    #: Rows of all sequences.
+    m: int
+    n: int = field(metadata={"doc": "channels", "ge": 1, "le": 2**15})
+    length: int = field(metadata={"doc": "rows of a sequence", "ge": 1, "le": 2**20})
+    taps: int = field(default=3, metadata={"doc": "rows that a row is made of, an odd number", "ge": 1, "le": 15})
+    source: str = field(default="x", metadata={"doc": "what is convolved: an earlier op, or a name for an input"})
+
+    def __post_init__(self) -> None:
+        if self.taps % 2 == 0:
+            raise InvalidInput("taps", f"{self.taps} have no middle", "give an odd number")
+        if self.m % self.length:
+            problem = f"{self.length} rows a sequence, and {self.m} rows are no whole sequences of these"
+            raise InvalidInput("length", problem, "give a divisor of m")
+
+    @property
+    def sequences(self) -> int:
+        """How many there are."""
+        return self.m // self.length
+
+    @property
+    def radius(self) -> int:
+        """Rows in front of a row, and behind it, of which it is made, too."""
+        return self.taps // 2
+
+    @property
+    def k(self) -> int:
+        """Elements of a row of W."""
+        return self.taps
+
+    @property
+    def c_columns(self) -> int:
+        """Elements of a row of the output."""
+        return self.n
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What is convolved."""
+        return (Read("source", self.source, (self.m, self.n)),)
+
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """H, W and the output."""
+        sequences = (self.sequences, self.length, self.n)
+        return (
+            given(self.source, sequences, dtype),
+            weight(f"{self.name}.weight", (self.n, self.taps), dtype),
+            output(self.name, sequences, dtype),
+        )
+
+    @property
+    def num_flops(self) -> int:
+        """Two a tap."""
+        return 2 * self.m * self.n * self.taps
+
+    def row_extents(self, tile_m: int) -> list[int]:
+        """Those of one sequence, as often as there are sequences: no tile has rows of two."""
+        return [min(tile_m, self.length - begin) for begin in range(0, self.length, tile_m)] * self.sequences
+
+    def tile_grid(self, tile_m: int, tile_n: int) -> tuple[int, int]:
+        """Tiles of each sequence, one sequence behind the other, by those of channels."""
+        return self.sequences * -(-self.length // tile_m), -(-self.n // tile_n)
+
+    def num_steps(self, tile_k: int) -> int:
+        """One, whatever the depth: a task reads its rows at once."""
+        return 1
+
+    def describe(self, *, with_rows: bool = True) -> str:
+        """A few words, e.g. ``depthwise of 3 taps``."""
+        return f"depthwise of {self.taps} taps"
+
+
+KIND = OpKind(op=DepthwiseOp, version=1)

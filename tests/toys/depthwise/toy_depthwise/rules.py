@@ -1,0 +1,35 @@
+"""When a schedule of a depthwise convolution is legal, and what a CTA takes for a task."""
+
+from __future__ import annotations
+
+from toy_depthwise.op import DepthwiseOp
+from toy_depthwise.schedule import DepthwiseSchedule
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tile
+
+#: Whose loop over tasks runs it.
+ENGINES = ("mma", "simt")
+#: Of a thread, beside a weight a tap and a sum and a row of each that it makes at once.
+_OTHER_REGISTERS = 40
+
+
+def refuse(workload: Workload, gpu: Gpu, op: DepthwiseOp, schedule: DepthwiseSchedule) -> str | None:
+    """Why a thread cannot make so many rows at once."""
+    if schedule.tile.m % schedule.rows_at_once:
+        return f"{schedule.rows_at_once} rows at once of {op.name}: its tiles have {schedule.tile.m}, use a divisor"
+    return None
+
+
+def resources_of(
+    op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, dtype: Dtype, num_threads: int
+) -> Resources:
+    """The rows of a tile with those around it lie in shared memory."""
+    rows_at_once = chosen.rows_at_once if chosen else 1
+    return Resources(
+        num_threads=num_threads,
+        smem_bytes=(tile.m + 2 * op.radius) * tile.n * dtype.size_bytes,
+        registers_per_thread=_OTHER_REGISTERS + 2 * op.taps + 2 * rows_at_once,
+    )

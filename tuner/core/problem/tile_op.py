@@ -1,0 +1,97 @@
+"""An op of tiles: what the scheduler, the plans and the engines that launches share ask of one of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import Op
+
+if TYPE_CHECKING:
+    from tuner.core.problem.epilogue.part import Part
+
+_PLAIN = dict[str, Any]()
+
+
+def keep_plain(options: Mapping[str, Any]) -> None:
+    """What products have in their options where nobody asks for any."""
+    _PLAIN.update(options)
+
+
+class TileOp(Op):
+    """An op of tiles, which may share a launch with others.
+
+    Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are. The arguments of its
+    kernel are those of any tile op: the tensor `source`, weights [weight_rows, k] named ``<op>.weight``, the output.
+    """
+
+    #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Else the file
+    #: ``source`` of its kind has what a task does.
+    IS_PRODUCT: ClassVar[bool] = False
+
+    def __getattr__(self, name: str) -> Any:
+        """An option of products that its kind has not: as a product has it that does not ask for it."""
+        if name in _PLAIN:
+            return _PLAIN[name]
+        raise AttributeError(f"a {self.KIND} has no {name!r}")
+
+    if TYPE_CHECKING:
+
+        @property
+        def source(self) -> str:
+            """What its tiles read: an earlier op, or any other name for an input."""
+
+        @property
+        def n(self) -> int:
+            """Columns that its tiles cut."""
+
+        @property
+        def k(self) -> int:
+            """Elements of a row of W."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Of its epilogue, in their order."""
+        return ()
+
+    @property
+    def halves(self) -> str:
+        """What the rows of W behind one of its columns are, for people; empty where there is one."""
+        return ""
+
+    @property
+    def scales_rows(self) -> bool:
+        """Whether each of its rows has a factor."""
+        return False
+
+    @property
+    def rows_per_column(self) -> int:
+        """Rows of W behind one of its columns."""
+        return 1
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of W."""
+        return self.n * self.rows_per_column
+
+    @property
+    def source_columns(self) -> int:
+        """Elements of a row of what its tiles read."""
+        return next(read.shape[1] for read in self.reads if read.tensor == self.source)
+
+    def row_extents(self, tile_m: int) -> list[int]:
+        """Rows of each tile row, where a tile has so many at most."""
+        return [min(tile_m, self.m - begin) for begin in range(0, self.m, tile_m)]
+
+    def tile_grid(self, tile_m: int, tile_n: int) -> tuple[int, int]:
+        """Rows and columns of tiles of that size."""
+        return -(-self.m // tile_m), -(-self.n // tile_n)
+
+    def num_steps(self, tile_k: int) -> int:
+        """Steps of a tile, where each goes so deep."""
+        return -(-self.k // tile_k)
+
+    def epilogue_bytes(self, dtype: Dtype) -> int:
+        """Bytes that its epilogue reads."""
+        return 0
