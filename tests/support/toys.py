@@ -28,15 +28,15 @@ def install(name: str, site: Path) -> Path:
     return site
 
 
-def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
-    """What a fresh process prints that has these folders of packages, too.
+def run(program: str, *sites: Path, timeout_s: float = 120.0, warnings: str = "error") -> str:
+    """What a fresh process prints that has these folders of packages, too. `warnings`: what becomes of them.
 
     Raises:
         AssertionError: it failed.
     """
     paths = os.pathsep.join([*map(str, sites), str(ROOT), os.environ.get("PYTHONPATH", "")])
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", warnings, "-c", program],
         env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
