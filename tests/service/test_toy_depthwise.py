@@ -35,7 +35,7 @@ def api(toys: Toys) -> Iterator[httpx.Client]:
 
 
 def post(api: httpx.Client, pair: dict[str, Any]) -> httpx.Response:
-    return api.post("/jobs", json={"pair": pair, "budget": {"trials": 48, "seconds": 600}})
+    return api.post("/jobs", json={"pair": pair, "budget": {"trials": 96, "seconds": 600}})
 
 
 @pytest.fixture(scope="module")
