@@ -91,8 +91,8 @@ class _Question(BaseModel):
             pair = model_of(one).model_validate(document_of(one, dict(self)))
         except ValidationError as error:
             first = of_validation(error.errors()[0])
-            field = first.field.partition(".")[0]  # several numbers are one parameter
-            raise InvalidInput(called.get(field, field), first.problem, first.remedy) from error
+            named = first.field.partition(".")[0]  # several numbers are one parameter
+            raise InvalidInput(called.get(named, named), first.problem, first.remedy) from error
         return workload_of(pair)
 
 

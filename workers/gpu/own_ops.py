@@ -13,10 +13,21 @@ from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
 from tuner.errors import WorkerError
 
-from .reference import Reference
+from .reference import Reference, reference
 
 
-def own_reference(op: TileOp, tensors: Tensors, dtype: Dtype) -> Reference:
+def reference_of(op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool) -> Reference:
+    """Of a tile op of any kind, as `reference`.
+
+    Raises:
+        WorkerError: its kind has none.
+    """
+    if not op.IS_PRODUCT:
+        return _own_reference(op, tensors, dtype)
+    return reference(cupy, op, tensors, dtype, is_normed=is_normed)
+
+
+def _own_reference(op: TileOp, tensors: Tensors, dtype: Dtype) -> Reference:
     """The op's output, by the file ``reference`` of its kind, and its tolerance: what fp32 sums may be off by, where an
     earlier op's output was rounded on its way, and two roundings of the output.
 
