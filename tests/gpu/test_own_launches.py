@@ -36,7 +36,7 @@ from tuner.workers.host.cards import usable_gpus
 from tuner.workers.source.tools import tools_source
 card = usable_gpus()[0]
 gpu = gpu_from_live(live_facts(card.uuid))
-builder = Builder(Path(tempfile.mkdtemp()), num_processes=2)
+builder = Builder(Path(tempfile.mkdtemp()))
 on_card = OnCard(session=Session(builder.build(tools_source(), gpu.arch).cubin), builder=builder, gpu=gpu)
 def ready(workload, kind):
     schedule = next(iter(first_guesses(any_space_of(workload, gpu), 0)))
@@ -79,10 +79,10 @@ for what, source in numbers.planted(own.op, own.schedule, workload.dtype).items(
     print(what, "|", getattr(outcome, "kind", outcome), "|", getattr(outcome, "reason", "")[:60])
 """
 _ARTIFACT = """
-from tests.support.packs_on_card import kernel_on_card
+from tests.support.packs_on_card import attention_on_card
 from tuner.runtime import Artifact
 workload = chain(GATHER, UP)
-kernel = kernel_on_card(workload, gpu, ready(workload, PlanKind.TWO_LAUNCHES), builder)
+kernel = attention_on_card(builder, gpu, workload, ready(workload, PlanKind.TWO_LAUNCHES))
 artifact = Artifact(kernel.files)
 random = np.random.default_rng(1)
 def bf16(*shape):
@@ -118,7 +118,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: str, site: Path) -> str:
-    return toys.run(_PREPARED + program, site, timeout_s=300.0)
+    return toys.run(_PREPARED + program, site, timeout_s=300.0, warnings="default")
 
 
 def test_numbers_are_right_in_each_way_to_launch_and_so_are_the_librarys(gather: Path) -> None:

@@ -124,6 +124,18 @@ def test_what_is_wrong_with_a_part_is_told(toys: Toys, epilogue: list[Any], said
     assert any(one in refused for one in said.split("|")), refused
 
 
+def test_a_server_whose_package_was_removed_keeps_the_job_and_says_what_it_lacks(
+    toys: Toys, job: dict[str, Any]
+) -> None:
+    """The last of this server."""
+    toys.remove()
+    (found,) = [json.loads(line) for line in toys.client("jobs", "--json").splitlines()]
+    assert (found["id"], found["state"]) == (job["id"], "succeeded")
+    assert found["pair"]["kind"] == "unknown"
+    assert found["pair"]["unknown_kinds"] == ["epilogue:column_scale", "epilogue:softcap"]
+    assert found["pair"]["ops"][1]["epilogue"] == [{"part": "softcap", "cap": 30.0}]
+
+
 def test_a_server_without_the_package_refuses_its_parts() -> None:
     program = """
 from tuner.core.problem.epilogue.added import parts_from_json

@@ -28,15 +28,15 @@ def install(name: str, site: Path) -> Path:
     return site
 
 
-def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
-    """What a fresh process prints that has these folders of packages, too.
+def run(program: str, *sites: Path, timeout_s: float = 120.0, warnings: str = "error") -> str:
+    """What a fresh process prints that has these folders of packages, too. `warnings`: what becomes of them.
 
     Raises:
         AssertionError: it failed.
     """
     paths = os.pathsep.join([*map(str, sites), str(ROOT), os.environ.get("PYTHONPATH", "")])
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", warnings, "-c", program],
         env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -55,13 +55,23 @@ class Toys:
         self.site = install(name, folder)
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
         self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
-        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu]
+        self._own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu]
+        self._start()
+
+    def _start(self) -> None:
+        command = [sys.executable, *self._own]
         self._server = subprocess.Popen(
-            [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
         )
         assert self._server.stdout
         self.url = self._server.stdout.readline().strip()
         assert self.url
+
+    def remove(self) -> None:
+        """Both again, without the package, on the same data."""
+        self.stop()
+        self._environment["PYTHONPATH"] = str(ROOT)
+        self._start()
 
     def client(self, *arguments: str) -> str:
         """What a command prints."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tuner.client.options import Finite
 from tuner.client.pair_options import (
@@ -138,8 +139,14 @@ def _of_chain() -> click.Command:
 def _submit(options: dict[str, Any]) -> None:
     """By the options of a kind, and those of the job in front of it."""
     context = click.get_current_context()
-    in_front = context.parent.params if context.parent else {}
-    if spelled := spelled_among(in_front) or ("--chain" if in_front.get("chain") else ""):
+    assert context.parent is not None
+    in_front = context.parent.params
+    typed = {
+        name: value
+        for name, value in in_front.items()
+        if context.parent.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if spelled := spelled_among(typed) or ("--chain" if typed.get("chain") else ""):
         raise click.UsageError(f"{spelled}: give what spells the pair behind its kind, or no kind")
     known = {option.name for option in _job_options()}
     merged = {name: in_front[name] for name in known if not options.get(name) and in_front.get(name)}

@@ -31,7 +31,7 @@ class Pair(Strict):
         Raises:
             InvalidInput: names what is wrong with a field or an op, or with how they read each other.
         """
-        return asked.workload_of(self.model_dump(mode="json"))
+        return asked.workload_of(self.model_dump())
 
 
 class Chain(Pair):

@@ -85,6 +85,8 @@ def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> N
     for options, names in (
         ([*preset, "--trials", "1000"], ["gate_up", "down"]),
         (["--chain", str(path)], ["a", "b"]),
+        (["--trials", "9", "chain", str(path), "--project", "p"], ["a", "b"]),
+        (["layer", "--model", "llama3-8b", *attention], ["attention", "o_proj", "gate_up", "down", "qkv"]),
         (of_model, ["attention"]),
         (of_layer, ["attention", "o_proj", "gate_up", "down", "qkv"]),
         (of_rank, ["qkv", "attention", "o_proj"]),

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support import toys
+from tuner.client import Client
 from tuner.client.cli import main
 from tuner.client.pair_options import options_of, pair_body, take_pair
 from tuner.client.submit import submit
@@ -130,8 +131,29 @@ def test_no_name_of_an_option_has_two_meanings(kind: str) -> None:
     assert len(parameter_names(asked_workloads()[kind])) == len(fields(asked_workloads()[kind])) - 1  # type: ignore[arg-type]  # a dataclass
 
 
+def test_options_of_a_job_stand_before_or_behind_its_kind_and_in_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent: list[dict[str, Any]] = []
+
+    def keep(client: object, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        sent.append(body)
+        return {"id": "job-1", "links": {"page": "/ui/jobs/job-1"}}
+
+    monkeypatch.setattr(Client, "submit", keep)
+    config = tmp_path / "config.toml"
+    config.write_text("[submit]\ntrials = 7\nm = 3\n")
+    monkeypatch.setenv("TUNER_CONFIG", str(config))
+    ffn = ["ffn", "--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "128"]
+    for words, trials in ((ffn, 7), (["--trials", "9", *ffn], 9), (["--trials", "9", *ffn, "--trials", "11"], 11)):
+        result = CliRunner().invoke(main, ["submit", *words, "--label", "a"])
+        assert result.exit_code == 0, result.output
+        assert (sent[-1]["budget"], sent[-1]["labels"], sent[-1]["pair"]["m"]) == ({"trials": trials}, ["a"], 16)
+
+
 TOY = """
 from click.testing import CliRunner
+from tuner.client import Client
 from tuner.client.cli import main
 from tuner.client.pair_options import pair_body, take_pair
 from tuner.client.submit import submit

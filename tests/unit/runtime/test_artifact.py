@@ -20,7 +20,9 @@ from tests.support.chains import block
 from tests.support.forged import tied
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
+from tests.support.parts import ColumnScale, Softcap
 from tests.support.presets import Run, decoder_block
+from tuner.core.problem.epilogue import AddedPart
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
@@ -37,6 +39,7 @@ from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Built, Resources
 from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
+from tuner.workers.source.parts import pointers_of
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
 
@@ -157,7 +160,7 @@ def buffers_of(
             residual=at(op.residual_source or f"{op.name}.residual"),
             row_scale=at(f"{op.norm}.squares") if op.norm else at(f"{op.name}.row_scale"),
             squares=at(f"{op.name}.squares"),
-            parts=cache_of(op),
+            parts=cache_of(op) | {one.name: at(one.tensor) for one in pointers_of(op)},
             m=op.m,
             n=op.n,
             k=op.k,
@@ -167,16 +170,22 @@ def buffers_of(
 
 
 TURNED = Rotary(heads=4, kv_heads=1, head_dim=64, max_length=70)
-#: The chain's op that is turned, and the format of its manifest.
-ROTARIES = [(None, 2), (TURNED, 3), (replace(TURNED, page_tokens=16, heads_first=False), 5)]
+#: The chain's op that is turned, the parts of a package that another one has, and the format of its manifest.
+EPILOGUES = [
+    *((None, (), 2), (TURNED, (), 3)),
+    (replace(TURNED, page_tokens=16, heads_first=False), (), 5),
+    (TURNED, (ColumnScale(), Softcap(cap=30.0)), 3),
+]
 
 
-@pytest.mark.parametrize(("rotary", "number"), ROTARIES, ids=["", "turned", "to pages"])
+@pytest.mark.parametrize(("rotary", "parts", "number"), EPILOGUES, ids=["", "turned", "to pages", "of a package"])
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL], ids=str)
 def test_launches_of_a_chain_have_the_workers_parameters(
-    recorder: Recorder, kind: PlanKind, rotary: Rotary | None, number: int
+    recorder: Recorder, kind: PlanKind, rotary: Rotary | None, parts: tuple[AddedPart, ...], number: int
 ) -> None:
     workload = block(16, dtype=Dtype.BF16, rotary=rotary)
+    first, gated, *others = workload.tile_ops
+    workload = replace(workload, ops=(first, replace(gated, epilogue=parts), *others))
     made, plans = chain(kind, workload)
     artifact = Artifact(made.files)
     assert made.manifest["format"] == number

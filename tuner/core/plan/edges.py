@@ -73,10 +73,11 @@ def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) ->
     """All edges among ops of a launch: by consumer, then by its reads, then by producer. What an earlier launch wrote
     has none: stream order gives that edge."""
     ops: Sequence[tuple[int, TileSpace]] = list(zip(op_indices, spaces, strict=True))
+    writers = [(producer, writer, {box.tensor for box in writer.writes}) for producer, writer in ops]
     return tuple(
         Edge(producer=producer, consumer=consumer, read=read, reader=reader, writer=writer)
         for consumer, reader in ops
         for read in reader.reads
-        for producer, writer in ops
-        if any(box.tensor == read.box.tensor for box in writer.writes)
+        for producer, writer, tensors in writers
+        if read.box.tensor in tensors
     )

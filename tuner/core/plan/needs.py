@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,10 @@ from tuner.core.plan.words import EPILOGUE_STEP
 
 #: Pairs of a read and a tile that are held against each other at a time.
 _MAX_PAIRS = 1 << 22
+#: Tiles of lists that are kept, at most.
+_MOST_KEPT = 1 << 14
+#: Where nothing is read step by step.
+_NO_STEPS = np.zeros((0, 3), dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,18 +158,23 @@ def needs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:
     separate = factors(read, writer)
     if separate is None:
         return _of_pairs(read, writer, places, steps)
-    keys, columns, sizes = np.zeros(len(steps), dtype=np.int64), [], []
+    keys, sizes, rows = np.zeros(len(steps), dtype=np.int64), [], _NO_STEPS
     for factor in separate:
         if isinstance(factor, Streamed):
             taken = distinct_steps(steps)
-            mine, size = taken.of, len(taken.rows)
+            mine, rows, size = taken.of, taken.rows, len(taken.rows)
         else:
             mine, size = factor.of[tuple(places[axis] for axis in factor.axes)], len(factor.bounds)
         keys = keys * size + mine
-        columns.append(taken.rows if isinstance(factor, Streamed) else factor.bounds)
         sizes.append(size)
     used, of = _dense(keys, math.prod(sizes))
-    return _expanded(read, writer, separate, columns, np.unravel_index(used, sizes), of)
+    is_small = len(used) * math.prod(writer.grid) <= _MOST_KEPT
+    found = (
+        _kept(read, writer, used.tobytes(), rows.astype(np.int64).tobytes())
+        if is_small
+        else _expanded(read, writer, used, rows)
+    )
+    return Needs(of=of, begin=found.begin, tiles=found.tiles, steps=found.steps)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,16 +201,28 @@ def _dense(keys: Ints, bound: int) -> tuple[Ints, Ints]:
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[keys]
 
 
-def _expanded(
-    read: Read,
-    writer: TileSpace,
-    separate: tuple[Ranges | Streamed, ...],
-    columns: list[Ints],
-    used: tuple[Ints, ...],
-    of: Ints,
-) -> Needs:
-    """The lists of tiles of some keys, of which `used` [axes][lists] has the digits."""
-    counts, firsts, flat = [], [], None
+class _Lists(NamedTuple):
+    """As `Needs` has them. Nobody may write there: they are kept."""
+
+    begin: Ints
+    tiles: Ints
+    steps: Ints
+
+
+@lru_cache(maxsize=512)
+def _kept(read: Read, writer: TileSpace, used: bytes, steps: bytes) -> _Lists:
+    """`_expanded`, of bytes: making a plan and proving it ask the same several times."""
+    keys, rows = (np.frombuffer(one, dtype=np.int64) for one in (used, steps))
+    return _expanded(read, writer, keys, rows.reshape(-1, 3))
+
+
+def _expanded(read: Read, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lists:
+    """The lists of tiles of some keys, ascending; `of_steps` are the lists of steps that differ."""
+    separate, flat = factors(read, writer), None
+    assert separate is not None
+    columns = [of_steps if isinstance(factor, Streamed) else factor.bounds for factor in separate]
+    used = np.unravel_index(keys, [len(rows) for rows in columns])
+    counts, firsts = list[Ints](), list[Ints]()
     for factor, rows, digit in zip(separate, columns, used, strict=True):
         if isinstance(factor, Streamed):
             first_reads = factor.first_reads(rows)
@@ -229,7 +251,9 @@ def _expanded(
             coordinate, steps = flat[0][coordinate], flat[1][coordinate]
         tiles += coordinate * stride
         stride *= writer.grid[axis]
-    return Needs(of=of, begin=begin, tiles=tiles, steps=steps)
+    for array in (begin, tiles, steps):
+        array.flags.writeable = False
+    return _Lists(begin, tiles, steps)
 
 
 def _of_pairs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
@@ -11,7 +11,7 @@ from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
-from tuner.core.problem.epilogue.added import parts_from_json
+from tuner.core.problem.epilogue.added import parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.rotary import Rotary
@@ -232,6 +232,16 @@ class GemmOp(TileOp):
     def column_of_tiles(self, column: int) -> int:
         """Of what is turned tiles have pairs."""
         return self.rotary.pair_of(column) if self.rotary else column
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Parts of packages."""
+        return tuple(part.needed for part in self.epilogue)
+
+    @classmethod
+    def unknown_in(cls, data: Mapping[str, Any]) -> str:
+        """A part of a package."""
+        return unknown_part(data.get("epilogue"))
 
     @classmethod
     def extras(cls, ops: Sequence[Self]) -> list[str]:

@@ -225,6 +225,16 @@ class Op(ABC):
         """The same as a job has it."""
         return self.to_json()
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it needs beside its kind of what packages bring, as `OpKind.extras` calls it."""
+        return ()
+
+    @classmethod
+    def unknown_in(cls, data: Mapping[str, Any]) -> str:
+        """What an op's JSON needs of that and nobody here brings; empty for nothing."""
+        return ""
+
     @classmethod
     def from_json(cls, data: dict[str, Any], dtype: Dtype) -> Self:
         """Inverse of `to_json`.

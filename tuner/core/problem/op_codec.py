@@ -29,13 +29,21 @@ def fields_from_json(cls: type[T], data: dict[str, Any]) -> T:
     Raises:
         InvalidInput: names the field that is unknown, missing, or of another type, and what would be right.
     """
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
-    if other := next((name for name in data if name not in known), None):
-        raise InvalidInput(other, "is not a known field", f"give some of {', '.join(known)}")
-    if missing := next((name for name, one in known.items() if name not in data and _default(one) is MISSING), None):
+    hints, needed = _hints_and_needed(cls)  # type: ignore[arg-type]  # a class is hashable
+    if other := next((name for name in data if name not in hints), None):
+        raise InvalidInput(other, "is not a known field", f"give some of {', '.join(hints)}")
+    if missing := next((name for name in needed if name not in data), None):
         raise InvalidInput(missing, "is missing", "add it")
-    hints = hints_of(cls)  # type: ignore[arg-type]  # a class is hashable
     return cls(**{name: _typed(name, value, hints[name]) for name, value in data.items()})
+
+
+@cache
+def _hints_and_needed(cls: type) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Of each field of a dataclass the type, and the names of those without a default: a submission asks often."""
+    hints = hints_of(cls)
+    return {one.name: hints[one.name] for one in fields_of(cls)}, tuple(
+        one.name for one in fields_of(cls) if is_needed(one)
+    )
 
 
 def fields_of(cls: Any) -> tuple[Field[Any], ...]:
@@ -74,6 +82,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
     Raises:
         InvalidInput: it is of another type.
     """
+    if type(value) is hint and hint in (bool, int, str):  # most are
+        return value
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         others = [one for one in args if one is not NoneType]
@@ -88,6 +98,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
     if is_dataclass(hint):
         return _nested(name, value, hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
+        if isinstance(value, hint):
+            return value
         if value not in list(hint):
             raise InvalidInput(name, f"is {value!r}", f"give one of {', '.join(hint)}")
         return hint(value)

@@ -12,7 +12,7 @@ import importlib.util
 import pkgutil
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import isabstract
 from pathlib import Path
@@ -43,6 +43,8 @@ class OpKind:
     version: int
     #: Whether the JSON of its ops leaves out the kind: that of one kind does, as it did when there was no other.
     is_unnamed: bool = False
+    #: What packages bring that an op of the kind may need, by name, and its version.
+    extras: Callable[[], Mapping[str, int]] = dict
 
     @property
     def name(self) -> str:
@@ -135,10 +137,12 @@ def kind_of(op: Op) -> OpKind | None:
 
 
 def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
-    """The kinds of ops as their JSON names them, each once, sorted: none of the one that is not named."""
+    """The kinds of ops as their JSON names them, and what they need beside, each once, sorted: none of the kind that is
+    not named."""
     unnamed = {name for name, kind in op_kinds().items() if kind.is_unnamed}
     names = {op.kind if isinstance(op, UnknownOp) else op.KIND for op in ops}
-    return tuple(sorted(names - unnamed - {""}))
+    needed = {need for op in ops for need in op.needs}
+    return tuple(sorted(names - unnamed - {""} | needed))
 
 
 def usable_kinds(versions: Mapping[str, int]) -> tuple[str, ...]:
@@ -148,7 +152,8 @@ def usable_kinds(versions: Mapping[str, int]) -> tuple[str, ...]:
 
 def kind_versions() -> dict[str, int]:
     """The version of each kind that is known here."""
-    return {name: kind.version for name, kind in op_kinds().items()}
+    extras = (kind.extras() for kind in op_kinds().values())
+    return {name: kind.version for name, kind in op_kinds().items()} | {k: v for one in extras for k, v in one.items()}
 
 
 def part_of(kind: str, part: str) -> ModuleType | None:
@@ -188,4 +193,6 @@ def op_from_json(data: Mapping[str, Any], dtype: Dtype) -> Op:
         kind = op_kinds().get(name)
     else:
         raise InvalidInput("op", f"is {name!r}", "give the name of a kind of op")
-    return UnknownOp.of(data) if kind is None else kind.op.from_json(dict(data), dtype)
+    if kind is None or (unknown := kind.op.unknown_in(data)):
+        return UnknownOp.of(data, str(name or "") if kind is None else unknown)
+    return kind.op.from_json(dict(data), dtype)

@@ -19,15 +19,14 @@ class UnknownOp(LaunchOp):
     KIND: ClassVar[str] = ""
 
     name: str
-    #: As its JSON says; empty where that says nothing.
+    #: As its JSON says, or what it needs beside its kind; empty where its JSON says nothing.
     kind: str
     #: Its JSON, by sorted keys.
     text: str
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        """Keeps the JSON of an op."""
-        kind = str(data.get("op", ""))
+    def of(cls, data: Mapping[str, Any], kind: str) -> Self:
+        """Keeps the JSON of an op, of which that kind is not known, or what it needs beside."""
         return cls(name=str(data.get("name", kind)), kind=kind, text=json.dumps(data, sort_keys=True))
 
     @property

@@ -168,7 +168,17 @@ class Workload(JsonForm):
 
     def op_index(self, name: str) -> int | None:
         """Index of the tile op called `name`, or None where `name` is an input of the workload, or a launch op."""
-        return next((i for i, op in enumerate(self.tile_ops) if op.name == name), None)
+        return self._indices.get(name)
+
+    @cached_property
+    def _indices(self) -> dict[str, int]:
+        """Of the tile ops, by their names."""
+        return {op.name: index for index, op in enumerate(self.tile_ops)}
+
+    @cached_property
+    def _normed(self) -> frozenset[str]:
+        """Tensors whose norm scales the rows of an op."""
+        return frozenset(op.norm for op in self.tile_ops)
 
     def producer_of(self, op_index: int) -> int | None:
         """Index of the op whose output op `op_index` reads, or None where it reads an input."""
@@ -201,7 +211,7 @@ class Workload(JsonForm):
 
     def writes_squares(self, op_index: int) -> bool:
         """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
-        return any(op.norm == self.tile_ops[op_index].name for op in self.tile_ops)
+        return self.tile_ops[op_index].name in self._normed
 
     def op_named(self, name: str) -> Op:
         """The op of that name."""

@@ -34,6 +34,8 @@ from tuner.errors import InvalidInput
 GROUP = "tuner.epilogue_parts"
 #: Of a part, in JSON and in names of tensors.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+#: Begins what an op needs that has a part.
+_NEEDED = "epilogue:"
 #: How device code has elements of a tensor, and a field.
 _ELEMENTS = {"fp32": "float", "int32": "int"}
 _NUMBERS: dict[Any, str] = {float: "float", int: "int", bool: "bool"}
@@ -86,6 +88,11 @@ class AddedPart(Part):
     def problem(self, op: Product) -> tuple[str, str]:
         """What is wrong with a field, or with the op, and what would be right; empty where nothing is."""
         return "", ""
+
+    @property
+    def needed(self) -> str:
+        """As workers announce it."""
+        return f"{_NEEDED}{self.name}"
 
     def is_in(self, op: Product) -> bool:
         return self in op.epilogue
@@ -254,6 +261,18 @@ def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str
 def added_parts() -> Mapping[str, type[AddedPart]]:
     """The parts that installed packages bring, by name."""
     return _found().parts
+
+
+def part_versions() -> dict[str, int]:
+    """The parts that are known here, as workers announce them. A package that changes what one does renames it."""
+    return {f"{_NEEDED}{name}": 1 for name in added_parts()}
+
+
+def unknown_part(epilogue: Any) -> str:
+    """The first part of an op's JSON that no package here brings, as workers would announce it; empty for none."""
+    listed = epilogue if isinstance(epilogue, list | tuple) else ()
+    names = (one.get("part") for one in listed if isinstance(one, Mapping))
+    return next((f"{_NEEDED}{name}" for name in names if isinstance(name, str) and name not in added_parts()), "")
 
 
 def asked_part() -> type:
