@@ -11,7 +11,8 @@ from typing import Any
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
@@ -342,7 +343,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     ]
 
 
-def _tensor_of(op: GemmOp, operand: str) -> str:
+def _tensor_of(op: TileOp, operand: str) -> str:
     """Name of the tensor that is an op's `a`, `w` or `c`."""
     return {"a": op.source, "w": f"{op.name}.w", "c": op.name}[operand]
 

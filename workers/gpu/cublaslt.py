@@ -10,7 +10,8 @@ from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32,
 from functools import cache
 from typing import Any
 
-from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Activation, Dtype
 from tuner.core.trial.library_recipe import LibraryCall
 from tuner.errors import WorkerError
 
@@ -122,7 +123,7 @@ class LibraryGemm:
     It does what `split_epilogue` leaves to it; n is the rows of W, two for each column of a gated op.
     """
 
-    def __init__(self, lt: CublasLt, op: GemmOp, dtype: Dtype, bias_address: int) -> None:
+    def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, bias_address: int) -> None:
         """Asks the heuristic for its algorithms.
 
         Raises:
@@ -175,7 +176,7 @@ class LibraryGemm:
         """How many the heuristic offers, the likeliest first."""
         return len(self._algorithms)
 
-    def recipe(self, op: GemmOp, *, algorithm: int) -> LibraryCall:
+    def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
         """How to make this call by the heuristic's `algorithm`-th choice."""
         chosen, rest = self._algorithms[algorithm], split_epilogue(op)[1]
         return LibraryCall(

@@ -18,7 +18,8 @@ from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.residual import residual_of
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.op import Role, Tensor
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
 
@@ -230,7 +231,7 @@ class ProblemData:
         (tensor,) = (one for own in self.own for one in own.given if one.name == name)
         return element_of(tensor)
 
-    def _cache_of(self, op: GemmOp) -> Turned:
+    def _cache_of(self, op: TileOp) -> Turned:
         of_own = (cache for own in self.own if (cache := own.cache_of(op)))
         return next(of_own, None) or TurnedCache(op, self.workload.dtype)
 
@@ -360,7 +361,7 @@ class ProblemData:
             return inputs.get(name, self._own.get(name))
         return self.caches[op.name].array(name.removeprefix(f"{op.name}."), inputs)
 
-    def _normed_inputs(self, op: GemmOp) -> tuple[str, ...]:
+    def _normed_inputs(self, op: TileOp) -> tuple[str, ...]:
         """What says how large the rows are that the op norms: that input, or what the op reads that writes them."""
         producer = self.workload.norm_producer_of(self.workload.tile_ops.index(op))
         if producer is None:

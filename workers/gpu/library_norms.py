@@ -10,7 +10,8 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
@@ -98,7 +99,7 @@ class LibraryNorms:
         self._done.add(key)
 
 
-def _check(op: GemmOp) -> None:
+def _check(op: TileOp) -> None:
     if op.norm != op.source:
         problem = f"{op.name} reads {op.source} with the norm of {op.norm}"
         raise WorkerError(f"{problem}: the library's path has a norm of what an op reads alone")

@@ -14,7 +14,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import GemmOp
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.trial.torch_time import COMPILE_MODE, TorchCalls
 from tuner.errors import WorkerError
 
@@ -96,7 +96,7 @@ class TorchChain:
     def _operands_of(self, ops: tuple[OpBuffers, ...]) -> list[dict[str, Any]]:
         return [self._operands(op, buffer) for op, buffer in zip(self._data.workload.tile_ops, ops, strict=True)]
 
-    def _operands(self, op: GemmOp, buffer: OpBuffers) -> dict[str, Any]:
+    def _operands(self, op: TileOp, buffer: OpBuffers) -> dict[str, Any]:
         """The op's tensors, on the problem's own memory; None where it has none."""
         rows = op.weight_rows
         shapes = {

@@ -10,7 +10,8 @@ import cupy
 import numpy as np
 
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype
 
 from .integrity import Region, region
 from .kv_cache import hide_numbers
@@ -49,7 +50,7 @@ def draw_pages(rotary: Rotary, rows: int, turn: int, lengths: Array) -> Array:
 class Turned(ABC):
     """What an op turns its rows by, and the cache that it writes to, as `Rotary.cache_shape` has it."""
 
-    def __init__(self, op: GemmOp, cache: str) -> None:
+    def __init__(self, op: TileOp, cache: str) -> None:
         """`cache` is in front of the names of its lengths and of its table."""
         assert op.rotary is not None
         self._rotary, self._m = op.rotary, op.m
@@ -120,7 +121,7 @@ class Turned(ABC):
 class TurnedCache(Turned):
     """A cache that nobody reads: keys and values between canaries, which all launches write to."""
 
-    def __init__(self, op: GemmOp, dtype: Dtype) -> None:
+    def __init__(self, op: TileOp, dtype: Dtype) -> None:
         super().__init__(op, op.name)
         shape = self._rotary.cache_shape(op.m)
         self._guarded = [GuardedOutput(shape[0] * shape[1] * shape[2], shape[3], dtype) for _ in range(2)]

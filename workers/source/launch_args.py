@@ -16,7 +16,8 @@ from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.problem.epilogue import Argument, Product
 from tuner.core.problem.kv_cache import CACHES
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
 
@@ -223,7 +224,7 @@ def _written_pages(workload: Workload) -> dict[str, Any]:
     return {}
 
 
-def _output_meaning(op: GemmOp) -> str:
+def _output_meaning(op: TileOp) -> str:
     return f"queries [m, {op.c_columns}], turned" if op.written_cache else "output [m, n]"
 
 

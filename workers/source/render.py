@@ -13,7 +13,8 @@ from tuner import __version__
 from tuner.core.legal.mma import COPY_BYTES, warp_grid
 from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.op_kinds import folder_of, op_kinds
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
@@ -143,7 +144,7 @@ def without_comments(text: str) -> str:
     return "\n".join(line for line in code if line)
 
 
-def copy_bytes(op: GemmOp, dtype: Dtype) -> int:
+def copy_bytes(op: TileOp, dtype: Dtype) -> int:
     """Widest copy, bytes, for which every row of A and W is aligned: 16, 8, ... down to an element."""
     return math.gcd(op.k * dtype.size_bytes, COPY_BYTES)
 
@@ -275,7 +276,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     )
 
 
-def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: tuple[int | str, ...]) -> str:
+def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: tuple[int | str, ...]) -> str:
     """An op's constants; `of_tiling` are those that are not the tile's: its parts and its hints."""
     grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.core.legal.wgmma import COLUMNS, LINE_BYTES, PAIR_ROWS, WARP_ROWS, is_paired, line_elements, stage_slice
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
@@ -46,12 +47,12 @@ class TensorMap:
     box: tuple[int, ...]
 
 
-def has_whole_lines(op: GemmOp, dtype: Dtype) -> bool:
+def has_whole_lines(op: TileOp, dtype: Dtype) -> bool:
     """Whether the rows of A and W are whole lines."""
     return op.k % line_elements(dtype) == 0
 
 
-def _paired_map(index: int, op: GemmOp, dtype: Dtype, slice_: tuple[int, int]) -> TensorMap:
+def _paired_map(index: int, op: TileOp, dtype: Dtype, slice_: tuple[int, int]) -> TensorMap:
     """Of a gated op's weights [2n, k], 8 rows of gate and 8 of up projection in turns; a slice is (rows, lines)."""
     rows, lines = slice_
     line, row_bytes = line_elements(dtype), op.k * dtype.size_bytes
@@ -93,7 +94,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
     return tuple(maps)
 
 
-def _output_map(index: int, op: GemmOp, dtype: Dtype) -> TensorMap:
+def _output_map(index: int, op: TileOp, dtype: Dtype) -> TensorMap:
     """Of C [m, n]: a box is a warp's rows of a block, one line wide."""
     return TensorMap(
         op=index,

@@ -8,7 +8,8 @@ from tuner.core.legal.one_ring import one_ring_problem
 from tuner.core.plan.products import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
 #: Bytes of k of a stage, which the shared-memory swizzle is made for.
@@ -91,7 +92,7 @@ def least_registers(workload: Workload, tiling: Tiling) -> int:
     return max(_fragment_registers(op, tile, tiling.num_warps) for op, tile in both) + _LEAST_OTHER_REGISTERS
 
 
-def _fragment_registers(op: GemmOp, tile: Tile, num_warps: int) -> int:
+def _fragment_registers(op: TileOp, tile: Tile, num_warps: int) -> int:
     """Accumulators and double-buffered operand fragments of a thread."""
     warps_m, warps_n = warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
     warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * op.rows_per_column
@@ -108,7 +109,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     return one_ring_problem(tiling) or _spill_problem(workload, tiling)
 
 
-def _tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
+def _tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
     """Why these warps cannot compute this tile of an op."""
     if num_warps not in NUM_WARPS:
         return f"{num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"

@@ -11,7 +11,8 @@ from tuner.core.plan.products import product_tiles
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
 TILE_MS = (1, 2, 4)
@@ -45,7 +46,7 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     return None
 
 
-def _chunks(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> int:
+def _chunks(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> int:
     """Chunks of a thread and stage: of its rows of W, and of all rows of A."""
     return (tile.n * op.rows_per_column // num_warps + tile.m) * tile.k * dtype.size_bytes // WARP_BYTES
 
@@ -88,7 +89,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     return one_ring_problem(tiling)
 
 
-def tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
+def tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
     """Why these warps cannot compute this tile of an op."""
     if tile.m not in TILE_MS:
         return f"tile {tile}: m must be one of {', '.join(map(str, TILE_MS))}"

@@ -14,7 +14,8 @@ from tuner.core.legal.wgmma_waiting import waiting_problem
 from tuner.core.plan.products import product_tile
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
@@ -139,7 +140,7 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
     return SUM_SLOTS * max(sum_exchanges(op, tile, tiling)[1] for op, tile in tiles)
 
 
-def sum_exchanges(op: GemmOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
+def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
     """Exchanges in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets
     in an exchange, bytes: the fewest exchanges that fit their slots, each with at least a vector of a share, 8 columns
     of what the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
@@ -171,25 +172,25 @@ def num_groups(tiling: Tiling) -> int:
     return 1 if tiling.warpgroups is Warpgroups.PING_PONG else tiling.num_warps // WARPS_PER_GROUP
 
 
-def shared_rows(op: GemmOp, tile: Tile, *, swap_ab: bool) -> int:
+def shared_rows(op: TileOp, tile: Tile, *, swap_ab: bool) -> int:
     """Rows of operand A that the warpgroups share."""
     return product_tile(op, tile).n if swap_ab else tile.m
 
 
-def multiplied(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> tuple[int, int]:
+def multiplied(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> tuple[int, int]:
     """Rows of A and of B that the tensor cores multiply for a tile: of A whole blocks of each warpgroup."""
     per_pass = BLOCK_ROWS * groups
     rows = -(-shared_rows(op, tile, swap_ab=swap_ab) // per_pass) * per_pass
     return rows, tile.m if swap_ab else product_tile(op, tile).n
 
 
-def num_accumulators(op: GemmOp, tile: Tile, groups: int, *, swap_ab: bool) -> int:
+def num_accumulators(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> int:
     """fp32 sums of a thread: 128 threads share each block of 64 rows."""
     rows, columns = multiplied(op, tile, groups, swap_ab=swap_ab)
     return rows * columns // (groups * THREADS_PER_GROUP)
 
 
-def wgmma_columns(op: GemmOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int:
+def wgmma_columns(op: TileOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int:
     """Rows of B of one instruction: as weights, gate and up projection together where a stage is one line."""
     if swap_ab:
         return tile.m
@@ -268,12 +269,12 @@ def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
     return rows // (sharers // line_slices), lines // line_slices
 
 
-def is_paired(op: GemmOp, tiling: Tiling) -> bool:
+def is_paired(op: TileOp, tiling: Tiling) -> bool:
     """Whether 8 rows of the op's gate and 8 of its up projection take turns in a stage of weights."""
     return tiling.swap_ab and op.rows_per_column > 1
 
 
-def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str | None:
+def _slice_problem(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str | None:
     """Why the CTAs that share a stage cannot bring a slice of it each."""
     stage_lines = tile.k // line_elements(dtype)
     weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired(op, tiling) else (tile.n, COLUMNS)
@@ -338,7 +339,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
-def tile_problem(op: GemmOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: bool, most: int) -> str | None:
+def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: bool, most: int) -> str | None:
     """Why these warpgroups cannot compute this tile of an op; `most` is of `most_accumulators`."""
     held = shared_rows(op, tile, swap_ab=swap_ab)
     if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
@@ -360,7 +361,7 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None
 
 
-def most_accumulators(op: GemmOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
+def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
     """fp32 sums of a thread, at most; `is_busy` where warpgroups do more than multiply, add shares of k and store."""
     most = MAX_ACCUMULATORS[groups]
     if shares_k and op.rows_per_column > 1 and not swap_ab:

@@ -19,7 +19,7 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
@@ -286,7 +286,7 @@ def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu) -> float:
     return HOP_CLOCKS / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
 
 
-def multiplied_by(tiling: Tiling, op: GemmOp, tile: Tile) -> tuple[int, int]:
+def multiplied_by(tiling: Tiling, op: TileOp, tile: Tile) -> tuple[int, int]:
     """Rows of operand A and of operand B that the tensor cores multiply for a tile: wgmma's A in whole blocks."""
     if tiling.engine is Engine.WGMMA:
         return multiplied(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)

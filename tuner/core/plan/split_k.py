@@ -7,7 +7,8 @@ arrive adds them up in the order of the parts. So the result is the same bits wh
 from __future__ import annotations
 
 from tuner.core.plan.words import MAX_PART_STEPS
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
 #: Legal numbers of parts.
@@ -18,12 +19,12 @@ MAX_SLOT_BYTES = 512 * 2**20
 SUM_BYTES = 4
 
 
-def num_steps(op: GemmOp, tile: Tile) -> int:
+def num_steps(op: TileOp, tile: Tile) -> int:
     """k-steps of a tile: stages of its main loop."""
     return op.num_steps(tile.k)
 
 
-def num_tiles(op: GemmOp, tile: Tile) -> int:
+def num_tiles(op: TileOp, tile: Tile) -> int:
     """Tiles of the op."""
     num_rows, num_cols = op.tile_grid(tile.m, tile.n)
     return num_rows * num_cols

@@ -39,11 +39,11 @@ def order_of_sums(plans: Sequence[VerifiedPlan]) -> OrderOfSums:
     for plan in plans:
         for op, by_column in sorted(_sums_of_tiles(plan).items()):
             is_of_rows = is_of_rows and all(len(rows) == 1 for rows in by_column.values())
-            gemm = plan.graph.workload.tile_ops[op]
+            one = plan.graph.workload.tile_ops[op]
             columns = [
-                " or ".join(_words(sums, tiling, op, gemm.k) for sums in sorted(rows)) for rows in by_column.values()
+                " or ".join(_words(sums, tiling, op, one.k) for sums in sorted(rows)) for rows in by_column.values()
             ]
-            texts.append(f"{gemm.name}: {_joined(columns, tiling.tiles[op].n)}")
+            texts.append(f"{one.name}: {_joined(columns, tiling.tiles[op].n)}")
     return OrderOfSums(text="; ".join(texts), is_of_rows=is_of_rows)
 
 

@@ -51,8 +51,8 @@ class MmaTilings:
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
         """Offered tile widths of an op: those whose slice of W has the offered rows."""
-        gemm = self._workload.tile_ops[op]
-        return _useful(tuple(rows // gemm.rows_per_column for rows in TILE_NS), gemm.n)
+        one = self._workload.tile_ops[op]
+        return _useful(tuple(rows // one.rows_per_column for rows in TILE_NS), one.n)
 
     @cached_property
     def tile_ks(self) -> tuple[int, ...]:

@@ -23,7 +23,8 @@ from tuner.core.legal.simt import (
 from tuner.core.plan.split_k import num_steps, num_tiles
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.combined import best_together
 
@@ -101,7 +102,7 @@ class SimtTilings:
         """One tile row: each weight is read once."""
         return next(m for m in TILE_MS if m >= self._rows)
 
-    def _shapes(self, op: GemmOp, num_warps: int) -> list[TileShape]:
+    def _shapes(self, op: TileOp, num_warps: int) -> list[TileShape]:
         """The best filled of each op; of equal ones that with the deepest stage of a good size."""
         dtype, depths = self._workload.dtype, stage_depths(self._workload.dtype)
         widest = min(MAX_SUMS * num_warps // (self.tile_m * op.rows_per_column), -(-op.n // num_warps) * num_warps)
@@ -119,14 +120,14 @@ class SimtTilings:
         shapes.sort(key=lambda shape: (round(shape.busy_us, 2), shape.parts, -shape.tile.k))
         return shapes[:NUM_SHAPES]
 
-    def _shape(self, op: GemmOp, tile: Tile, parts: int) -> TileShape:
+    def _shape(self, op: TileOp, tile: Tile, parts: int) -> TileShape:
         num_sms, steps = self._gpu.num_sms, ceil(num_steps(op, tile) / parts)
         num_waves = ceil(num_tiles(op, tile) * parts / num_sms)
         task_bytes = tile.n * op.rows_per_column * steps * tile.k * self._workload.dtype.size_bytes
         task_us = 1e6 * task_bytes * num_sms / self._gpu.dram_bytes_per_s + TASK_US + PART_US * (parts > 1)
         return TileShape(tile=tile, parts=parts, busy_us=num_waves * task_us)
 
-    def _parts(self, op: GemmOp, tile: Tile) -> tuple[int, ...]:
+    def _parts(self, op: TileOp, tile: Tile) -> tuple[int, ...]:
         """Numbers of parts of a tile: with more than one, two CTAs on each SM still run all tasks at once."""
         most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, 2 * self._gpu.num_sms // num_tiles(op, tile))
         return tuple(parts for parts in PARTS if parts == 1 or parts <= most)

@@ -31,7 +31,8 @@ from tuner.core.legal.wgmma import (
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
 from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Warpgroups
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
@@ -157,7 +158,7 @@ class WgmmaTileShapes:
             chosen.append(max(fast, key=lambda shape: self._by_depth(op, shape, is_read=is_read)))
         return tuple(chosen)
 
-    def _by_depth(self, op: GemmOp, shape: TileShape, *, is_read: bool) -> tuple[float, ...]:
+    def _by_depth(self, op: TileOp, shape: TileShape, *, is_read: bool) -> tuple[float, ...]:
         """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the
         rest."""
         first = shape.parts == 1 if is_read else shape.tile.n >= FEW_ROWS
@@ -194,7 +195,7 @@ class WgmmaTileShapes:
             chosen = dict(zip(batches, choice, strict=True))
             yield tuple(chosen[key] for key in keys)
 
-    def _best_shapes(self, op: GemmOp, height: Height, most: int) -> list[TileShape]:
+    def _best_shapes(self, op: TileOp, height: Height, most: int) -> list[TileShape]:
         """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
         every = self.all_shapes(op, height)
         shapes = [shape for shape in every if not shape.has_tail]
@@ -203,7 +204,7 @@ class WgmmaTileShapes:
         best = (filled if len(filled) >= MIN_SHAPES else shapes[:MIN_SHAPES])[: most - len(tails)]
         return [shape for shape in every if shape in best or shape in tails]
 
-    def all_shapes(self, op: GemmOp, height: Height) -> list[TileShape]:
+    def all_shapes(self, op: TileOp, height: Height) -> list[TileShape]:
         """The fastest first."""
         dtype = self._workload.dtype
         most = (MAX_SHARED_ROWS if height.swap_ab else MAX_PRODUCT_COLUMNS) // op.rows_per_column
@@ -221,7 +222,7 @@ class WgmmaTileShapes:
 
         return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), off_good(shape)))
 
-    def _shape(self, op: GemmOp, tile: Tile, parts: int, height: Height) -> TileShape:
+    def _shape(self, op: TileOp, tile: Tile, parts: int, height: Height) -> TileShape:
         """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
         gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
         num_lanes = gpu.num_clusters(height.cluster_size)
@@ -253,7 +254,7 @@ class WgmmaTileShapes:
             num_sums=num_accumulators(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab),
         )
 
-    def parts(self, op: GemmOp, tile: Tile, height: Height) -> tuple[int, ...]:
+    def parts(self, op: TileOp, tile: Tile, height: Height) -> tuple[int, ...]:
         """Numbers of parts of a tile, one where CTAs share its k. With more than one all tasks still run at once, or at
         few rows in two waves. The second wave then reads what the first wave of the op before it has written last. Of
         tiles that fill more than a wave the tail is split, into the parts that make it shortest, if any do."""
@@ -273,7 +274,7 @@ def _most_combinations(height: Height) -> int:
     return MAX_COMBINATIONS if height.cluster_k == 1 else MAX_SHARING_COMBINATIONS
 
 
-def _can_multiply(op: GemmOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
+def _can_multiply(op: TileOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
     """Whether the warpgroups can compute the tile."""
     is_busy = height.warpgroups is Warpgroups.PING_PONG
     swap_ab, shares_k = height.swap_ab, height.cluster_k > 1
@@ -281,7 +282,7 @@ def _can_multiply(op: GemmOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
     return tile_problem(op, height.of_cta(tile), height.groups, dtype, swap_ab=swap_ab, most=most) is None
 
 
-def _can_share(op: GemmOp, tile: Tile, height: Height) -> bool:
+def _can_share(op: TileOp, tile: Tile, height: Height) -> bool:
     """Whether each of the CTAs that share a tile's k has steps enough, and something to finish."""
     sharers, size = height.cluster_k, tile.m if height.swap_ab else tile.n
     return sharers == 1 or (num_steps(op, tile) >= MIN_STEPS_PER_PART * sharers and size >= COLUMNS * sharers)
@@ -318,12 +319,12 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     return max(all_us / lanes, max(times_us), num_waves * min(times_us))
 
 
-def weight_stage_bytes(op: GemmOp, tile: Tile, dtype: Dtype) -> int:
+def weight_stage_bytes(op: TileOp, tile: Tile, dtype: Dtype) -> int:
     """A stage of weights."""
     return tile.n * op.rows_per_column * tile.k * dtype.size_bytes
 
 
-def tiles_of(op: GemmOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:
+def tiles_of(op: TileOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:
     """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
 
     Where a CTA has many rows of a tile, its stages of inputs are as large as the weights', so it takes the shallowest.

@@ -26,7 +26,8 @@ from tuner.core.legal.wgmma import (
 )
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
@@ -287,7 +288,7 @@ class WgmmaTilings:
         lanes = self._gpu.num_clusters(tiling.cluster_size)
         held = LARGEST_SMALL_OP * tiling.num_stages * slot * lanes
 
-        def widest(op: GemmOp, tile: Tile, parts: int) -> tuple[Tile, int]:
+        def widest(op: TileOp, tile: Tile, parts: int) -> tuple[Tile, int]:
             width = slot // weight_stage_bytes(op, replace(tile, n=1), dtype)
             busy, is_small = BUSY_SHARE * num_tiles(op, tile) * parts, op.weight_rows * op.k * dtype.size_bytes <= held
             for n in range(width - width % COLUMNS, tile.n, -COLUMNS) if is_small else ():
@@ -363,7 +364,7 @@ class WgmmaTilings:
         many bytes of small ops as of large ones."""
         dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]
 
-        def deepest(op: GemmOp, tile: Tile) -> Tile:
+        def deepest(op: TileOp, tile: Tile) -> Tile:
             fitting = (replace(tile, k=depth) for depth in stage_depths(dtype) if 2 * depth <= op.k)
             sizes = {one: weight_stage_bytes(op, one, dtype) for one in fitting}
             return max((one for one in (tile, *sizes) if sizes.get(one, 0) <= slot), key=lambda one: one.k)

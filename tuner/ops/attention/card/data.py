@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.card.written_cache import AttendedCache
 from tuner.ops.attention.fitting import bytes_of_checks, copy_bytes
@@ -139,7 +139,7 @@ class AttentionData(OpData):
         found = [(name, inputs[name]) for name in names]
         return found + (self._written.only_read(inputs) if self._written else [])
 
-    def cache_of(self, op: GemmOp) -> AttendedCache | None:
+    def cache_of(self, op: TileOp) -> AttendedCache | None:
         """Its own, where that product writes to it."""
         if not self.writes_cache or op.name != self.op.source:
             return None

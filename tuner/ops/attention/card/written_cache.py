@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype
 from tuner.ops.attention.op import AttentionOp
 from tuner.workers.gpu.turned import Inputs, Turned
 
@@ -21,7 +22,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 class AttendedCache(Turned):
     """Of one attention, which reads the queries of the op that writes to its cache."""
 
-    def __init__(self, op: GemmOp, attention: AttentionOp, dtype: Dtype) -> None:
+    def __init__(self, op: TileOp, attention: AttentionOp, dtype: Dtype) -> None:
         self._keys, self._values, *_ = attention.operands
         super().__init__(op, attention.name)
         self._nan_bits = dtype.row.nan_bits
