@@ -20,7 +20,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tuner import logs
 from tuner.api.app import create_app
-from tuner.api.connection import protocol_with
+from tuner.api.http.connection import protocol_with
 from tuner.api.login.proxied import NotePeer, ProxyLogin
 from tuner.collector import spare_collector
 from tuner.core.access.caller import Role
@@ -32,16 +32,17 @@ from tuner.listening import TAKEN_AT_ONCE, connections_that_fit, listen, quietly
 from tuner.private import private_files
 from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
-from tuner.service.courier import Courier
 from tuner.service.metrics import Observer
-from tuner.service.searching import Search
-from tuner.service.webhook_policy import WebhookPolicy
+from tuner.service.runner.searching import Search
+from tuner.service.webhooks.policy import WebhookPolicy
+from tuner.service.webhooks.sender import Courier
 from tuner.settings import Settings, is_loopback
 from tuner.standby import Standby
-from tuner.store import Store, tokens
+from tuner.store import Store
+from tuner.store.access import tokens
 from tuner.telemetry import Telemetry
 from tuner.winners import ShippedWinners
-from tuner.wire.webhooks import job_ended_body
+from tuner.wire.responses.webhooks import job_ended_body
 
 log = logging.getLogger(__name__)
 

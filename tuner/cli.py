@@ -95,7 +95,7 @@ def serve(**options: Any) -> None:
 def migrate(data: Path | None) -> None:
     """Brings the database to this version's tables."""
     from tuner.store import Store
-    from tuner.store.migrate import revision_of
+    from tuner.store.admin.migrate import revision_of
 
     settings = settings_of_place({"data": data})
     store = Store.open(settings.data, settings.database_url)
@@ -269,7 +269,9 @@ def _from_job(job_id: str, place: dict[str, Any]) -> tuple[tuple[Workload, Gpu, 
     from tuner.core.insight.explain_job import best_to_explain, explain_job
     from tuner.core.insight.forecast_quality import judge_forecasts
     from tuner.core.problem.gpu import CATALOGUE
-    from tuner.store import bests, jobs, trials
+    from tuner.store.jobs import jobs
+    from tuner.store.results import bests
+    from tuner.store.trials import trials
 
     with store_beside_servers(settings_of_service(place)) as store, store.read() as session:
         spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)

@@ -44,7 +44,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
 
 def _in_words(error: Mapping[str, Any]) -> str:
     """`port: should be an integer, got 'x'; give an integer`."""
-    from tuner.wire.problems import of_validation
+    from tuner.wire.requests.problems import of_validation
 
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
@@ -60,7 +60,7 @@ def settings_of_service(options: dict[str, Any]) -> Settings:
         click.ClickException: there is no database.
         StoreError: the URL of the database is none.
     """
-    from tuner.store.engines import has_database
+    from tuner.store.engine.engines import has_database
 
     settings = settings_of(options)
     if not has_database(settings.data, settings.database_url):

@@ -27,8 +27,8 @@ def db() -> None:
 @database_option
 def upgrade(**options: Any) -> None:
     """Brings the tables to this version, after a backup of what there is."""
-    from tuner.store.backups import upgrade_with_backup
-    from tuner.store.migrate import revision_of
+    from tuner.store.admin.backups import upgrade_with_backup
+    from tuner.store.admin.migrate import revision_of
 
     # A folder that is misspelled is not made; restoring into a new one is what `restore` is for.
     with _locked(options, settings_of_place(options)) as engine:
@@ -46,7 +46,7 @@ def check(**options: Any) -> None:
 
     A server may run meanwhile.
     """
-    from tuner.store.checking import check_tables
+    from tuner.store.admin.checking import check_tables
 
     with _beside_servers(options) as engine:
         for line in check_tables(engine):
@@ -62,7 +62,7 @@ def backup(file: Path, **options: Any) -> None:
 
     A server may run meanwhile. Artifacts are files: copy their folder afterwards, so that it has all that FILE names.
     """
-    from tuner.store.backups import back_up
+    from tuner.store.admin.backups import back_up
 
     with _beside_servers(options) as engine:
         counts = back_up(engine, file)
@@ -75,7 +75,7 @@ def backup(file: Path, **options: Any) -> None:
 @database_option
 def restore(file: Path, **options: Any) -> None:
     """Fills an empty database from FILE, and brings its tables to this version."""
-    from tuner.store.backups import restore as fill
+    from tuner.store.admin.backups import restore as fill
 
     with _locked(options, settings_of(options)) as engine:
         counts = fill(engine, file)
@@ -102,7 +102,7 @@ def delete(job_ids: tuple[str, ...], **options: Any) -> None:
 @database_option
 def prune(days: float | None, keep: int | None, **options: Any) -> None:
     """Deletes old jobs, by age or by count, and makes the database smaller. Open jobs stay."""
-    from tuner.store.removal import expired
+    from tuner.store.admin.removal import expired
 
     if days is None and keep is None:
         raise click.UsageError("say what may go: --days, --keep, or both")
@@ -119,7 +119,7 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 @contextmanager
 def _beside_servers(options: dict[str, Any]) -> Iterator[Any]:
     """The database, which is there, and which a server may have."""
-    from tuner.store.opening import engine_beside_servers
+    from tuner.store.admin.opening import engine_beside_servers
 
     settings = settings_of_service(options)
     with engine_beside_servers(settings.data, settings.database_url, settings.lock_patience_s) as engine:
@@ -129,7 +129,7 @@ def _beside_servers(options: dict[str, Any]) -> Iterator[Any]:
 @contextmanager
 def _locked(options: dict[str, Any], begun: Settings) -> Iterator[Any]:
     """The database, which no server has meanwhile; it is made where it is not there."""
-    from tuner.store.opening import locked_engine
+    from tuner.store.admin.opening import locked_engine
 
     with locked_engine(begun.data, begun.database_url, begun.lock_patience_s) as engine:
         yield engine
@@ -144,8 +144,8 @@ def _open(options: dict[str, Any]) -> Store:
 
 def _delete(store: Store, job_ids: list[str], reason: str) -> None:
     from tuner.core.access.caller import LOCAL
-    from tuner.store import audit
-    from tuner.store.removal import compact, mark
+    from tuner.store.access import audit
+    from tuner.store.admin.removal import compact, mark
 
     for begin in range(0, len(job_ids), 20):
         with store.write() as session:

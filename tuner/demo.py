@@ -15,12 +15,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from tuner.client import Artifact, Client, ClientError, render
-from tuner.client.artifact import MANIFEST
+from tuner.client import Artifact, Client, ClientError
+from tuner.client.commands.packs import pack_of_jobs
+from tuner.client.delivery.artifact import MANIFEST
+from tuner.client.delivery.files import place_below, write_atomically
+from tuner.client.delivery.output import plain_console
 from tuner.client.errors import Unreachable
-from tuner.client.files import place_below, write_atomically
-from tuner.client.output import plain_console
-from tuner.client.packs import pack_of_jobs
+from tuner.client.terminal import render
 from tuner.core.trial.job import Budget
 from tuner.private import make_private_file, make_private_folder
 from tuner.terminal import CannotPrint, printing

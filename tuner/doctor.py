@@ -49,8 +49,8 @@ def doctor(as_json: bool, **options: Any) -> None:
 
 def _network() -> Check:
     """What the environment says of proxies and certificates, which clients and webhooks of this machine go by."""
+    from tuner.client.connection.network import named_proxy
     from tuner.client.errors import Misconfigured
-    from tuner.client.network import named_proxy
     from tuner.dispatch.diagnosis import Check, Finding
 
     try:
@@ -65,8 +65,8 @@ def _database(settings: Settings) -> Check:
     """Whether the database answers and takes writes; one that is not there yet is not made."""
     from tuner.dispatch.diagnosis import Check, Finding
     from tuner.store import Store
-    from tuner.store.engines import has_database
-    from tuner.store.migrate import revision_of
+    from tuner.store.admin.migrate import revision_of
+    from tuner.store.engine.engines import has_database
 
     if settings.database_url is None and not has_database(settings.data):
         return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve makes one in {settings.data}")

@@ -31,8 +31,8 @@ from tuner.errors import IllegalSchedule, InvalidInput, PlanError, TunerError
 from tuner.search.priors import Asked, choose_priors, distance
 from tuner.search.seeds import first_guesses
 from tuner.winners.shipped import ShippedWinners
-from tuner.wire.pairs import Asked as AskedPair
-from tuner.wire.pairs import workload_of
+from tuner.wire.requests.pairs import Asked as AskedPair
+from tuner.wire.requests.pairs import workload_of
 
 #: What was measured for a shape this far off says what another one gains: as far as 1.4 times the rows, or as one op
 #: with twice the weights.

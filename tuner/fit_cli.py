@@ -48,7 +48,7 @@ def fit(gpu_id: str, **place: Any) -> None:
     """
     from tuner.core.model.fit import Fitter, weighed
     from tuner.core.model.rates import rates_of
-    from tuner.store.measured import measured_candidates
+    from tuner.store.trials.measured import measured_candidates
 
     settings = settings_of_service(place)
     gpu = _gpu(gpu_id)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from tuner.errors import StoreError
-from tuner.store.leadership import Leadership
+from tuner.store.admin.leadership import Leadership
 
 log = logging.getLogger(__name__)
 

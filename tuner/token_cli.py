@@ -54,7 +54,7 @@ def token() -> None:
 @database_option
 def create(owner: str, role: str, note: str, days: float | None, data: Path | None, database_url: str | None) -> None:
     """Makes a token, and prints it: on stdout, once. Only its SHA-256 is kept."""
-    from tuner.store import audit, tokens
+    from tuner.store.access import audit, tokens
 
     now = time.time()
     expires_at = None if days is None else now + days * _DAY_S
@@ -71,7 +71,7 @@ def create(owner: str, role: str, note: str, days: float | None, data: Path | No
 @database_option
 def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> None:
     """Lists all tokens ever made, without their secrets."""
-    from tuner.store import tokens
+    from tuner.store.access import tokens
 
     with _store(data, database_url) as store, store.read() as session:
         found = tokens.every(session)
@@ -89,7 +89,7 @@ def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> N
 @database_option
 def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
     """Has a token refused: a running server does so within a second."""
-    from tuner.store import audit, tokens
+    from tuner.store.access import audit, tokens
 
     now = time.time()
     with _store(data, database_url) as store, store.write() as session:
@@ -128,7 +128,7 @@ def set_quota(
 
     A running server holds to it within a second. Admins are bound by none.
     """
-    from tuner.store import audit, quotas
+    from tuner.store.access import audit, quotas
 
     made = Quota(scope=QuotaScope(scope), name=name, open_jobs=open_jobs, card_hours_per_day=card_hours)
     with _store(data, database_url) as store, store.write() as session:
@@ -143,7 +143,7 @@ def set_quota(
 @database_option
 def drop_quota(scope: str, name: str, data: Path | None, database_url: str | None) -> None:
     """Removes the quota of NAME."""
-    from tuner.store import audit, quotas
+    from tuner.store.access import audit, quotas
 
     with _store(data, database_url) as store, store.write() as session:
         quotas.drop(session, QuotaScope(scope), name)
@@ -155,7 +155,7 @@ def drop_quota(scope: str, name: str, data: Path | None, database_url: str | Non
 @database_option
 def list_quotas(data: Path | None, database_url: str | None) -> None:
     """Lists the quotas: JSON, one a line."""
-    from tuner.store import quotas
+    from tuner.store.access import quotas
 
     with _store(data, database_url) as store, store.read() as session:
         for one in quotas.every(session):
@@ -168,7 +168,7 @@ def list_quotas(data: Path | None, database_url: str | None) -> None:
 @database_option
 def audit(limit: int, data: Path | None, database_url: str | None) -> None:
     """Prints who changed what, and when: JSON, one entry a line, the newest first."""
-    from tuner.store import audit
+    from tuner.store.access import audit
 
     with _store(data, database_url) as store, store.read() as session:
         for entry in audit.page(session, None, limit).items:

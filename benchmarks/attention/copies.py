@@ -30,8 +30,8 @@ from benchmarks.common.report import write_report
 from tuner.core.problem.workload import Dtype
 from tuner.ops.attention.source import CacheMap
 from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.gpu.launch import check, launch_config
-from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.gpu.launching.launch import check, launch_config
+from tuner.workers.gpu.launching.tensor_maps import encode
 from tuner.workers.source.render import device_text, inlined
 
 from .measure import machine_here

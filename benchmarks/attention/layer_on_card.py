@@ -15,19 +15,19 @@ import cupy
 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
-from tuner.workers.gpu.algorithms import pick_algorithms
-from tuner.workers.gpu.baselines import Runner, runner_of
-from tuner.workers.gpu.check import check_numbers
-from tuner.workers.gpu.compare import Comparer
-from tuner.workers.gpu.cublaslt import CublasLt
-from tuner.workers.gpu.data import ProblemData
-from tuner.workers.gpu.op_data import RunOperands
-from tuner.workers.gpu.op_library import OpLibrary, TorchChainLibrary, own_libraries, stream_at
-from tuner.workers.gpu.own_runner import OwnRunner
-from tuner.workers.gpu.problem_on_card import ProblemOnCard
+from tuner.workers.gpu.launching.squares import InputSquares
+from tuner.workers.gpu.library.baselines import Runner, runner_of
+from tuner.workers.gpu.library.cublaslt import CublasLt
+from tuner.workers.gpu.library.op_library import OpLibrary, TorchChainLibrary, own_libraries, stream_at
+from tuner.workers.gpu.measuring.algorithms import pick_algorithms
+from tuner.workers.gpu.measuring.problem import ProblemOnCard
+from tuner.workers.gpu.measuring.timing import Timer
+from tuner.workers.gpu.own.runner import OwnRunner
 from tuner.workers.gpu.session import Kernels
-from tuner.workers.gpu.squares import InputSquares
-from tuner.workers.gpu.timing import Timer
+from tuner.workers.gpu.tensors.check import check_numbers
+from tuner.workers.gpu.tensors.compare import Comparer
+from tuner.workers.gpu.tensors.data import ProblemData
+from tuner.workers.gpu.tensors.op_data import RunOperands
 from tuner.workers.protocol.messages import Work
 from tuner.workers.protocol.stopwatch import Stopwatch
 from tuner.workers.timing.clocks import drop_reasons

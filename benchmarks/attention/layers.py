@@ -313,8 +313,8 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
     """
     import cupy
 
-    from tuner.workers.gpu.check import Aborted, WrongNumbers
     from tuner.workers.gpu.session import Kernels
+    from tuner.workers.gpu.tensors.check import Aborted, WrongNumbers
     from tuner.workers.source.launchable import LaunchRefused
 
     from .layer_on_card import LayerOnCard

@@ -25,7 +25,7 @@ from tuner.core.trial.stats import median
 from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.source import render_attention
 from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.gpu.launch import check, launch_config
+from tuner.workers.gpu.launching.launch import check, launch_config
 
 from .measure import bandwidth_here, gpu_here, machine_here
 from .on_card import make_current

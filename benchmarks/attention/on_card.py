@@ -30,8 +30,8 @@ from tuner.ops.attention.source import (
 )
 from tuner.ops.attention.tasks import AttentionPlan, assign
 from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
-from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.gpu.launching.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
+from tuner.workers.gpu.launching.tensor_maps import encode
 from tuner.workers.source.refused import RefusedLaunch, refused_launch
 
 from .rows import Row, Variant

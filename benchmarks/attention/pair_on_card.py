@@ -23,8 +23,8 @@ from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.source import NextWeights
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
-from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
-from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.library.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 

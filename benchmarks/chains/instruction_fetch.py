@@ -85,11 +85,11 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.baselines import ChainRunner, runner_of
-    from tuner.workers.gpu.check import Aborted, WrongNumbers, check_numbers
-    from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.library.baselines import ChainRunner, runner_of
+    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.measuring.problem import ProblemOnCard
     from tuner.workers.gpu.session import Kernels
+    from tuner.workers.gpu.tensors.check import Aborted, WrongNumbers, check_numbers
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()

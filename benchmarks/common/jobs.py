@@ -19,7 +19,7 @@ from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.search import search_here
 from tuner.service import Service
-from tuner.service.searching import Search
+from tuner.service.runner.searching import Search
 from tuner.store import Store
 from tuner.winners import ShippedWinners
 

@@ -91,9 +91,9 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
     import cupy
 
-    from tuner.workers.gpu.card import CardView
-    from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.library.cublaslt import WORKSPACE_BYTES, CublasLt
+    from tuner.workers.gpu.measuring.card import CardView
+    from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     # PyTorch gives its products without a bias as much by itself; KiB, read when it is first used.
     os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(WORKSPACE_BYTES // 1024)
@@ -110,9 +110,9 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
 
 
 def _contest(prepared: Any) -> Contest:
-    """`prepared` is a `tuner.workers.gpu.problem_on_card.ProblemOnCard`."""
-    from tuner.workers.gpu.measure import time_together
-    from tuner.workers.gpu.torch_baseline import torch_runner
+    """`prepared` is a `tuner.workers.gpu.measuring.problem.ProblemOnCard`."""
+    from tuner.workers.gpu.library.torch_baseline import torch_runner
+    from tuner.workers.gpu.measuring.measure import time_together
     from tuner.workers.timing.library_choice import first_of
 
     library, best = prepared.library, prepared.picked.choices

@@ -51,10 +51,10 @@ def graphs_on_card(problem: Problem, arch: str, kernels: Sequence[PreparedKernel
     """
     import cupy
 
-    from tuner.workers.gpu.check import check_numbers
-    from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.measuring.problem import ProblemOnCard
     from tuner.workers.gpu.session import Kernels, load_runner
+    from tuner.workers.gpu.tensors.check import check_numbers
 
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), arch)[0])

@@ -38,7 +38,7 @@ def measured() -> list[dict[str, Any]]:
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.cublaslt import CublasLt
+    from tuner.workers.gpu.library.cublaslt import CublasLt
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
@@ -67,8 +67,8 @@ def _reading(tools: Any) -> dict[str, Any]:
 
 
 def _products(tools: Any, lt: Any) -> dict[str, Any]:
-    from tuner.workers.gpu.measure import time_together
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.measuring.measure import time_together
+    from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     m, n, k = PRODUCT
     workload = Workload(kind=WorkloadKind.CHAIN, ops=(GemmOp(name="product", m=m, n=n, k=k),), dtype=Dtype.FP16)

@@ -33,9 +33,11 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, default_regime
 from tuner.core.trial.records import Best, FinalRow, Verdict
-from tuner.store import Store, bests, jobs
-from tuner.store.gathering import gathering
-from tuner.store.models import JobRow
+from tuner.store import Store
+from tuner.store.engine.gathering import gathering
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
+from tuner.store.tables.models import JobRow
 
 TARGET = "simulated:h200"
 #: What the answer may take, seconds, of one client in a hundred requests.

@@ -25,7 +25,8 @@ from benchmarks.common.report import NO_GPU, check_row, merge_report
 from benchmarks.cpu.best import TARGET, ask_paths, cpu_s, percentile, serving
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.trial.job import Budget, JobSpec, Objective
-from tuner.store import Store, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
 
 NUM_SILENT, NUM_DESCRIPTORS = 1100, 1024
 NUM_STREAMS = 640

@@ -26,7 +26,9 @@ from tuner.core.space.space import Space
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, Trial
 from tuner.core.trial.outcome import Measured, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
-from tuner.store import Store, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
 
 #: What a page may take, seconds, of one in a hundred.
 BAR_S = 0.100

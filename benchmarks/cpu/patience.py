@@ -31,8 +31,8 @@ from tuner.core.trial.evaluator import Evaluator, evaluate
 from tuner.core.trial.job import Budget, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search import Searcher
-from tuner.service.finals import best_speedup
-from tuner.service.progress import MIN_PROGRESS
+from tuner.service.finals.finals import best_speedup
+from tuner.service.runner.progress import MIN_PROGRESS
 
 #: Rows of the pairs, with few rows and more.
 ROWS = (

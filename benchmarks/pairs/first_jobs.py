@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.common.report import write_report
 from benchmarks.common.rows import Row, choose_rows
 from tuner.client import Client
-from tuner.client.documents import Best, FinalRow, Trial
+from tuner.client.documents.documents import Best, FinalRow, Trial
 from tuner.demo import running_server
 
 #: What is run where nothing is named: rows of the front page.

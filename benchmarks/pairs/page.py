@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 from benchmarks.common.report import machine_line, redraw
 from benchmarks.common.rows import SUITES
 from benchmarks.pairs.results import name_of
-from tuner.api.plot import nice_ticks
+from tuner.api.pictures.plot import nice_ticks
 from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"

@@ -14,7 +14,7 @@ from benchmarks.runtime.chosen import Chosen, at_rows
 from benchmarks.runtime.kernels import Kernels
 from benchmarks.runtime.rounds import PackRunner, Rounds, times_us
 from tests.support.packs_on_card import pack_of
-from tuner.client.vllm_rows import captured_rows
+from tuner.client.options.vllm_rows import captured_rows
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.packs.contents import Kernel
@@ -72,8 +72,8 @@ def ladder_rows(rounds: Rounds, kernels: Kernels, folder: Path, chosen: Sequence
 
 def at_winner(rounds: Rounds, pack: Pack, one: Chosen, kernel: Kernel, gpu: Gpu) -> AtRows:
     """At a winner's own m: the library, the kernel as its finals launch it, and the op."""
-    from tuner.workers.gpu.baselines import runner_of
-    from tuner.workers.gpu.launch import Kernel as Loaded
+    from tuner.workers.gpu.launching.launch import Kernel as Loaded
+    from tuner.workers.gpu.library.baselines import runner_of
 
     work, prepared = work_of(kernel.files, gpu), rounds.problem(one.workload)
     assert work.shared is not None

@@ -33,7 +33,7 @@ def on_device(num_bytes: int) -> tuple[Any, int]:
 
 
 class PackRunner:
-    """A kernel of a pack, as the worker's timer takes its own: what `tuner.workers.gpu.baselines.Runner` asks for."""
+    """A kernel of a pack, as the worker's timer takes its own: what `library.baselines.Runner` there asks for."""
 
     def __init__(self, pack: Pack, m: int, flags: int = 0, *, allocate: Allocate = on_device) -> None:
         """Of the pack's only shape at `m` rows, in the build that `flags` of tuner_ffn_prepare name."""
@@ -78,7 +78,7 @@ class Rounds:
         """`tools_cubin`: tools.cu, compiled for the card."""
         import cupy
 
-        from tuner.workers.gpu.cublaslt import CublasLt
+        from tuner.workers.gpu.library.cublaslt import CublasLt
 
         self._tools = cupy.cuda.function.Module()
         self._tools.load(tools_cubin)
@@ -88,7 +88,7 @@ class Rounds:
         """A `ProblemOnCard`: operands, references and the library's baseline; cold, by the regime of its finals."""
         import cupy
 
-        from tuner.workers.gpu.problem_on_card import ProblemOnCard
+        from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
         cupy.get_default_memory_pool().free_all_blocks()
         return ProblemOnCard(problem_of(workload), self._tools, self._lt, None)
@@ -101,8 +101,8 @@ def times_us(prepared: Any, runners: Sequence[Any], num_rounds: int) -> list[lis
         WrongNumbers: an output is not that of float64, within the tolerance of its type.
         Aborted: a launch gave up.
     """
-    from tuner.workers.gpu.check import Aborted, check_numbers
-    from tuner.workers.gpu.measure import time_together
+    from tuner.workers.gpu.measuring.measure import time_together
+    from tuner.workers.gpu.tensors.check import Aborted, check_numbers
 
     for runner in runners:
         check_numbers(

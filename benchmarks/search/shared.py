@@ -35,7 +35,7 @@ from tuner.core.trial.records import Best
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.dispatch.factory import make_evaluators
 from tuner.search import SearchProcesses
-from tuner.service.searching import Search
+from tuner.service.runner.searching import Search
 from tuner.winners import ShippedWinners
 
 ROWS = ("decode-swiglu/llama3-8b/m16",)

@@ -136,7 +136,7 @@ def _variant(ready: tuple[Candidate, PreparedKernel], origin: str) -> Variant:
 
 def measure(tools_cubin: bytes, uuid: str, problem: Problem, variants: list[Variant], num_turns: int) -> list[Json]:
     """A row for each variant, on the visible card."""
-    from tuner.workers.gpu.card import CardView
+    from tuner.workers.gpu.measuring.card import CardView
     from tuner.workers.gpu.session import Session
 
     view = CardView(uuid)

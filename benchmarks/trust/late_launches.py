@@ -95,7 +95,7 @@ def graphs_of(prepared: Any) -> dict[str, Any]:
     """The library's graph by what launches it, and PyTorch's: its own calls of a pair, torch.compile's of a chain."""
     if prepared.data.workload.launch_ops:
         return {"PyTorch, attention": prepared.library_graph}
-    from tuner.workers.gpu.torch_baseline import torch_runner
+    from tuner.workers.gpu.library.torch_baseline import torch_runner
 
     calls = TorchCalls.COMPILED if len(prepared.data.workload.ops) > 2 else TorchCalls.EAGER
     return {"CUDA": prepared.library_graph, f"PyTorch, {calls}": torch_runner(prepared.data, calls)}
@@ -103,7 +103,7 @@ def graphs_of(prepared: Any) -> dict[str, Any]:
 
 def figures_of(prepared: Any, tools: Any, graph: Any) -> Json:
     """Both times of a graph in turns."""
-    from tuner.workers.gpu.timing import Timer
+    from tuner.workers.gpu.measuring.timing import Timer
 
     watched = Watched(graph=graph)
     as_it_comes, in_jobs = Timer(prepared.data, tools), Timer(prepared.data, tools)
@@ -130,8 +130,8 @@ def measured(problem: Problem, arch: str) -> list[Json]:
     """A row of each graph with the host idle, and with its cores busy; on the visible card."""
     import cupy
 
-    from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), arch)[0])

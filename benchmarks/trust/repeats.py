@@ -33,7 +33,7 @@ MEDIAN_BAR, P95_BAR = 0.01, 0.02
 MIN_GAP_S = 60.0
 #: Seconds of a trial that are neither building nor kernels.
 OVERHEAD_BAR_S = 0.5
-#: Load in front of each sample in the sustained regime, seconds: what `tuner.workers.gpu.timing` gives it at least.
+#: Load in front of each sample in the sustained regime, seconds: what the timing of a worker gives it at least.
 LOAD_S = 0.08
 
 

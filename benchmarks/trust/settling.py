@@ -69,11 +69,11 @@ def turns_of(tools_cubin: bytes, uuid: str, problem: Problem, work: Work) -> lis
     """All turns, on the visible card; the last one is the work's alone, behind a pause."""
     import cupy
 
-    from tuner.workers.gpu.baselines import launchable_of, runner_of
-    from tuner.workers.gpu.card import CardView
-    from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.gpu.launch import Kernel
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.launching.launch import Kernel
+    from tuner.workers.gpu.library.baselines import launchable_of, runner_of
+    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.measuring.card import CardView
+    from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)

@@ -11,7 +11,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from tuner.workers.gpu.launch import Kernel, PlanOnDevice, check, launch_config, programmatic_attribute
+from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice, check, launch_config, programmatic_attribute
 from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 

@@ -142,9 +142,9 @@ class PairOnCard:
             WrongNumbers, Aborted: they are not.
         """
         from benchmarks.waterfall.gangs import GangKernel
-        from tuner.workers.gpu.baselines import launchable_of, runner_of
-        from tuner.workers.gpu.check import check_numbers
+        from tuner.workers.gpu.library.baselines import launchable_of, runner_of
         from tuner.workers.gpu.session import load_runner
+        from tuner.workers.gpu.tensors.check import check_numbers
 
         if gang > 1:
             kernel = GangKernel(launchable_of(prepared.work), gang)
@@ -200,7 +200,7 @@ class PairOnCard:
 
     def counters(self, graph: Any) -> dict[str, float]:
         """Of a graph, by metric and run of it. No time that this process measures afterwards is right."""
-        from tuner.workers.gpu.counters import count_around
+        from tuner.workers.gpu.measuring.counters import count_around
 
         stream = self.on_card.timer.stream
 
@@ -221,8 +221,8 @@ def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[P
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.measuring.problem import ProblemOnCard
     from tuner.workers.gpu.session import Kernels
     from tuner.workers.source.tools import tools_source
 

@@ -32,13 +32,13 @@ from tests.support.packs import ffn, ladder, make
 from dataclasses import replace
 from pathlib import Path
 import tuner
-from tuner.client.pair_options import flat_options
+from tuner.client.options.pair_options import flat_options
 from tuner.core.problem.activation import Activation, canonical
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.arrays import _Cupy
 from tuner.core.problem.asked import asked_workloads
-from tuner.wire.pairs import model_of
+from tuner.wire.requests.pairs import model_of
 from tuner.workers.source.tools import tools_source
 relu2 = canonical("relu_squared")
 options = {option.name: option for option in flat_options()}

@@ -50,8 +50,8 @@ class OnCard:
     ) -> None:
         from cuda.bindings import driver
 
-        from tuner.workers.gpu.launch import check
-        from tuner.workers.gpu.tensor_maps import encode
+        from tuner.workers.gpu.launching.launch import check
+        from tuner.workers.gpu.launching.tensor_maps import encode
 
         self.op = op = DecodeAttention(**case.op)
         self.tiling = tiling_of(case, op, engine)
@@ -108,7 +108,7 @@ class OnCard:
         """The result's bits after one launch over what was there before."""
         from cuda.bindings import driver
 
-        from tuner.workers.gpu.launch import check, launch_config, programmatic_attribute
+        from tuner.workers.gpu.launching.launch import check, launch_config, programmatic_attribute
 
         kept = ctypes.create_string_buffer(self.args, len(self.args))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(kept))

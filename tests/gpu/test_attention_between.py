@@ -165,9 +165,9 @@ def attention_last(runner: Any, data: Any) -> None:
 def test_a_planted_fault_is_found_out(
     on_card: OnCard, fault: Callable[[Any, Any], None], wrong: str, pages: dict[str, Any]
 ) -> None:
-    from tuner.workers.gpu.check import WrongNumbers, check_numbers
-    from tuner.workers.gpu.own_runner import OwnRunner
+    from tuner.workers.gpu.own.runner import OwnRunner
     from tuner.workers.gpu.session import Kernels, load_runner
+    from tuner.workers.gpu.tensors.check import WrongNumbers, check_numbers
 
     workload = between(pages=pages)
     prepared: Any = on_card.session._prepare(problem(workload))
@@ -186,9 +186,9 @@ def test_a_planted_fault_is_found_out(
 
 def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
     """The attention's last bits change with each launch, and so do those of the product that reads it."""
-    from tuner.workers.gpu.check import WrongNumbers, check_numbers
-    from tuner.workers.gpu.op_library import stream_at
+    from tuner.workers.gpu.library.op_library import stream_at
     from tuner.workers.gpu.session import Kernels, load_runner
+    from tuner.workers.gpu.tensors.check import WrongNumbers, check_numbers
 
     workload = between(rotary=False)
     prepared: Any = on_card.session._prepare(problem(workload))
@@ -211,9 +211,9 @@ def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) 
 
 @pytest.mark.parametrize("pages", [{}, {"page_tokens": 16}, {"page_tokens": 16, "heads_first": False}])
 def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, pages: dict[str, Any]) -> None:
-    from tuner.workers.gpu.check import WrongNumbers, check_numbers
-    from tuner.workers.gpu.integrity import Overwritten
     from tuner.workers.gpu.session import Kernels, load_runner
+    from tuner.workers.gpu.tensors.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.tensors.integrity import Overwritten
 
     workload = between(pages=pages)
     prepared: Any = on_card.session._prepare(problem(workload))

@@ -45,9 +45,9 @@ def has_kernels(on_card: OnCard) -> None:
 
 def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Callable[[Any], Any]) -> str:
     """What the check says of launches whose attention `fault` has changed."""
-    from tuner.workers.gpu.check import Aborted, WrongNumbers, check_numbers
-    from tuner.workers.gpu.own_runner import OwnRunner
+    from tuner.workers.gpu.own.runner import OwnRunner
     from tuner.workers.gpu.session import Kernels, load_runner
+    from tuner.workers.gpu.tensors.check import Aborted, WrongNumbers, check_numbers
 
     prepared = on_card.session._prepare(problem(workload))
     work, kernels = on_card.ready(workload, candidate).work, Kernels()

@@ -26,12 +26,12 @@ from tuner.workers.builder.prepare import prepare
 pytest.importorskip("cupy")
 
 
-from tuner.workers.gpu.algorithms import pick_algorithms
-from tuner.workers.gpu.baselines import launchable_of, runner_of
-from tuner.workers.gpu.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.op_data import from_bits
-from tuner.workers.gpu.problem_on_card import ProblemOnCard
+from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.library.baselines import launchable_of, runner_of
+from tuner.workers.gpu.measuring.algorithms import pick_algorithms
+from tuner.workers.gpu.measuring.problem import ProblemOnCard
 from tuner.workers.gpu.session import Session
+from tuner.workers.gpu.tensors.op_data import from_bits
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launchable import LaunchRefused
 
@@ -200,7 +200,7 @@ def test_pytorch_computes_the_same_numbers_on_the_same_buffers(
     session: Session, activation: Activation, dtype: Dtype
 ) -> None:
     pytest.importorskip("torch")
-    from tuner.workers.gpu.torch_baseline import torch_runner
+    from tuner.workers.gpu.library.torch_baseline import torch_runner
 
     pair = ffn_pair(m=64, d_in=1024, d_hidden=2048, d_out=1024, activation=activation, bias=True, dtype=dtype)
     prepared = session._prepare(problem(pair))

@@ -39,7 +39,7 @@ def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runti
     if reason := attention_engine_problem(AttentionEngine.TMA, on_card.gpu):
         pytest.skip(reason)
     from tuner.runtime import load_artifact
-    from tuner.workers.gpu.check import _check_seed
+    from tuner.workers.gpu.tensors.check import _check_seed
     from tuner.workers.protocol.messages import Work
 
     best, content = best_of_job({"kind": "decoder-layer", **layer}, tmp_path)

@@ -34,7 +34,7 @@ class Restless:
 
 
 def checked(on_card: OnCard, candidate: Any, changed_bits: int) -> float:
-    from tuner.workers.gpu.check import check_numbers
+    from tuner.workers.gpu.tensors.check import check_numbers
 
     prepared = on_card.session._prepare(problem(WORKLOAD))
     work = Work(plan_kind=PlanKind.LIBRARY) if candidate == LIBRARY else on_card.ready(WORKLOAD, candidate).work
@@ -46,14 +46,14 @@ def test_a_library_whose_second_launch_has_other_bits_that_are_right_is_right(on
 
 
 def test_a_library_whose_second_launch_is_wrong_is_found_out(on_card: OnCard) -> None:
-    from tuner.workers.gpu.check import WrongNumbers
+    from tuner.workers.gpu.tensors.check import WrongNumbers
 
     with pytest.raises(WrongNumbers, match=r"1 of 4096 elements of down are wrong, the first at \[3, 5\]"):
         checked(on_card, LIBRARY, 0x4000)
 
 
 def test_ours_must_give_the_same_bits(on_card: OnCard) -> None:
-    from tuner.workers.gpu.check import WrongNumbers
+    from tuner.workers.gpu.tensors.check import WrongNumbers
 
     with pytest.raises(WrongNumbers, match="a second launch of down gave other bits"):
         checked(on_card, OURS, 1)

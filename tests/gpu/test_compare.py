@@ -13,10 +13,10 @@ from tuner.workers.source.tools import tools_source
 
 pytest.importorskip("cupy")
 
-from tuner.workers.gpu.compare import Comparer
-from tuner.workers.gpu.launch import fill
-from tuner.workers.gpu.op_data import from_bits, to_bits
-from tuner.workers.gpu.reference import Reference
+from tuner.workers.gpu.launching.launch import fill
+from tuner.workers.gpu.tensors.compare import Comparer
+from tuner.workers.gpu.tensors.op_data import from_bits, to_bits
+from tuner.workers.gpu.tensors.reference import Reference
 
 #: More elements than threads, and a last warp that is not full.
 SHAPE = 523, 1999

@@ -28,7 +28,7 @@ cuda = pytest.importorskip("cuda.bindings.driver")
 
 from tests.support import runtime_on_card as on_card  # noqa: E402
 from tests.support.arrays_on_card import Operands, operands  # noqa: E402
-from tuner.workers.gpu.launch import check  # noqa: E402
+from tuner.workers.gpu.launching.launch import check  # noqa: E402
 
 MMA = Tiling(tiles=(Tile(m=16, n=64, k=64), Tile(m=16, n=64, k=64)), num_stages=3, num_warps=4)
 #: One or two CTAs an SM, so that few SMs do not hold its grid.

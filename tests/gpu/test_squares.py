@@ -16,9 +16,9 @@ from tuner.workers.source.tools import tools_source
 
 pytest.importorskip("cupy")
 
-from tuner.workers.gpu.data import ProblemData
-from tuner.workers.gpu.op_data import from_bits
-from tuner.workers.gpu.squares import InputSquares
+from tuner.workers.gpu.launching.squares import InputSquares
+from tuner.workers.gpu.tensors.data import ProblemData
+from tuner.workers.gpu.tensors.op_data import from_bits
 from tuner.workers.protocol.stopwatch import Stopwatch
 
 NUM_RUNS = 3

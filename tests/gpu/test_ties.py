@@ -17,8 +17,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Measured, Rejected
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
-from tuner.workers.gpu.baselines import launchable_of
-from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.library.baselines import launchable_of
 from tuner.workers.gpu.session import Session
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launchable import LaunchRefused

@@ -28,9 +28,9 @@ from tuner.workers.source.tools import tools_source
 pytest.importorskip("cupy")
 
 
-from tuner.workers.gpu.card import CardView
+from tuner.workers.gpu.measuring.card import CardView
+from tuner.workers.gpu.measuring.timing import Timer
 from tuner.workers.gpu.session import Session
-from tuner.workers.gpu.timing import Timer
 
 #: 64 rows of a layer of an 8-billion-parameter model, halved: its chain alone is cold.
 WORKLOAD = ffn_pair(m=64, d_in=2048, d_hidden=7168, d_out=2048)

@@ -19,8 +19,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.stats import median
 from tuner.core.trial.torch_time import TorchCalls
-from tuner.workers.gpu.check import WrongNumbers, check_others
 from tuner.workers.gpu.session import Session
+from tuner.workers.gpu.tensors.check import WrongNumbers, check_others
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.source.launch_args import OpBuffers
@@ -101,7 +101,7 @@ def test_torch_compile_is_checked_and_timed_in_rounds_with_all_finalists(supervi
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler warns of is not ours
 def test_wrong_numbers_of_torch_compile_are_a_reason_and_no_time(session: Session) -> None:
-    from tuner.workers.gpu.torch_baseline import torch_runner
+    from tuner.workers.gpu.library.torch_baseline import torch_runner
 
     prepared = session._prepare(CHAIN)
     chain = torch_runner(prepared.data, TorchCalls.COMPILED)

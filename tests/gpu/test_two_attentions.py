@@ -57,8 +57,8 @@ def test_without_pytorch_the_library_is_right_too(on_card: OnCard) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_attention_that_reads_the_queries_of_the_run_before_is_found_out(on_card: OnCard, which: int) -> None:
-    from tuner.workers.gpu.check import WrongNumbers, check_numbers
     from tuner.workers.gpu.session import Kernels, load_runner
+    from tuner.workers.gpu.tensors.check import WrongNumbers, check_numbers
 
     prepared: Any = on_card.session._prepare(problem(WORKLOAD))
     work, kernels = on_card.ready(WORKLOAD, candidate(on_card)).work, Kernels()

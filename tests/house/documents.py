@@ -22,13 +22,13 @@ from pydantic import BaseModel
 from tuner.core.problem.asked import CHAIN, AskedOp, AskedWorkload, asked_op, asked_workloads
 from tuner.core.problem.op_codec import fields_of, hints_of
 from tuner.core.problem.op_kinds import op_kinds, package_of
-from tuner.wire.batches import BatchBestView, BatchJobView, BatchView
-from tuner.wire.job_detail import JobDetail
-from tuner.wire.job_view import JobView
-from tuner.wire.pairs import Pair, UnknownOps
-from tuner.wire.responses import BestView, TrialView
+from tuner.wire.requests.pairs import Pair, UnknownOps
+from tuner.wire.responses.batches import BatchBestView, BatchJobView, BatchView
+from tuner.wire.responses.job_detail import JobDetail
+from tuner.wire.responses.job_view import JobView
+from tuner.wire.responses.responses import BestView, TrialView
 
-CLIENT = Path(__file__).parents[2] / "tuner/client"
+CLIENT = Path(__file__).parents[2] / "tuner/client/documents"
 #: The models of each file of answers. What they have within is written in front of them.
 ANSWERS: dict[str, tuple[type[BaseModel], ...]] = {
     "documents.py": (JobView, JobDetail, TrialView, BestView),
@@ -158,7 +158,7 @@ def _answers(name: str, written: dict[type, str]) -> str:
     if written:
         about, imports = (
             "The documents of batches that the API answers.",
-            f"from tuner.client.documents import {', '.join(sorted(used))}",
+            f"from tuner.client.documents.documents import {', '.join(sorted(used))}",
         )
     else:
         names = [
@@ -166,7 +166,7 @@ def _answers(name: str, written: dict[type, str]) -> str:
         ]
         shown = sorted([*names, "Pair", "Asked"])
         every = sorted([*shown, *map(name_of, own)])
-        imports = f"from tuner.client.asked import {', '.join(shown)}\n\n__all__ = {every!r}"
+        imports = f"from tuner.client.documents.asked import {', '.join(shown)}\n\n__all__ = {every!r}"
         about = "The documents of the API as a type checker sees them: plain dicts with these keys."
     written |= own
     return _file(about, " `/openapi.json` says what each field means.", imports, own.values())

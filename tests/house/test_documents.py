@@ -7,9 +7,9 @@ from typing import NotRequired, get_origin, get_type_hints
 import pytest
 
 from tests.house import documents
-from tuner.client import asked
+from tuner.client.documents import asked
 from tuner.core.problem.asked import asked_workloads
-from tuner.wire.pairs import model_of
+from tuner.wire.requests.pairs import model_of
 
 
 def test_each_file_is_what_its_program_writes() -> None:

@@ -22,7 +22,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/ops/attention/card": {"numpy", "cupy", "cuda", "torch"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
-    "tuner/store/shapes.py": {"numpy", "sqlalchemy"},  # distances to thousands of shapes
+    "tuner/store/results/shapes.py": {"numpy", "sqlalchemy"},  # distances to thousands of shapes
     "tuner/dispatch": set(),
     "tuner/packs": set(),
     "tuner/runtime": set(),
@@ -41,14 +41,14 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/dispatch/cluster/messages.py": {"pydantic"},
     "tuner/service": set(),
     "tuner/service/metrics.py": {"prometheus_client"},
-    "tuner/service/webhook_network.py": {"httpcore"},  # which lets a name be looked up once, and its address checked
+    "tuner/service/webhooks/network.py": {"httpcore"},  # which lets a name be looked up once, and its address checked
     "tuner/logs.py": {"pythonjsonlogger"},
     "tuner/telemetry.py": {"opentelemetry"},
     "tuner/wire": {"pydantic"},
     "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio", "itsdangerous"},
     "tuner/api/pictures": {"numpy"},
-    "tuner/api/trial_pages.py": {"fastapi", "pygments", "starlette"},  # colours of sources
-    "tuner/api/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
+    "tuner/api/pages/trial_pages.py": {"fastapi", "pygments", "starlette"},  # colours of sources
+    "tuner/api/http/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
     "tuner/client": {"httpx", "click", "rich"},
     "tuner/client/exports/study.py": {"optuna"},  # imported where it is used: an extra brings it
     "tuner/python": {"rich"},

@@ -121,13 +121,13 @@ def test_no_identifier_uses_a_kept_word_for_another_idea(repository_files: list[
         ("tuner/core/proof/verify.py", "def verify_parts(): ..."),
         ("tuner/core/plan/two_streams.py", "make_parts(graph)"),
         ("workers/kernels/wgmma/cluster.cuh", "constexpr int kLineParts = 2;"),
-        ("workers/gpu/launch.py", "GATE_NAME = 'x'"),
-        ("workers/gpu/launch.py", "self.launch_gate(kernel)"),
+        ("workers/gpu/launching/launch.py", "GATE_NAME = 'x'"),
+        ("workers/gpu/launching/launch.py", "self.launch_gate(kernel)"),
         ("tuner/search/searcher.py", "TWINS = ()"),
         ("tuner/search/searcher.py", "self._hints = deque(priors)"),
         ("tuner/core/legal/wgmma.py", "def sum_rounds(): ..."),
         ("workers/kernels/wgmma/cluster_sum.cuh", "template <int kRound> void add();"),
-        ("tuner/service/inspector.py", "check_look(trial)"),
+        ("tuner/service/inspections.py", "check_look(trial)"),
         ("tuner/search/sampler.py", "class _Told: ..."),
         ("tuner/core/plan/queues.py", "def deal(): ..."),
         ("tuner/core/space/wgmma_tilings.py", "class WgmmaOffers: ..."),
@@ -147,7 +147,7 @@ def test_no_page_has_a_word_that_has_no_idea_of_its_own_any_more(root: Path) -> 
 
 
 def test_the_idea_itself_may_have_its_word() -> None:
-    assert strangers("workers/gpu/reference.py", "gate, up = halves  # no launch_gate\nx = 'kLineParts'") == []
+    assert strangers("workers/gpu/tensors/reference.py", "gate, up = halves  # no launch_gate\nx = 'kLineParts'") == []
     assert strangers("tuner/core/plan/tile_graph.py", "num_parts = self.with_parts(is_part=True)") == []
     assert strangers("workers/timing/rounds.py", "num_rounds = round(3.5)") == []
     assert strangers("workers/kernels/ptx/ptx.cuh", "CacheHint kHint;  // deal, look") == []

@@ -17,11 +17,13 @@ from tests.support.builders import failed, measured, rejected, spec, trial
 from tests.support.cases import decoder_block
 from tests.support.serving import Server, body
 from tuner.client import Client
-from tuner.client.batch import follow
+from tuner.client.follow.batch import follow
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind, Outcome
-from tuner.store import Store, jobs, trials
-from tuner.wire.pairs import Chain
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
+from tuner.wire.requests.pairs import Chain
 
 #: One of each that a trial can have.
 OUTCOMES: tuple[Outcome, ...] = (measured(20.0), rejected(), *(failed(kind) for kind in FailureKind))

@@ -13,6 +13,6 @@ from tests.support.spaces import any_space_of
 def shared_spaces() -> Iterator[None]:
     """More spaces are kept than a server keeps, which must think of its memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tuner.service.runner.any_space_of", any_space_of)
+        patch.setattr("tuner.service.runner.runner.any_space_of", any_space_of)
         patch.setattr("tuner.search.order.any_space_of", any_space_of)
         yield

@@ -15,7 +15,7 @@ from tests.service.service.helpers import on_disk
 from tests.support.serving import Server, body
 from tests.support.waiting import wait_until
 from tuner.store.database import Store
-from tuner.store.directory import DATABASE_FILE
+from tuner.store.engine.directory import DATABASE_FILE
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,9 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.packs.signing import KEY_FILE
-from tuner.store import Store, bests, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
 
 
 def test_orders_prints_the_least_traffic_what_each_raster_loses_and_paths() -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.support.native.example import COMPILERS, built_example, run_command
 from tests.support.native.recorder import compile_recorder
 from tests.support.repository import ROOT
-from tuner.store.directory import DirectoryLock
+from tuner.store.engine.directory import DirectoryLock
 
 
 def start(

@@ -25,7 +25,9 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import JobState, Objective
 from tuner.errors import InvalidInput
-from tuner.store import Store, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
 
 H200 = CATALOGUE["h200"]
 PAIRS = ("decode-plain/llama3-8b/m16", "decode-plain/llama3-8b/m64", "decode-swiglu/llama3-70b-tp8/m16")

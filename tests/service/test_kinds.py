@@ -25,7 +25,9 @@ from tests.support.waiting import wait_until
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import FinalRow
-from tuner.store import Store, bests, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
 
 BUDGET = {"trials": 12, "seconds": 600}
 Ask = Callable[..., tuple[int, Any]]

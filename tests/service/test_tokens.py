@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.support.serving import Server
 from tuner.cli import main
 from tuner.client.cli import main as client_main
-from tuner.client.credentials import credentials_path
+from tuner.client.connection.credentials import credentials_path
 from tuner.client.exits import ExitCode
 
 

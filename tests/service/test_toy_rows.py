@@ -128,7 +128,7 @@ def test_kernels_of_added_rows_are_found_by_the_c_runtime(toys: Toys, fetched: d
 
 def test_a_server_without_the_package_refuses_its_names() -> None:
     program = """
-from tuner.wire.fields import DtypeName
+from tuner.wire.base.fields import DtypeName
 from pydantic import TypeAdapter, ValidationError
 try:
     TypeAdapter(DtypeName).validate_python("e5m2")

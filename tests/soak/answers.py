@@ -30,7 +30,8 @@ from tests.support.serving import body, listening, running_service, wait_until_f
 from tuner.core.access.caller import Role
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
-from tuner.store import Store, tokens
+from tuner.store import Store
+from tuner.store.access import tokens
 
 #: Examples of each operation, in each of two modes, with a token and without one.
 SIZE = 100

@@ -24,7 +24,7 @@ import numpy as np
 
 from tests.soak.program import Program, Row, Step, main, total
 from tests.support.spaces import space_of
-from tuner.client.artifact import FILES, open_artifact
+from tuner.client.delivery.artifact import FILES, open_artifact
 from tuner.client.errors import ClientError
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import parse_target
@@ -34,8 +34,8 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.dispatch.cluster import messages
 from tuner.errors import InvalidInput, WordError, WorkerError
-from tuner.service.packing import pack_zip
-from tuner.store.cursors import decode_cursor, encode_cursor
+from tuner.service.results.zip_files import pack_zip
+from tuner.store.engine.cursors import decode_cursor, encode_cursor
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 STEP = 10_000

@@ -36,7 +36,7 @@ def count_copy(num_bytes: int, metrics: tuple[str, ...]) -> CounterReport:
     """Counts a kernel that reads `num_bytes` and writes as many, behind a read of 256 MiB."""
     import cupy
 
-    from tuner.workers.gpu.counters import count_around
+    from tuner.workers.gpu.measuring.counters import count_around
 
     source = cupy.zeros(num_bytes // 8, dtype=cupy.int64)
     target = cupy.empty_like(source)

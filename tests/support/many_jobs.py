@@ -10,9 +10,10 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
-from tuner.service.desk import Submission
-from tuner.store import Store, jobs
-from tuner.store.models import JobRow
+from tuner.service.submission.submissions import Submission
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.tables.models import JobRow
 
 NUM_BATCHES, JOBS_OF_A_BATCH, NUM_ALONE, NUM_OWNERS = 20, 25, 30, 10
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, MetaData, Table, create_engine, delete, select
 
-from tuner.store.artifacts import ArtifactFolder
-from tuner.store.backups import back_up, restore
-from tuner.store.opening import locked_engine
+from tuner.store.admin.backups import back_up, restore
+from tuner.store.admin.opening import locked_engine
+from tuner.store.results.artifacts import ArtifactFolder
 
 FOLDER = Path(__file__).parents[1] / "pages" / "h200"
 

@@ -15,7 +15,9 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import InspectionKind
-from tuner.store import Store, inspections, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import inspections, trials
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 TARGET = "simulated:h200"

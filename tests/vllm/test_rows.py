@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner.client.vllm_rows import captured_rows
+from tuner.client.options.vllm_rows import captured_rows
 
 vllm = pytest.importorskip("vllm")
 #: Of PyTorch and vLLM, which are imported here.

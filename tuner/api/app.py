@@ -7,35 +7,35 @@ from collections.abc import Collection
 from fastapi import FastAPI
 
 from tuner import __version__
-from tuner.api.access import AccessGuard
-from tuner.api.access_routes import access_routes, describe_access
+from tuner.api.access.access import AccessGuard
+from tuner.api.access.forms import DropEmptyFields
+from tuner.api.admin.access_routes import access_routes, describe_access
 from tuner.api.admin.routes import admin_routes
-from tuner.api.batches import batch_routes
-from tuner.api.errors import add_error_handlers
-from tuner.api.events import event_routes
-from tuner.api.explorer import explorer_routes
-from tuner.api.forms import DropEmptyFields
-from tuner.api.guard import BodyGuard
-from tuner.api.head import HeadAsGet
-from tuner.api.health import health_routes
-from tuner.api.imports import import_routes
-from tuner.api.inspections import inspection_routes
-from tuner.api.jobs import job_routes
+from tuner.api.http.errors import add_error_handlers
+from tuner.api.http.guard import BodyGuard
+from tuner.api.http.head import HeadAsGet
+from tuner.api.http.origin import OriginGuard
+from tuner.api.http.rates import Rates
+from tuner.api.http.request_id import RequestId
+from tuner.api.http.root_path import BelowRootPath
+from tuner.api.http.security_headers import SecurityHeaders
+from tuner.api.http.wire_version import WireVersion
 from tuner.api.login.proxied import ProxyLogin
-from tuner.api.orders import order_routes
-from tuner.api.origin import OriginGuard
-from tuner.api.packs import pack_routes
-from tuner.api.pages import add_pages
-from tuner.api.rates import Rates
-from tuner.api.request_id import RequestId
-from tuner.api.results import result_routes
-from tuner.api.root_path import BelowRootPath
-from tuner.api.security_headers import SecurityHeaders
-from tuner.api.submitting import ShortSubmission
-from tuner.api.trial_pages import trial_page_routes
-from tuner.api.trials import trial_routes
-from tuner.api.webhooks import describe_webhooks
-from tuner.api.wire_version import WireVersion
+from tuner.api.pages.explorer import explorer_routes
+from tuner.api.pages.pages import add_pages
+from tuner.api.pages.trial_pages import trial_page_routes
+from tuner.api.routes.batches import batch_routes
+from tuner.api.routes.events import event_routes
+from tuner.api.routes.health import health_routes
+from tuner.api.routes.imports import import_routes
+from tuner.api.routes.inspections import inspection_routes
+from tuner.api.routes.jobs import job_routes
+from tuner.api.routes.orders import order_routes
+from tuner.api.routes.packs import pack_routes
+from tuner.api.routes.results import result_routes
+from tuner.api.routes.submitting import ShortSubmission
+from tuner.api.routes.trials import trial_routes
+from tuner.api.routes.webhooks import describe_webhooks
 from tuner.service import Service
 from tuner.settings import DEFAULT_REQUEST_DEADLINE_S, DEFAULT_REQUESTS_PER_S
 from tuner.versions import WIRE_HEADER, WIRE_VERSION

@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tuner.client.artifact import Artifact, open_artifact
+    from tuner.client.connection.http import Client
+    from tuner.client.delivery.artifact import Artifact, open_artifact
     from tuner.client.errors import ClientError
     from tuner.client.exits import ExitCode
-    from tuner.client.http import Client
 else:
     from importlib import import_module
 
     _HOMES = {
-        "Artifact": "artifact",
-        "Client": "http",
+        "Artifact": "delivery.artifact",
+        "Client": "connection.http",
         "ClientError": "errors",
         "ExitCode": "exits",
-        "open_artifact": "artifact",
+        "open_artifact": "delivery.artifact",
     }
 
     def __getattr__(name: str) -> object:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tuner import __version__
-from tuner.client.config import DEFAULT_URL, URL_VARIABLE, commands_defaults, read_config
+from tuner.client.connection.config import DEFAULT_URL, URL_VARIABLE, commands_defaults, read_config
 from tuner.client.errors import ClientError
 from tuner.client.exits import ExitCode
 from tuner.terminal import CannotPrint, printing
@@ -63,7 +63,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"tuner.client.{module}"), name)
+        command: click.Command = getattr(import_module(f"tuner.client.commands.{module}"), name)
         if ctx.default_map and cmd_name in ctx.default_map:
             ctx.default_map[cmd_name] = commands_defaults(command, ctx.default_map[cmd_name], cmd_name)
         return command
@@ -108,8 +108,8 @@ class _Commands(click.Group):
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
     """Asks a tuner service for fast kernel pairs."""
-    from tuner.client.credentials import token_for
-    from tuner.client.http import Client
+    from tuner.client.connection.credentials import token_for
+    from tuner.client.connection.http import Client
 
     ctx.obj = ctx.with_resource(Client(url, token=token_for(url)))
 

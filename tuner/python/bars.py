@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from tuner.client import render
-from tuner.client.documents import JobDetail
+from tuner.client.documents.documents import JobDetail
+from tuner.client.terminal import render
 
 
 class _Handle(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from tuner.client import render
-from tuner.client.documents import Trial
+from tuner.client.documents.documents import Trial
+from tuner.client.terminal import render
 
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 16, 14, 34

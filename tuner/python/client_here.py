@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.client.http import Client
+from tuner.client.connection.http import Client
 
 
 class ClientHere(Client):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from tuner.client import render
-from tuner.client.artifact import Artifact
-from tuner.client.documents import Best, FinalRow, JobDetail, Trial
-from tuner.client.files import check_places, place_below, write_atomically
-from tuner.client.output import plain_console
+from tuner.client.delivery.artifact import Artifact
+from tuner.client.delivery.files import check_places, place_below, write_atomically
+from tuner.client.delivery.output import plain_console
+from tuner.client.documents.documents import Best, FinalRow, JobDetail, Trial
+from tuner.client.terminal import render
 from tuner.python.chart import chart
 
 _WIDTH = 140

@@ -8,12 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
-from tuner.client.asked import Asked
-from tuner.client.documents import JobDetail
+from tuner.client.connection.http import Client
+from tuner.client.delivery.meaning import asked_workload, check_kernel
+from tuner.client.delivery.output import plain_console
+from tuner.client.documents.asked import Asked
+from tuner.client.documents.documents import JobDetail
 from tuner.client.errors import ClientError
-from tuner.client.http import Client
-from tuner.client.meaning import asked_workload, check_kernel
-from tuner.client.output import plain_console
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.python.bars import shown
 from tuner.python.client_here import ClientHere

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tuner.client.config import configured_url
-from tuner.client.credentials import token_for
+from tuner.client.connection.config import configured_url
+from tuner.client.connection.credentials import token_for
+from tuner.client.connection.http import Client
 from tuner.client.errors import Unreachable
-from tuner.client.http import Client
 from tuner.errors import TunerError
 from tuner.versions import install_command
 

@@ -30,29 +30,33 @@ from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
 from tuner.packs.signing import signing_key
 from tuner.search import search_here
-from tuner.service.access import Access
-from tuner.service.batches import Batches
-from tuner.service.charts import JobCharts
-from tuner.service.clock_steps import ClockSteps
-from tuner.service.courier import Courier
-from tuner.service.desk import Desk, Submission
+from tuner.service.concurrency.clock_steps import ClockSteps
 from tuner.service.fleet.cards import Fleet
 from tuner.service.fleet.history import FleetHistory
-from tuner.service.helpers import Helpers
-from tuner.service.inspector import check_inspection
-from tuner.service.intake import Intake
-from tuner.service.janitor import Janitor
-from tuner.service.matching import check_match
+from tuner.service.inspections import check_inspection
 from tuner.service.metrics import Metrics, Observer
-from tuner.service.overview import Overview
-from tuner.service.pack_maker import make_pack
 from tuner.service.paging import check_limit
-from tuner.service.reading import TrialReader
-from tuner.service.runner import Runner
-from tuner.service.runners import Runners
-from tuner.service.searching import Search
+from tuner.service.queries.charts import JobCharts
+from tuner.service.queries.overview import Overview
+from tuner.service.queries.reading import TrialReader
+from tuner.service.results.matching import check_match
+from tuner.service.results.pack_maker import make_pack
+from tuner.service.retention import Janitor
+from tuner.service.runner.helpers import Helpers
+from tuner.service.runner.runner import Runner
+from tuner.service.runner.runners import Runners
+from tuner.service.runner.searching import Search
+from tuner.service.submission.authorization import Access
+from tuner.service.submission.batches import Batches
+from tuner.service.submission.intake import Intake
+from tuner.service.submission.submissions import Desk, Submission
+from tuner.service.webhooks.sender import Courier
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
-from tuner.store import Freed, Store, audit, bests, imports, inspections, jobs, trials
+from tuner.store import Freed, Store
+from tuner.store.access import audit
+from tuner.store.jobs import jobs
+from tuner.store.results import bests, imports
+from tuner.store.trials import inspections, trials
 
 _log = logging.getLogger(__name__)
 
@@ -212,7 +216,7 @@ class Service(TrialReader):
             return self.desk.with_wait(jobs.get(session, job_id))
 
     def jobs(self, *, cursor: str | None = None, limit: int = 50, **chosen: Any) -> Page[JobRecord]:
-        """Jobs, newest first; `chosen` is as `tuner.store.jobs.JobFilter` has it.
+        """Jobs, newest first; `chosen` is as `tuner.store.jobs.jobs.JobFilter` has it.
 
         Raises:
             InvalidInput: a cursor of another listing, or a limit out of range.
@@ -311,7 +315,7 @@ class Service(TrialReader):
         return check_match(found, question)
 
     def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:
-        """A signed pack of finished jobs, for `caller`, which stays; raises as `tuner.service.pack_maker` says."""
+        """A signed pack of finished jobs, for `caller`, which stays; raises as `service.results.pack_maker` says."""
         here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
         return make_pack(self._store, order, self._clock(), here.kernel_version if here else None, caller)
 

@@ -25,7 +25,8 @@ from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.dispatch import Dispatcher
 from tuner.dispatch.machine import CardReading, machine_cards
 from tuner.errors import StoreError
-from tuner.store import Store, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, of no use to anybody
 

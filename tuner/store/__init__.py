@@ -2,7 +2,7 @@
 
 from sqlalchemy.orm import Session
 
+from tuner.store.admin.gc import Freed
 from tuner.store.database import Store
-from tuner.store.gc import Freed
 
 __all__ = ["Freed", "Session", "Store"]

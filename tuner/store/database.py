@@ -16,19 +16,19 @@ from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError, StoreUnavailable
 from tuner.settings import DEFAULT_LOCK_PATIENCE_S
-from tuner.store import migrate
-from tuner.store.artifacts import ArtifactFolder
-from tuner.store.backups import upgrade_with_backup
-from tuner.store.checking import check_file
-from tuner.store.commits import Commits, jobs_with_events
-from tuner.store.directory import make_folder
-from tuner.store.engines import make_engine, writing
-from tuner.store.faults import as_store_errors, words_of
-from tuner.store.foreign import ForeignWrites
-from tuner.store.gc import Collector, Freed
-from tuner.store.leadership import Leadership
-from tuner.store.removal import Sweeper, Swept
-from tuner.store.shapes import ShapeIndex
+from tuner.store.admin import migrate
+from tuner.store.admin.backups import upgrade_with_backup
+from tuner.store.admin.checking import check_file
+from tuner.store.admin.gc import Collector, Freed
+from tuner.store.admin.leadership import Leadership
+from tuner.store.admin.removal import Sweeper, Swept
+from tuner.store.engine.commits import Commits, jobs_with_events
+from tuner.store.engine.directory import make_folder
+from tuner.store.engine.engines import make_engine, writing
+from tuner.store.engine.faults import as_store_errors, words_of
+from tuner.store.engine.foreign import ForeignWrites
+from tuner.store.results.artifacts import ArtifactFolder
+from tuner.store.results.shapes import ShapeIndex
 
 #: For so long a server that shares its database waits for another one that brings its tables to this version, seconds.
 UPGRADE_PATIENCE_S = 30.0

@@ -108,7 +108,7 @@ def _import_all() -> Exception | None:
         import cupyx  # noqa: F401 - CuPy itself does with its first kernel, which takes half a second
 
         from . import session  # noqa: F401
-        from .cublaslt import load_library
+        from .library.cublaslt import load_library
 
         load_library()
     except Exception as error:
@@ -151,7 +151,7 @@ def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
     Raises:
         WorkerError: it is not; the message says why.
     """
-    from .card import CardView
+    from .measuring.card import CardView
     from .session import Session
 
     watch = Stopwatch()

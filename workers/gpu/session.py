@@ -30,20 +30,20 @@ from ..protocol.messages import (
 from ..protocol.stopwatch import Stopwatch
 from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
-from .baselines import Runner, launchable_of, runner_of
-from .card import CardView, card_trouble
-from .check import Aborted, WrongNumbers, check_after_timing, check_numbers, check_others
-from .counters import count_once
-from .cublaslt import CublasLt
-from .energy import measure_energy
-from .fitting import DoesNotFit
-from .integrity import Overwritten
-from .launch import Kernel, held_clusters
-from .measure import measure, measure_together
-from .own_launch import OnDevice, on_device
-from .own_runner import OwnRunner
-from .problem_on_card import ProblemOnCard
-from .trace_run import trace_once
+from .launching.launch import Kernel, held_clusters
+from .library.baselines import Runner, launchable_of, runner_of
+from .library.cublaslt import CublasLt
+from .measuring.card import CardView, card_trouble
+from .measuring.counters import count_once
+from .measuring.energy import measure_energy
+from .measuring.measure import measure, measure_together
+from .measuring.problem import ProblemOnCard
+from .measuring.trace_run import trace_once
+from .own.launch import OnDevice, on_device
+from .own.runner import OwnRunner
+from .tensors.check import Aborted, WrongNumbers, check_after_timing, check_numbers, check_others
+from .tensors.fitting import DoesNotFit
+from .tensors.integrity import Overwritten
 
 
 class Session:
@@ -373,7 +373,7 @@ def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
 def _torch_graphs(prepared: ProblemOnCard, calls: TorchCalls) -> tuple[list[Any], str]:
     """PyTorch's chain over the same buffers, captured, once what it computes is right; or none, and why."""
     try:
-        from .torch_baseline import torch_runner
+        from .library.torch_baseline import torch_runner
 
         chain = torch_runner(prepared.data, calls)
         check_others(prepared.data, prepared.comparer, chain.outputs_of)

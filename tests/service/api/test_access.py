@@ -14,9 +14,9 @@ import pytest
 from tests.support.serving import SMALL_PAIR, body, listening, running_service
 from tuner.core.access.caller import Role
 from tuner.service import Service
-from tuner.service.access import REMEMBERED_S
-from tuner.store import tokens
-from tuner.wire.problems import MEDIA_TYPE
+from tuner.service.submission.authorization import REMEMBERED_S
+from tuner.store.access import tokens
+from tuner.wire.requests.problems import MEDIA_TYPE
 
 
 @dataclass(frozen=True, kw_only=True)

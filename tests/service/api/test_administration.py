@@ -15,8 +15,8 @@ from tests.service.api.test_access import Guarded, make_token, pair
 from tests.support.serving import listening, running_service
 from tuner.cli import main
 from tuner.core.access.caller import Role
-from tuner.service.access import REMEMBERED_S
-from tuner.store.models import JobRow
+from tuner.service.submission.authorization import REMEMBERED_S
+from tuner.store.tables.models import JobRow
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ import pytest
 from tests.service.api.test_chains import submit
 from tests.support.repository import ROOT
 from tests.support.serving import listening, running_service
-from tuner.client import render
-from tuner.client.pack_tables import ladder_table
-from tuner.client.packs import order_of_jobs
+from tuner.client.commands.packs import order_of_jobs
+from tuner.client.terminal import render
+from tuner.client.terminal.pack_tables import ladder_table
 from tuner.packs.read import read_pack
 from tuner.packs.signing import verify
 

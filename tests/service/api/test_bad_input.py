@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.service.api.conftest import Api
 from tests.support.bad_chains import BAD_CHAINS, BAD_FORMS
 from tests.support.serving import SMALL_PAIR, body
-from tuner.api.guard import MAX_BODY_BYTES
-from tuner.wire.problems import MEDIA_TYPE
+from tuner.api.http.guard import MAX_BODY_BYTES
+from tuner.wire.requests.problems import MEDIA_TYPE
 
 TARGET = "simulated:h200"
 

@@ -14,7 +14,7 @@ import pytest
 from tests.service.api.conftest import Api, serving
 from tests.support.serving import SMALL_PAIR
 from tests.support.waiting import wait_until
-from tuner.client.batch import line
+from tuner.client.follow.batch import line
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.batch import FINALS_S

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.cases import decoder_block
 from tests.support.serving import listening, running_service
-from tuner.wire.pairs import Chain
+from tuner.wire.requests.pairs import Chain
 
 pytestmark = pytest.mark.slow
 

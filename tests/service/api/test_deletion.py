@@ -15,7 +15,8 @@ from tests.support.waiting import wait_until
 from tuner.client.cli import main
 from tuner.core.access.caller import Role
 from tuner.dispatch import LocalDispatcher
-from tuner.service import Service, janitor
+from tuner.service import Service
+from tuner.service import retention as janitor
 from tuner.settings import Retention
 from tuner.store import Store
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.service.api.conftest import Api
 from tests.support.repository import ROOT
-from tuner.api.errors import STATUS
-from tuner.wire.best_query import BestQuery
+from tuner.api.http.errors import STATUS
+from tuner.wire.requests.best_query import BestQuery
 
 PAGE = (ROOT / "docs/http-api.md").read_text()
 

@@ -11,7 +11,7 @@ import pytest
 from tests.service.api.conftest import NUM_TRIALS, Api
 from tests.support.serving import body, listening
 from tests.support.waiting import wait_until
-from tuner.client.event_lines import parse_events
+from tuner.client.connection.event_lines import parse_events
 from tuner.listening import streams_beside_requests
 
 

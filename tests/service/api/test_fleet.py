@@ -13,7 +13,9 @@ from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
 from tuner.dispatch.machine import CardReading
 from tuner.service.metrics import _readings
-from tuner.store import Store, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
 
 CARD = CardReading(
     uuid="GPU-0", name="NVIDIA H200", temperature_c=61, sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=412.5,

@@ -13,10 +13,10 @@ from tests.service.api.conftest import Api
 from tests.support.serving import SMALL_PAIR, listening, running_service, wait_until_final
 from tuner.client import Client, ExitCode
 from tuner.client.cli import main
-from tuner.client.documents import FfnPair
+from tuner.client.commands.imports import body_of
+from tuner.client.documents.documents import FfnPair
 from tuner.client.exports.t4 import results_of
-from tuner.client.imports import body_of
-from tuner.wire.requests import TuneRequest
+from tuner.wire.requests.requests import TuneRequest
 
 PAIR: FfnPair = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}
 

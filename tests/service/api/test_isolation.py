@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 def test_every_view_says_why_nothing_is_measured_and_forgets_it_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.05,))
+    monkeypatch.setattr("tuner.service.runner.probing.PROBE_PAUSES_S", (0.05,))
     card = SickCard(num_trials=2)
     with serving(tmp_path / "data", evaluators=[card]) as api:
         job = api.http.post("/jobs", json=body()).json()

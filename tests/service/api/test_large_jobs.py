@@ -19,8 +19,10 @@ from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Measured
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
-from tuner.store import Store, jobs, trials
-from tuner.store.trials import MAX_FORECASTS
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
+from tuner.store.trials.trials import MAX_FORECASTS
 
 NUM_TRIALS = 300
 

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 from tests.service.api.test_access import make_token
 from tests.support.serving import Server, body, listening, running_service
-from tuner.api.login_form import local_path
-from tuner.api.session import COOKIE, CSRF_HEADER
+from tuner.api.access.login_form import local_path
+from tuner.api.http.session import COOKIE, CSRF_HEADER
 from tuner.cli import main
 from tuner.core.access.caller import LOCAL, Role
 from tuner.service import Service
-from tuner.service.access import REMEMBERED_S, Access
-from tuner.store import tokens
+from tuner.service.submission.authorization import REMEMBERED_S, Access
+from tuner.store.access import tokens
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_a_session_that_was_ended_stays_so_for_every_server_and_after_a_restart(
 def test_a_session_is_too_old_after_its_time(
     browser: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.api.session.SESSION_S", 1)
+    monkeypatch.setattr("tuner.api.http.session.SESSION_S", 1)
     log_in(browser, service)
     kept = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}  # the browser's own forgets it by itself
     assert httpx.get(f"{browser.base_url}/jobs", headers=kept).status_code == 200

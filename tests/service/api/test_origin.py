@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.support.serving import Server, body
-from tuner.api.origin import host_of, is_own
-from tuner.wire.problems import MEDIA_TYPE
+from tuner.api.http.origin import host_of, is_own
+from tuner.wire.requests.problems import MEDIA_TYPE
 
 
 @pytest.fixture(scope="module")

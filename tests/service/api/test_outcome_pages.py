@@ -12,7 +12,9 @@ from tests.service.api.conftest import Api, serving
 from tests.support.builders import failed, measured, rejected, spec, trial
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind, Metric, Outcome
-from tuner.store import Store, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
 
 OUTCOMES: tuple[Outcome, ...] = (
     measured(20.0),

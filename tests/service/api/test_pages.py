@@ -10,11 +10,11 @@ import pytest
 from markupsafe import escape
 
 from tests.service.api.conftest import Api
-from tuner.api.rendering import arrows
+from tuner.api.http.rendering import arrows
 from tuner.core.insight.forecast_quality import ForecastQuality
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.units import microseconds, ratio
-from tuner.store import jobs
+from tuner.store.jobs import jobs
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 

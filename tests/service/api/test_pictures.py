@@ -11,8 +11,8 @@ from tests.support.chains import block
 from tuner.api.pictures.chain import draw_chain
 from tuner.api.pictures.ladder import draw_ladder
 from tuner.core.problem.workload import ffn_pair
-from tuner.wire.batches import GainView, LadderView, RungView
-from tuner.wire.pages import OpRow
+from tuner.wire.pages.pages import OpRow
+from tuner.wire.responses.batches import GainView, LadderView, RungView
 
 
 def ladder(ranges: Sequence[tuple[int, int, int | None, float | None]]) -> LadderView:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tuner.api.plot import HEIGHT, WIDTH, draw, log_ticks, nice_ticks
+from tuner.api.pictures.plot import HEIGHT, WIDTH, draw, log_ticks, nice_ticks
 
 
 def test_there_is_nothing_to_draw_before_the_first_trial() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tuner.api.rates import WINDOW_S, Rates, SlidingWindow
+from tuner.api.http.rates import WINDOW_S, Rates, SlidingWindow
 from tuner.core.access.caller import Role, Token
 
 TOKEN = Token(id="tok-1", owner="a", role=Role.READ, note="", created_at=0.0, expires_at=None, revoked_at=None)

@@ -17,11 +17,11 @@ from tests.service.api.conftest import Api
 from tests.service.api.test_access import make_token
 from tests.support.serving import body, listening, running_service
 from tuner.api.app import create_app
-from tuner.client.addresses import address_of
+from tuner.client.connection.addresses import address_of
 from tuner.core.access.caller import Role
 from tuner.core.trial.records import Webhook, WebhookState
 from tuner.settings import OWN_PATHS, Settings
-from tuner.wire.webhooks import job_ended_body
+from tuner.wire.responses.webhooks import job_ended_body
 
 ROOT = "/tuner"
 _ATTRIBUTES = re.compile(r'\s([a-z-]+)="(/[^"]*)"')

@@ -10,7 +10,8 @@ from tests.support.builders import measured, spec, trial
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.trial.job import JobState
 from tuner.core.trial.samples import DropReason, Round
-from tuner.store import jobs, trials
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
 
 PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.BURST, launch=LaunchStyle.PDL, chain_length=8)
 ROUNDS = (

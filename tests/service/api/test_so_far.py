@@ -9,7 +9,9 @@ import httpx
 from tests.support.builders import measured, spec, trial
 from tests.support.serving import listening, running_service
 from tuner.core.trial.job import JobState
-from tuner.store import Store, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
 
 
 def test_a_job_without_a_verdict_says_how_far_it_is(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.service.api.conftest import NUM_TRIALS, TWIN_SEED, Api, serving
 from tests.support.serving import body, wait_until_final
-from tuner.client.fetch import recipe_lines
-from tuner.client.render import verdict_line
+from tuner.client.commands.fetch import recipe_lines
+from tuner.client.terminal.render import verdict_line
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import FinalsTimes, Problem

@@ -19,8 +19,8 @@ from tests.service.api.test_attention_between import best_of, launch_names
 from tests.service.api.test_chains import submit
 from tests.support.between import two_attentions
 from tests.support.serving import listening, running_service
-from tuner.wire.pairs import Chain
-from tuner.wire.sizes import check_size
+from tuner.wire.requests.pairs import Chain
+from tuner.wire.requests.sizes import check_size
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tests.support.serving import Server, body
 from tuner.client import Client
 from tuner.client.cli import main
-from tuner.client.environment import Asker
+from tuner.client.delivery.environment import Asker
 
 Run = Callable[..., Result]
 
@@ -52,5 +52,5 @@ def run(server: Server) -> Run:
 @pytest.fixture(autouse=True)
 def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine of the tests may have a card: what is found of it must not change what they see."""
-    monkeypatch.setattr("tuner.client.fetch.detect", dict)
+    monkeypatch.setattr("tuner.client.commands.fetch.detect", dict)
     assert Asker().gpu_name is None

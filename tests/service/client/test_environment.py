@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuner import __version__
-from tuner.client.environment import Asker, detect, differences
+from tuner.client.delivery.environment import Asker, detect, differences
 
 MEASURED = {
     "gpu_name": "NVIDIA H200",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.service.client.conftest import Run
 from tuner.client import Client, ExitCode
-from tuner.client.documents import Trial
+from tuner.client.documents.documents import Trial
 from tuner.client.exports.axes import axes_of
 from tuner.client.exports.t4 import results_of
 from tuner.core.schedule.schedule import Schedule

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.client.files import write_atomically
+from tuner.client.delivery.files import write_atomically
 
 
 def test_a_new_file_has_the_usual_mode_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:

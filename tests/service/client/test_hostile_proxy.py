@@ -14,9 +14,9 @@ from tests.support.hostile import Rewrite, hostile_proxy
 from tests.support.serving import Server, body
 from tuner import tune
 from tuner.client import Client, ExitCode
-from tuner.client.batch import follow
+from tuner.client.delivery.output import plain_console
 from tuner.client.errors import Refused
-from tuner.client.output import plain_console
+from tuner.client.follow.batch import follow
 from tuner.packs.signing import signing_key
 
 pytestmark = pytest.mark.slow

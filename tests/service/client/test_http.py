@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.serving import Server, body
 from tuner.client import Client, ClientError, ExitCode, errors
+from tuner.client.connection.event_lines import parse_events
 from tuner.client.errors import NoResult, TimedOut, Unreachable
-from tuner.client.event_lines import parse_events
 
 pytestmark = pytest.mark.slow
 

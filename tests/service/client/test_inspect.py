@@ -12,7 +12,7 @@ from tests.service.client.conftest import Run
 from tests.service.client.test_cli import BIG
 from tuner.client import Client, ExitCode
 from tuner.client.errors import NothingSeen, Refused
-from tuner.client.render import counters_table
+from tuner.client.terminal.render import counters_table
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.packs import ladder, make
 from tests.support.repository import ROOT
 from tests.support.serving import Server, body
 from tuner.client import Client, ExitCode
-from tuner.client.lock import read_lock, write_lock
+from tuner.client.delivery.lock import read_lock, write_lock
 from tuner.packs.read import read_pack
 from tuner.packs.signing import KEY_FILE, rotate, signer, signing_key, verify
 from tuner.packs.write import pack_bytes

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tuner.client import Client, output, render
+from tuner.client import Client
+from tuner.client.delivery import output
+from tuner.client.terminal import render
 
 BUDGET = {"trials": 60, "seconds": 100.0}
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import pytest
 from click.testing import CliRunner
 
-from tuner.client import Client, ClientError, ExitCode, http
+from tuner.client import Client, ClientError, ExitCode
 from tuner.client.cli import main
+from tuner.client.connection import http
 
 
 @contextmanager

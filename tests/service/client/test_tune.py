@@ -19,9 +19,9 @@ import tuner
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR, Server, running_service
 from tuner.client import Client
-from tuner.client.documents import Chain, FfnPair, JobDetail
+from tuner.client.documents.documents import Chain, FfnPair, JobDetail
 from tuner.client.errors import Refused, Unreachable
-from tuner.client.render import headline
+from tuner.client.terminal.render import headline
 from tuner.python import bars
 from tuner.versions import install_command
 

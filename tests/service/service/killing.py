@@ -16,7 +16,9 @@ from tests.support.serving import running_service
 from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Event, JobRecord
-from tuner.store import Store, events, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import events, jobs
+from tuner.store.trials import trials
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tuner.service.ahead import BUDGET_SHARE, NUM_GUESSED, Ahead
+from tuner.service.runner.ahead import BUDGET_SHARE, NUM_GUESSED, Ahead
 
 
 def ahead(made_s: Iterable[float] = (), measured_s: Iterable[float] = (), **options: int) -> Ahead:

@@ -23,9 +23,9 @@ from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import SearchLost
 from tuner.search import SearchOrder, search_here
-from tuner.service.beforehand import LEAST_PLACES, Beforehand, NextJob
-from tuner.service.searching import BegunSearch
-from tuner.service.siblings import new_kernels
+from tuner.service.ladders.ladder_jobs import new_kernels
+from tuner.service.runner.prefetch import LEAST_PLACES, Beforehand, NextJob
+from tuner.service.runner.searching import BegunSearch
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 pytestmark = pytest.mark.slow

@@ -18,11 +18,13 @@ from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
-from tuner.service.clock_steps import ClockSteps
-from tuner.service.janitor import Janitor
+from tuner.service.concurrency.clock_steps import ClockSteps
+from tuner.service.retention import Janitor
 from tuner.settings import Retention
-from tuner.store import Store, ended_sessions, jobs
-from tuner.wire.charts import points_page
+from tuner.store import Store
+from tuner.store.access import ended_sessions
+from tuner.store.jobs import jobs
+from tuner.wire.pages.charts import points_page
 
 DEADLINE_S = 600.0
 
@@ -121,7 +123,7 @@ def test_a_session_that_was_ended_is_forgotten_when_its_cookie_is_too_old_but_no
 def test_servers_of_one_machine_move_a_deadline_once_and_all_say_that_the_clock_was_set(
     store: Store, step_s: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.janitor.PERIOD_S", 0.05)
+    monkeypatch.setattr("tuner.service.retention.PERIOD_S", 0.05)
     clock, leader = Clock(), ["first"]
     with store.write() as session:
         job = jobs.insert(session, spec(), 1.0, "", JobTerms(deadline_s=DEADLINE_S))

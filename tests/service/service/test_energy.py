@@ -14,7 +14,7 @@ from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.questions import Question
 from tuner.core.trial.records import FinalRow, InspectionKind, MatchKind, least_energy_row
 from tuner.errors import InvalidInput
-from tuner.service.finals import NUM_FOR_ENERGY, near_the_fastest
+from tuner.service.finals.finals import NUM_FOR_ENERGY, near_the_fastest
 
 
 def row(time_us: float | None, energy_mj: float | None, kind: PlanKind = PlanKind.FUSED) -> FinalRow:

@@ -9,7 +9,7 @@ from tuner.core.problem.objective import CacheState, FinalsProcedure, LaunchStyl
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
-from tuner.service.finals import best_speedup, choose_finalists, judge
+from tuner.service.finals.finals import best_speedup, choose_finalists, judge
 
 LIBRARY = trial(0, measured(100.0), PlanKind.LIBRARY)
 

@@ -16,7 +16,7 @@ from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Measured
 from tuner.errors import NotFound
-from tuner.service.forecasts import with_forecast
+from tuner.service.runner.forecasts import with_forecast
 from tuner.workers.simulated.evaluator import Faults
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,8 @@ from tuner.core.trial.job import JobState
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import StoreUnavailable
 from tuner.service import Service
-from tuner.store import Store, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
 
 TWIN = ("--gpu", "simulated:h200")
 

@@ -25,7 +25,8 @@ from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, PlanError, WorkerError
 from tuner.service import Service
-from tuner.store import Store, inspections
+from tuner.store import Store
+from tuner.store.trials import inspections
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 COUNTERS, ENERGY, TRACE = InspectionKind.COUNTERS, InspectionKind.ENERGY, InspectionKind.TRACE
@@ -68,7 +69,7 @@ class SlowEye(Latch):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries without pauses."""
-    monkeypatch.setattr("tuner.service.inspector.RETRY_PAUSE_S", 0.01)
+    monkeypatch.setattr("tuner.service.inspections.RETRY_PAUSE_S", 0.01)
 
 
 def ended(service: Service, job_id: str, number: int, kind: InspectionKind) -> Inspection:

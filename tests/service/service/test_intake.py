@@ -16,9 +16,12 @@ from tuner.core.access.caller import Caller, Role
 from tuner.core.trial.job import JobTerms
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import Forbidden, InvalidInput, StoreUnavailable
-from tuner.service import Service, intake
-from tuner.service.desk import Submission
-from tuner.store import Store, audit, events, jobs
+from tuner.service import Service
+from tuner.service.submission import intake
+from tuner.service.submission.submissions import Submission
+from tuner.store import Store
+from tuner.store.access import audit
+from tuner.store.jobs import events, jobs
 
 LIMIT_S = 60
 ALICE = Caller(owner="alice", role=Role.SUBMIT, token_id="tok-1", address="127.0.0.1")

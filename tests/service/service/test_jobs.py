@@ -20,7 +20,7 @@ from tuner.core.trial.job import JobState, PriorsChoice
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Verdict
 from tuner.errors import Conflict, NotFound
-from tuner.service.finals import best_speedup
+from tuner.service.finals.finals import best_speedup
 from tuner.workers.simulated.evaluator import Faults
 
 
@@ -160,7 +160,7 @@ def test_a_library_that_always_takes_its_process_along_fails_the_job(serve: Serv
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries without pauses."""
-    monkeypatch.setattr("tuner.service.waiting.RETRY_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr("tuner.service.concurrency.waiting.RETRY_PAUSES_S", (0.01, 0.01))
 
 
 @pytest.mark.usefixtures("impatient")

@@ -23,8 +23,10 @@ from tuner.core.trial.records import Best, BestMatch, FinalRow, MatchKind
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import NotFound
 from tuner.service import Service
-from tuner.store import Store, bests, jobs
-from tuner.store.result_keys import form_digest
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
+from tuner.store.results.result_keys import form_digest
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 HERE = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")

@@ -14,9 +14,11 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.ladder import make_ladder
 from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict, kernel_row
-from tuner.service.ladder_maker import measurement_of
-from tuner.service.pack_maker import _as_found
-from tuner.store import Store, bests, jobs
+from tuner.service.ladders.maker import measurement_of
+from tuner.service.results.pack_maker import _as_found
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
 
 
 def row(kind: PlanKind, time_us: float, energy_mj: float | None = None, number: int = 0) -> FinalRow:

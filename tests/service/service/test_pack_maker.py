@@ -12,8 +12,9 @@ from tuner.core.problem.workload import Workload
 from tuner.packs.order import PackOrder
 from tuner.packs.read import read_pack
 from tuner.packs.shapes import Shape
-from tuner.service.pack_maker import make_pack, workload_of
-from tuner.store import Store, audit
+from tuner.service.results.pack_maker import make_pack, workload_of
+from tuner.store import Store
+from tuner.store.access import audit
 
 SHAPE = Shape(dtype="fp16", activation="silu", d_in=64, d_hidden=128, d_out=64, gated=True)
 ORDER = PackOrder(shapes=((SHAPE, (16,)),), target_id="h200", l2=CacheState.COLD, min_gain=1.02)

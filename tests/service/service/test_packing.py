@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from tuner.service.packing import pack_zip
+from tuner.service.results.zip_files import pack_zip
 
 
 def test_the_same_files_give_the_same_bytes_whenever_and_in_whatever_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ class FailingBuilds(Slow):
 def test_a_build_machine_that_comes_back_costs_no_trial_and_one_that_stays_away_fails_the_job(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, num_failures: int, state: JobState
 ) -> None:
-    monkeypatch.setattr("tuner.service.waiting.RETRY_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr("tuner.service.concurrency.waiting.RETRY_PAUSES_S", (0.01, 0.01))
     service = serve(FailingBuilds(num_failures), num_places=4)
     job = finish(service, service.submit(spec(trials=18))[0])
     assert job.state is state
@@ -185,7 +185,7 @@ def test_a_job_that_is_cancelled_with_several_on_their_way_records_none_of_them_
 def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.01, 0.02))
+    monkeypatch.setattr("tuner.service.runner.probing.PROBE_PAUSES_S", (0.01, 0.02))
     card = SickCard(num_trials=9, build_s=0.05)
     service = serve(card, num_places=4)
     job = service.submit(spec(trials=36))[0]

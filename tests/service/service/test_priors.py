@@ -133,7 +133,7 @@ def test_a_real_card_never_begins_with_what_was_simulated_nor_the_other_way_roun
 def test_a_job_that_goes_on_after_a_restart_has_the_priors_that_it_began_with(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.01,))
+    monkeypatch.setattr("tuner.service.runner.probing.PROBE_PAUSES_S", (0.01,))
     run(serve(), spec(16, trials=8))
     card = SickCard(2)
     service = serve(card, max_ahead=0)

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured
-from tuner.service.progress import MIN_PROGRESS, Progress
+from tuner.service.runner.progress import MIN_PROGRESS, Progress
 
 
 def impatient(patience: int, m: int = 16, trials: int = 400) -> JobSpec:
@@ -78,7 +78,7 @@ def test_a_search_ends_when_its_patience_does_but_for_what_the_finals_lack(serve
 def test_a_restart_does_not_begin_a_search_again_whose_patience_ran_out(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.01,))
+    monkeypatch.setattr("tuner.service.runner.probing.PROBE_PAUSES_S", (0.01,))
     service = serve(max_ahead=0)
     for seed in range(20):  # until a search has last trials behind the one where its patience ran out
         asked = replace(impatient(6), priors=PriorsChoice.NONE, seed=seed)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("quick_probes")
 
 @pytest.fixture
 def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.01, 0.02))
+    monkeypatch.setattr("tuner.service.runner.probing.PROBE_PAUSES_S", (0.01, 0.02))
 
 
 def test_a_job_waits_with_the_reason_and_goes_on_without_a_lost_or_doubled_trial(serve: Serve) -> None:

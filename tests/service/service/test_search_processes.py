@@ -20,7 +20,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.errors import SearchLost
 from tuner.search import SearchOrder, SearchProcesses
 from tuner.service import Service
-from tuner.service.searching import MOST_LOST, BegunSearch, Search
+from tuner.service.runner.searching import MOST_LOST, BegunSearch, Search
 from tuner.store import Store
 
 pytestmark = pytest.mark.slow

@@ -26,8 +26,10 @@ from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.search.seeds import by_slice
 from tuner.service import Service
-from tuner.service.siblings import NUM_REORDERED, Siblings, new_kernels
-from tuner.store import Store, batches, jobs, trials
+from tuner.service.ladders.ladder_jobs import NUM_REORDERED, Siblings, new_kernels
+from tuner.store import Store
+from tuner.store.jobs import batches, jobs
+from tuner.store.trials import trials
 
 BY_ROWS = trial(0, measured(50.0)).candidate
 FASTEST = replace(BY_ROWS, plan_kind=PlanKind.FUSED_PDL)

@@ -24,10 +24,12 @@ from tuner.cli import main
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import NotFound, StoreError
 from tuner.standby import Standby
-from tuner.store import Store, database, jobs, migrate
-from tuner.store.directory import make_folder
-from tuner.store.engines import LEADER_LOCK, make_engine
-from tuner.store.leadership import Leadership
+from tuner.store import Store, database
+from tuner.store.admin import migrate
+from tuner.store.admin.leadership import Leadership
+from tuner.store.engine.directory import make_folder
+from tuner.store.engine.engines import LEADER_LOCK, make_engine
+from tuner.store.jobs import jobs
 
 pytestmark = pytest.mark.slow
 

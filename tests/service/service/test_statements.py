@@ -7,7 +7,8 @@ from tests.service.service.helpers import finish
 from tests.support.builders import spec
 from tests.support.queries import statements_of
 from tuner.core.trial.job import JobTerms
-from tuner.store import Store, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
 
 #: To begin, the job, the trial, its event, the job's sums; to begin, and what is to be looked at; and two of those that
 #: are asked by the clock.

@@ -18,7 +18,8 @@ from tuner.core.trial.job import JobState, JobTerms
 from tuner.core.trial.records import JobRecord
 from tuner.errors import Conflict, Forbidden, InvalidInput
 from tuner.service import Service
-from tuner.store import Store, jobs, queue
+from tuner.store import Store
+from tuner.store.jobs import jobs, queue
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +146,7 @@ def test_no_job_is_said_to_be_searched_beyond_its_deadline(store: Store) -> None
 def test_a_job_of_higher_priority_takes_the_card_and_the_other_one_goes_on_where_it_was(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.turns._CHECK_S", 0.0)
+    monkeypatch.setattr("tuner.service.runner.turns._CHECK_S", 0.0)
     latch = Latch(num_free=2)
     service = serve(latch)
     slow, _ = service.submit(spec(16, trials=40))
@@ -161,8 +162,8 @@ def test_a_job_of_higher_priority_takes_the_card_and_the_other_one_goes_on_where
 
 
 def test_two_owners_share_one_card(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.service.turns._CHECK_S", 0.0)
-    monkeypatch.setattr("tuner.service.turns.TURN_S", 0.5)
+    monkeypatch.setattr("tuner.service.runner.turns._CHECK_S", 0.0)
+    monkeypatch.setattr("tuner.service.runner.turns.TURN_S", 0.5)
     latch = Latch(num_free=2, latency_s=0.1)
     service = serve(latch)
     alice, _ = service.submit(spec(16, trials=24), caller=ALICE)
@@ -180,7 +181,7 @@ def test_two_owners_share_one_card(serve: Serve, monkeypatch: pytest.MonkeyPatch
 def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.turns._CHECK_S", 0.0)
+    monkeypatch.setattr("tuner.service.runner.turns._CHECK_S", 0.0)
     latch = Latch(num_free=3)
     service = serve(latch)
     job, _ = service.submit(spec(trials=40), caller=ALICE)

@@ -24,12 +24,13 @@ from tuner.core.trial.job import JobTerms
 from tuner.core.trial.records import Webhook, WebhookState
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import InvalidInput
-from tuner.service import Service, courier
-from tuner.service.courier import Courier
-from tuner.service.webhook_network import NoAnswer, post
-from tuner.service.webhook_policy import NotAllowed, WebhookPolicy
+from tuner.service import Service
+from tuner.service.webhooks import sender as courier
+from tuner.service.webhooks.network import NoAnswer, post
+from tuner.service.webhooks.policy import NotAllowed, WebhookPolicy
+from tuner.service.webhooks.sender import Courier
 from tuner.store import Store
-from tuner.wire.webhooks import JobEnded, job_ended_body
+from tuner.wire.responses.webhooks import JobEnded, job_ended_body
 
 SECRET = "a secret of sixteen or more"
 

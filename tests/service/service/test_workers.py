@@ -14,8 +14,8 @@ from tests.support.builders import spec
 from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind
-from tuner.service.claims import Claims
-from tuner.store import queue
+from tuner.service.concurrency.claims import Claims
+from tuner.store.jobs import queue
 
 
 def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -> None:
@@ -87,7 +87,7 @@ def test_an_idle_worker_is_woken_by_jobs_and_not_by_the_trials_of_others(
         return next_open(*given, **named)
 
     monkeypatch.setattr(queue, "next_open", counted)
-    monkeypatch.setattr("tuner.service.runner._ASK_AGAIN_S", 600.0)
+    monkeypatch.setattr("tuner.service.runner.runner._ASK_AGAIN_S", 600.0)
     service = serve(evaluator(), evaluator())
     finish(service, service.submit(spec(16, trials=40))[0])
     assert len(questions) == 2

@@ -21,7 +21,7 @@ from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.protocol.messages import Work
 
 if TYPE_CHECKING:
-    from tuner.workers.gpu.launch import Kernel
+    from tuner.workers.gpu.launching.launch import Kernel
     from tuner.workers.gpu.session import Session
 
 #: The bits that one launch leaves, by op; on the card.
@@ -86,8 +86,8 @@ class OnCard:
 
     def kernel(self, work: Work) -> Kernel:
         """Its code, loaded."""
-        from tuner.workers.gpu.baselines import launchable_of
-        from tuner.workers.gpu.launch import Kernel
+        from tuner.workers.gpu.launching.launch import Kernel
+        from tuner.workers.gpu.library.baselines import launchable_of
 
         return Kernel(launchable_of(work))
 

@@ -23,7 +23,7 @@ from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.workers.gpu.reference import Reference, reference
+from tuner.workers.gpu.tensors.reference import Reference, reference
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args, workspace_layout
 from tuner.workers.source.parts import pointers_of
 from tuner.workers.source.tensor_maps import TensorMap, tensor_maps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tests.support.attentions import alone, attention, space_with
-from tuner.client.documents import Candidate
+from tuner.client.documents.documents import Candidate
 from tuner.client.exports.axes import axes_of
 from tuner.core.schedule.schedule import Schedule
 from tuner.search.seeds import first_guesses

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from tuner.client import Client
-from tuner.client import batch as batch_module
-from tuner.client.batch import follow, is_batch, ladder_shapes, ladder_tables, line
 from tuner.client.errors import TimedOut, Unreachable
-from tuner.client.row_counts import row_counts, with_between
-from tuner.client.vllm_rows import captured_rows
+from tuner.client.follow import batch as batch_module
+from tuner.client.follow.batch import follow, is_batch, ladder_shapes, ladder_tables, line
+from tuner.client.options.row_counts import row_counts, with_between
+from tuner.client.options.vllm_rows import captured_rows
 from tuner.packs.shapes import Shape
 
 
@@ -84,7 +84,7 @@ def test_a_ladder_says_how_many_kernels_it_has_and_how_many_it_takes(count: int,
 
 
 def test_a_batch_is_followed_to_its_end_with_a_line_for_each_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.client.batch._ASK_EVERY_S", 0.0)
+    monkeypatch.setattr("tuner.client.follow.batch._ASK_EVERY_S", 0.0)
     first, last = batch("queued", 0, queued=2), batch("succeeded", 40, succeeded=2)
     client: Any = Answers(first, batch("searching", 4, searching=2), batch("searching", 5, searching=2), last)
     shown = io.StringIO()

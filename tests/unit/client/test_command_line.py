@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tuner.client import Client
 from tuner.client.cli import COMMANDS, main
-from tuner.client.config import configured_url
+from tuner.client.connection.config import configured_url
 from tuner.client.errors import Refused
 from tuner.client.exits import ExitCode
 
@@ -138,7 +138,7 @@ def test_the_environment_may_name_another_file_which_must_be_there(
 
 @pytest.mark.parametrize(("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_a_terminal_gets_colours_unless_no_color_is_set(variables: dict[str, str], is_coloured: bool) -> None:
-    program = "from rich.table import Table; from tuner.client.output import print_table as p\n" + (
+    program = "from rich.table import Table; from tuner.client.delivery.output import print_table as p\n" + (
         "t = Table(title='t'); t.add_column('c'); t.add_row('x', style='bold green'); p(t)"
     )
     parent, child = os.openpty()

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.client.cli import main
-from tuner.client.credentials import credentials_path
+from tuner.client.connection.credentials import credentials_path
 
 CONTENTS = {
     b"": "is no JSON but empty",

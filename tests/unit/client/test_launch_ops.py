@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.attentions import alone
 from tests.support.cases import tiling
+from tuner.client.commands.fetch import check_answer
 from tuner.client.errors import UnfusedWins
-from tuner.client.fetch import check_answer
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tuner.client.delivery.lock import Cache, Lock, LockedPack, _sum, read_lock, write_lock
 from tuner.client.errors import Incompatible, NoResult, Refused
-from tuner.client.lock import Cache, Lock, LockedPack, _sum, read_lock, write_lock
 
 PACK = LockedPack(path="model.tunerpack", sha256="0" * 64, size_bytes=3, order={"shapes": [{"rows": [1]}]})
 LOCK = Lock(key="a" * 64).with_pack(PACK)
@@ -73,7 +73,7 @@ def test_a_key_that_is_missing_or_unknown_is_named() -> None:
 
 def test_a_lock_of_a_newer_client_says_so() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tuner.client.lock.LOCK_FORMAT", 2)
+        patch.setattr("tuner.client.delivery.lock.LOCK_FORMAT", 2)
         newer = LOCK.to_bytes()
     with pytest.raises(Incompatible, match="format 2"):
         Lock.from_bytes(newer)

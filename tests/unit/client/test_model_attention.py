@@ -12,7 +12,7 @@ from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
 from tuner.ops.attention.models import attention_pairs, block_chains, qkv_attention_chains
-from tuner.wire.pairs import Chain
+from tuner.wire.requests.pairs import Chain
 
 #: By hand: heads, heads of the cache, elements of a head, hidden size, dtype.
 EXPECTED = {

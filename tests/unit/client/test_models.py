@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.client.models import ffn_shapes, merged
+from tuner.client.models.models import ffn_shapes, merged
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tuner.client import Client
+from tuner.client.connection.network import is_loopback, proxy_for, trusted
 from tuner.client.errors import Misconfigured, Unreachable
-from tuner.client.network import is_loopback, proxy_for, trusted
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 
@@ -84,7 +84,7 @@ def test_what_no_proxy_names_is_asked_directly(excepted: str, url: str, is_direc
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_named(value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.client.network.find_spec", lambda _: None)
+    monkeypatch.setattr("tuner.client.connection.network.find_spec", lambda _: None)
     monkeypatch.setenv("ALL_PROXY", value)
     with pytest.raises(Misconfigured, match=words):
         Client("http://gpu:8000")

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.packs import ffn
 from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
-from tuner.client.packs import order_of_jobs
+from tuner.client.commands.packs import order_of_jobs
 from tuner.core.problem.workload import Workload, WorkloadKind, independent_pair
-from tuner.wire.pairs import pair_of
+from tuner.wire.requests.pairs import pair_of
 
 
 def job(workload: Workload, job_id: str = "job-1") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 
 from tests.support.packs import ladder, make
-from tuner.client.pack_tables import diff_table, ladder_table
+from tuner.client.terminal.pack_tables import diff_table, ladder_table
 from tuner.packs.contents import Entry
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.write import pack_bytes

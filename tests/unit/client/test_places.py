@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.client.credentials import keep_token
+from tuner.client.connection.credentials import keep_token
+from tuner.client.delivery.files import check_places, place_below
+from tuner.client.delivery.lock import Cache, Lock, LockedPack, change_lock, read_lock, write_lock
 from tuner.client.errors import NoResult, Refused
-from tuner.client.files import check_places, place_below
-from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock, write_lock
 
 KEY = 64 * "a"
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from tests.support import toys
 from tuner.client import Client
 from tuner.client.cli import main
-from tuner.client.pair_options import options_of, pair_body, take_pair
-from tuner.client.submit import submit
+from tuner.client.commands.submit import submit
+from tuner.client.options.pair_options import options_of, pair_body, take_pair
 from tuner.core.problem.asked import (
     AskedWorkload,
     asked_field,
@@ -155,12 +155,12 @@ TOY = """
 from click.testing import CliRunner
 from tuner.client import Client
 from tuner.client.cli import main
-from tuner.client.pair_options import pair_body, take_pair
-from tuner.client.submit import submit
+from tuner.client.options.pair_options import pair_body, take_pair
+from tuner.client.commands.submit import submit
 from tuner.core.problem.asked import workload_of
-from tuner.wire.best_query import BestQuery
-from tuner.wire.requests import TuneRequest
-from tuner.wire.submit_form import INPUTS, WHAT, SubmitForm, as_client
+from tuner.wire.requests.best_query import BestQuery
+from tuner.wire.requests.requests import TuneRequest
+from tuner.wire.requests.submit_form import INPUTS, WHAT, SubmitForm, as_client
 help = CliRunner().invoke(main, ["submit", "gather", "--help"], terminal_width=80).stdout
 assert "Rows of the table." in help and "--table-rows N" in help, help
 assert "  gather " in CliRunner().invoke(main, ["submit", "--help"]).stdout

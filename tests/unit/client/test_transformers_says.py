@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.unit.client.transformers_says import CHANGES, TABLE
-from tuner.client.model_families import FAMILIES
-from tuner.client.models import ffn_shapes
+from tuner.client.models.model_families import FAMILIES
+from tuner.client.models.models import ffn_shapes
 from tuner.ops.attention.models import attention_pairs, layer_attentions
 
 ROWS = json.loads(TABLE.read_text())["rows"]

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from tuner.client import ExitCode
 from tuner.client.cli import main
-from tuner.client.model_options import name_of
-from tuner.client.vllm_rows import captured_rows
+from tuner.client.options.model_options import name_of
+from tuner.client.options.vllm_rows import captured_rows
 
 
 def test_without_flags_they_go_to_512_in_three_steps() -> None:

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 
 from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
 from tuner.core.problem.asked import workload_of
-from tuner.wire.pairs import Asked, pair_of
-from tuner.wire.pairs import workload_of as services
+from tuner.wire.requests.pairs import Asked, pair_of
+from tuner.wire.requests.pairs import workload_of as services
 
 FFN = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 128}
 HEADS = {"sequences": 4, "max_length": 512, "heads": 8, "kv_heads": 2, "head_dim": 64}

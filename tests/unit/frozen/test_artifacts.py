@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tuner.client.artifact import open_artifact
+from tuner.client.lock import read_lock
 
 from tests.support.native.recorder import compile_recorder
 from tests.unit.frozen.artifacts import (
@@ -21,8 +23,6 @@ from tests.unit.frozen.artifacts import (
     read_pack_file,
     read_zip,
 )
-from tuner.client.artifact import open_artifact
-from tuner.client.lock import read_lock
 from tuner.packs.read import read_pack
 from tuner.packs.records import VERSION, VERSION_OF_SECTION
 from tuner.runtime import RuntimeFailure, load_artifact

@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 SCRIPT = """
 import tuner
 from tuner.client import Client
-from tuner.client.documents import Gemm
+from tuner.client.documents.documents import Gemm
 
 result = tuner.tune({"kind": "ffn", "m": 16, "d_in": 64, "d_hidden": 64, "d_out": 64, "gated": True}, target="h200")
 verdict: str = result.verdict

@@ -17,7 +17,7 @@ from tests.support.native.example import COMPILERS, built_example, run_command
 from tests.support.native.recorder import compile_recorder
 from tests.support.packs import ladder, make
 from tests.support.repository import ROOT
-from tuner.client.lock import Cache, Lock, LockedPack, write_lock
+from tuner.client.delivery.lock import Cache, Lock, LockedPack, write_lock
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
 from tuner.runtime import native

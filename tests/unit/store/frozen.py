@@ -19,7 +19,12 @@ from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.trial.records import FinalRow, InspectionKind
-from tuner.store import Store, audit, bests, ended_sessions, inspections, jobs, keys, migrate, quotas, tokens, trials
+from tuner.store import Store
+from tuner.store.access import audit, ended_sessions, quotas, tokens
+from tuner.store.admin import migrate
+from tuner.store.jobs import jobs, keys
+from tuner.store.results import bests
+from tuner.store.trials import inspections, trials
 
 FOLDER = Path(__file__).parent / "frozen_databases"
 
@@ -54,7 +59,7 @@ def fill(store: Store) -> tuple[str, str]:
             candidate = LIBRARY if number == 0 else fused(schedule(number + 1))
             trials.record(session, done.id, replace(trial(number, outcome), candidate=candidate), 1.0)
         jobs.set_state(session, done.id, JobState.FINALS, 5.0)
-        from tuner.store.artifacts import register
+        from tuner.store.results.artifacts import register
 
         register(session, digest, 11, 6.0)
         bests.insert(session, replace(BEST, job_id=done.id, finals=(row,), artifact_digest=digest))

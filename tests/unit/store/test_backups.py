@@ -16,9 +16,14 @@ from tuner.cli import main
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.errors import StoreError
-from tuner.store import Store, bests, ended_sessions, jobs, migrate, trials
-from tuner.store.backups import back_up, restore
-from tuner.store.engines import make_engine
+from tuner.store import Store
+from tuner.store.access import ended_sessions
+from tuner.store.admin import migrate
+from tuner.store.admin.backups import back_up, restore
+from tuner.store.engine.engines import make_engine
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
+from tuner.store.trials import trials
 
 
 def rows_of(engine: Engine, tmp_path: Path) -> dict[str, list[Any]]:

@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.builders import spec
 from tuner.errors import StoreError
-from tuner.store import Store, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
 
 #: A user who owns nothing.
 NOBODY = 65534

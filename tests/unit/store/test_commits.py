@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from tests.support.builders import measured, spec, trial
 from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState
-from tuner.store import Store, jobs, trials
-from tuner.store.commits import Commits
+from tuner.store import Store
+from tuner.store.engine.commits import Commits
+from tuner.store.jobs import jobs
+from tuner.store.trials import trials
 
 LONG_S = 120.0
 

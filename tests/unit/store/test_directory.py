@@ -10,7 +10,7 @@ import pytest
 
 from tuner.errors import StoreError
 from tuner.store import Store
-from tuner.store.directory import check_local, mount_of
+from tuner.store.engine.directory import check_local, mount_of
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0

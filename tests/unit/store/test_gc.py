@@ -12,8 +12,12 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, Verdict
 from tuner.errors import InvalidInput, NotFound
-from tuner.store import Store, bests, gc, jobs, packs, trials
-from tuner.store.artifacts import register
+from tuner.store import Store
+from tuner.store.admin import gc
+from tuner.store.jobs import jobs
+from tuner.store.results import bests, packs
+from tuner.store.results.artifacts import register
+from tuner.store.trials import trials
 
 
 def finished_job(store: Store, digest: str | None, m: int = 16) -> str:

@@ -7,7 +7,9 @@ from tuner.core.trial.inspection import Counter, CounterReport, EnergyReport, Op
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
-from tuner.store import Store, inspections, jobs, trials
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import inspections, trials
 
 COUNTERS, ENERGY, TRACE = InspectionKind.COUNTERS, InspectionKind.ENERGY, InspectionKind.TRACE
 WEIGHED = EnergyReport(run_mj=40.5, power_w=600.0, window_s=1.1)
@@ -170,7 +172,7 @@ def test_inspections_of_ended_jobs_go_when_the_disk_is_full_and_others_stay(stor
 
 
 def test_a_database_of_the_first_version_gets_the_table_and_keeps_its_rows(store: Store, job_id: str) -> None:
-    from tuner.store import migrate
+    from tuner.store.admin import migrate
 
     migrate.downgrade(store.engine, "0001")
     migrate.upgrade(store.engine)

@@ -9,7 +9,9 @@ from tests.support.attentions import attention
 from tests.support.builders import BEST, spec
 from tuner.core.trial.job import Budget, JobState, JobTerms
 from tuner.errors import Conflict, InvalidInput
-from tuner.store import Store, bests, jobs, queue
+from tuner.store import Store
+from tuner.store.jobs import jobs, queue
+from tuner.store.results import bests
 
 
 def test_one_problem_has_at_most_one_open_job(store: Store) -> None:

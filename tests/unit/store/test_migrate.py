@@ -14,8 +14,11 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import FinalRow
 from tuner.errors import StoreError
-from tuner.store import Store, bests, jobs, migrate
-from tuner.store.models import Base
+from tuner.store import Store
+from tuner.store.admin import migrate
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
+from tuner.store.tables.models import Base
 
 
 def tables(store: Store) -> set[str]:

@@ -17,11 +17,12 @@ from tests.support.waiting import wait_until
 from tuner.errors import StoreError
 from tuner.packs.signing import signing_key
 from tuner.private import private_files
-from tuner.store import Store, artifacts
-from tuner.store.backups import back_up, restore
-from tuner.store.directory import DATABASE_FILE, mount_of
-from tuner.store.engines import make_engine
-from tuner.store.opening import locked_engine
+from tuner.store import Store
+from tuner.store.admin.backups import back_up, restore
+from tuner.store.admin.opening import locked_engine
+from tuner.store.engine.directory import DATABASE_FILE, mount_of
+from tuner.store.engine.engines import make_engine
+from tuner.store.results import artifacts
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,14 @@ from tests.unit.store.test_gc import finished_job
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.core.trial.records import InspectionKind
 from tuner.errors import Conflict, NotFound
-from tuner.store import Store, bests, inspections, jobs, keys, packs, removal, trials
-from tuner.store.checking import check_tables
-from tuner.store.models import Base, DeletedJobRow, ResultKeyRow
-from tuner.store.removal import expired, mark
+from tuner.store import Store
+from tuner.store.admin import removal
+from tuner.store.admin.checking import check_tables
+from tuner.store.admin.removal import expired, mark
+from tuner.store.jobs import jobs, keys
+from tuner.store.results import bests, packs
+from tuner.store.tables.models import Base, DeletedJobRow, ResultKeyRow
+from tuner.store.trials import inspections, trials
 
 
 def num_rows(store: Store) -> dict[str, int]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.trial.samples import DropReason, Round
-from tuner.store.rounds import pack_rounds, unpack_rounds
+from tuner.store.tables.rounds import pack_rounds, unpack_rounds
 
 TIME_US = st.floats(min_value=1e-6, max_value=1e12)
 CLOCK_MHZ = st.integers(0, 65535)

@@ -7,9 +7,12 @@ from tests.support.builders import BEST, spec
 from tuner.core.trial.job import JobState
 from tuner.core.trial.questions import Machine, Question, log_sizes
 from tuner.core.trial.same_kernels import lists_of
-from tuner.store import Store, bests, jobs, removal
-from tuner.store.result_keys import form_digest
-from tuner.store.shapes import ShapeIndex
+from tuner.store import Store
+from tuner.store.admin import removal
+from tuner.store.jobs import jobs
+from tuner.store.results import bests
+from tuner.store.results.result_keys import form_digest
+from tuner.store.results.shapes import ShapeIndex
 
 
 def keep(store: Store, m: int) -> str:

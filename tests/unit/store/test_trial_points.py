@@ -7,8 +7,11 @@ import pytest
 from tests.support.builders import failed, measured, spec, trial
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
-from tuner.store import Store, jobs, trial_points, trials
-from tuner.store.trial_points import measured_candidates, points
+from tuner.store import Store
+from tuner.store.jobs import jobs
+from tuner.store.trials import points as trial_points
+from tuner.store.trials import trials
+from tuner.store.trials.points import measured_candidates, points
 
 
 @pytest.fixture

@@ -17,9 +17,11 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.errors import Conflict, InvalidInput, NotFound
-from tuner.store import Store, events, jobs, trials
-from tuner.store.encoding import row_to_trial, trial_to_row
-from tuner.store.trials import TrialFilter
+from tuner.store import Store
+from tuner.store.jobs import events, jobs
+from tuner.store.tables.encoding import row_to_trial, trial_to_row
+from tuner.store.trials import trials
+from tuner.store.trials.trials import TrialFilter
 
 POSITIVE = st.floats(min_value=1e-6, max_value=1e12)
 STAGE_S = st.dictionaries(st.sampled_from(["verify", "build", "time"]), POSITIVE)

@@ -15,10 +15,10 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.job import JobSpec
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import Lengths
-from tuner.wire.best_query import BestQuery
-from tuner.wire.pairs import Chain, pair_of, workload_of
-from tuner.wire.problems import of_validation
-from tuner.wire.requests import TuneRequest
+from tuner.wire.requests.best_query import BestQuery
+from tuner.wire.requests.pairs import Chain, pair_of, workload_of
+from tuner.wire.requests.problems import of_validation
+from tuner.wire.requests.requests import TuneRequest
 
 SIZES: dict[str, Any] = {"sequences": 4, "heads": 32, "kv_heads": 8, "head_dim": 128, "max_length": 512}
 ALONE = {"kind": "attention", **SIZES}

@@ -10,10 +10,10 @@ from tests.support.bad_chains import BAD_CHAINS, BAD_FORMS, A, B, chain
 from tests.support.cases import decoder_block as small_block
 from tests.support.presets import decoder_block
 from tuner.errors import InvalidInput
-from tuner.wire.best_query import BestQuery
-from tuner.wire.pairs import Chain, pair_of, workload_of
-from tuner.wire.problems import of_validation
-from tuner.wire.requests import TuneRequest
+from tuner.wire.requests.best_query import BestQuery
+from tuner.wire.requests.pairs import Chain, pair_of, workload_of
+from tuner.wire.requests.problems import of_validation
+from tuner.wire.requests.requests import TuneRequest
 
 
 def refusal(body: dict[str, Any]) -> InvalidInput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.builders import BEST
 from tuner.core.trial.library_recipe import LibraryRecipe
-from tuner.wire.library import LibraryRecipeView
+from tuner.wire.responses.library import LibraryRecipeView
 
 
 def test_a_recipe_is_the_same_on_the_wire_and_in_the_database() -> None:

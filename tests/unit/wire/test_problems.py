@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from tuner.wire.pairs import KINDS, Asked
-from tuner.wire.problems import FieldProblem, of_validation, problem
-from tuner.wire.requests import EXAMPLES, TuneRequest
+from tuner.wire.requests.pairs import KINDS, Asked
+from tuner.wire.requests.problems import FieldProblem, of_validation, problem
+from tuner.wire.requests.requests import EXAMPLES, TuneRequest
 
 PAIR: dict[str, Any] = EXAMPLES["smallest"]["value"]["pair"]
 LAYER = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 4, "max_length": 100}

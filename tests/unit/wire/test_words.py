@@ -22,7 +22,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.wire.words import candidate_words
+from tuner.wire.responses.words import candidate_words
 
 PAIR = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=64), Tile(m=16, n=64, k=32)), num_stages=3, num_warps=4)

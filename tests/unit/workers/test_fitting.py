@@ -10,7 +10,7 @@ from tests.support.attentions import attention
 from tests.support.between import between
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention import fitting as sizes
-from tuner.workers.gpu.fitting import DoesNotFit, slots_that_fit
+from tuner.workers.gpu.tensors.fitting import DoesNotFit, slots_that_fit
 
 #: Of an H100, about.
 FREE = 79 * 10**9

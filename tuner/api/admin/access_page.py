@@ -11,15 +11,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ValidationError
 
-from tuner.api.access import Asker
+from tuner.api.access.access import Asker
+from tuner.api.access.forms import Form
 from tuner.api.admin.routes import TokenId
-from tuner.api.forms import Form
-from tuner.api.rendering import render
+from tuner.api.http.rendering import render
 from tuner.core.access.caller import Role
 from tuner.core.access.quota import Quota, QuotaScope
 from tuner.errors import InvalidInput
 from tuner.service import Service
-from tuner.wire.access import AccessPage, NewTokenView, QuotaRequest, QuotaView, TokenRequest, TokenView
+from tuner.wire.responses.access import AccessPage, NewTokenView, QuotaRequest, QuotaView, TokenRequest, TokenView
 
 _PAGE = "/ui/access"
 Model = TypeVar("Model", bound=BaseModel)

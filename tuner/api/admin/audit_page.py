@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from tuner.api.jobs import Cursor
-from tuner.api.rendering import render
+from tuner.api.http.rendering import render
+from tuner.api.routes.jobs import Cursor
 from tuner.service import Service
-from tuner.wire.access import AuditEntryView, AuditPage
-from tuner.wire.responses import PageView
+from tuner.wire.responses.access import AuditEntryView, AuditPage
+from tuner.wire.responses.responses import PageView
 
 _ROWS_PER_PAGE = 100
 

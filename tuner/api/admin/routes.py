@@ -7,11 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from tuner.api.access import Asker
-from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.access.access import Asker
+from tuner.api.http.errors import PROBLEM_RESPONSES
 from tuner.core.access.quota import Quota, QuotaScope
 from tuner.service import Service
-from tuner.wire.access import NewTokenView, QuotaRequest, QuotaView, TokenRequest, TokenView
+from tuner.wire.responses.access import NewTokenView, QuotaRequest, QuotaView, TokenRequest, TokenView
 
 TokenId = Annotated[str, Path(max_length=100, description="a token's id, e.g. `tok-0123456789ab`")]
 Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner's or a project's; `*` for all others")]

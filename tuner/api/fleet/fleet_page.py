@@ -5,14 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from tuner.api.fleet.history import series
+from tuner.api.http.rendering import render
 from tuner.api.listings.jobs_page import listed
-from tuner.api.rendering import render
 from tuner.core.trial.records import Page
 from tuner.service import Service
 from tuner.service.fleet.cards import Worker
 from tuner.store.listings.failures import JobFailures
-from tuner.wire.fleet import CardView, FleetPage, JobFailuresView, WorkerView
-from tuner.wire.responses import EnvironmentView, QuarantineView
+from tuner.wire.pages.fleet import CardView, FleetPage, JobFailuresView, WorkerView
+from tuner.wire.responses.responses import EnvironmentView, QuarantineView
 
 
 def fleet_page_routes(router: APIRouter, service: Service) -> None:

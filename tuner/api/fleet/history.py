@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tuner.dispatch.machine import CardReading
 from tuner.service.fleet.history import FleetSample
-from tuner.wire.fleet import SeriesView
+from tuner.wire.pages.fleet import SeriesView
 
 #: Points of a series: a day's minutes share them.
 _MOST_POINTS = 240

@@ -7,14 +7,14 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from tuner.api.access import Asker
-from tuner.api.batches import BatchId, batch_page, batches_page
-from tuner.api.forms import Form
-from tuner.api.jobs import Cursor
+from tuner.api.access.access import Asker
+from tuner.api.access.forms import Form
+from tuner.api.http.rendering import render
 from tuner.api.pictures.ladder import draw_ladder
-from tuner.api.rendering import render
+from tuner.api.routes.batches import BatchId, batch_page, batches_page
+from tuner.api.routes.jobs import Cursor
 from tuner.service import Service
-from tuner.wire.batches import BatchesPage, BatchPage
+from tuner.wire.responses.batches import BatchesPage, BatchPage
 
 _ROWS_PER_PAGE = 50
 

@@ -9,21 +9,21 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from tuner.api.access import Asker
-from tuner.api.forms import Form
-from tuner.api.jobs import Cursor, Size, Word
-from tuner.api.rendering import render
-from tuner.api.results import target_views
+from tuner.api.access.access import Asker
+from tuner.api.access.forms import Form
+from tuner.api.http.rendering import render
+from tuner.api.routes.jobs import Cursor, Size, Word
+from tuner.api.routes.results import target_views
 from tuner.core.access.caller import Caller
 from tuner.core.trial.batch import BatchSummary
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service import Service
-from tuner.service.overview import Place
+from tuner.service.queries.overview import Place
 from tuner.store.listings.entries import Order
-from tuner.wire.pages import JobFilterView, JobsPage, ListedJob
-from tuner.wire.responses import PageView
+from tuner.wire.pages.pages import JobFilterView, JobsPage, ListedJob
+from tuner.wire.responses.responses import PageView
 
 _JOBS_PER_PAGE = 50
 

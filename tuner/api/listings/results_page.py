@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from tuner.api.jobs import Cursor, Size, Word
-from tuner.api.rendering import render
+from tuner.api.http.rendering import render
+from tuner.api.routes.jobs import Cursor, Size, Word
 from tuner.core.problem.op import Op
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, JobRecord, Verdict, kernel_row
 from tuner.service import Service
-from tuner.wire.fleet import KnownResult, ResultFilterView, ResultsPage
-from tuner.wire.responses import PageView
-from tuner.wire.view import is_simulated, moment
+from tuner.wire.base.view import is_simulated, moment
+from tuner.wire.pages.fleet import KnownResult, ResultFilterView, ResultsPage
+from tuner.wire.responses.responses import PageView
 
 _RESULTS_PER_PAGE = 50
 

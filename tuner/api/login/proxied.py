@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.api.session import Session
+from tuner.api.http.session import Session
 from tuner.core.access.caller import Caller, Role
 from tuner.core.access.names import is_name
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tuner.wire.pages import OpRow
+from tuner.wire.pages.pages import OpRow
 
 _WIDTH, _GAP, _MARGIN, _LINE, _HEAD = 184.0, 46.0, 18.0, 16.0, 44.0
 #: Room above the boxes for each op that an arc leads over, and below them for the launches' names.

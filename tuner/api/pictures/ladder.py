@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tuner.api.plot import nice_ticks
-from tuner.wire.batches import GainView, LadderView, RungView
+from tuner.api.pictures.plot import nice_ticks
+from tuner.wire.responses.batches import GainView, LadderView, RungView
 
 WIDTH, HEIGHT = 760.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 16.0, 30.0, 38.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tuner.api.plot import log_ticks
-from tuner.wire.trial_page import RooflineView
+from tuner.api.pictures.plot import log_ticks
+from tuner.wire.pages.trial_page import RooflineView
 
 WIDTH, HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760.0, 300.0, 66.0, 20.0, 14.0, 44.0
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from tuner.api.plot import nice_ticks
-from tuner.wire.samples import RoundView, SamplesView
+from tuner.api.pictures.plot import nice_ticks
+from tuner.wire.responses.samples import RoundView, SamplesView
 
 WIDTH, _LEFT, _RIGHT, _BAND, _TOP, _BOTTOM = 760.0, 92.0, 16.0, 84.0, 10.0, 30.0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from tuner.client.documents import Candidate, Trial
+from tuner.client.documents.documents import Candidate, Trial
 from tuner.core.schedule.schedule import Schedule
 
 #: What an axis can have.

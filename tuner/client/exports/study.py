@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.client.documents import JobDetail, Trial
+from tuner.client.documents.documents import JobDetail, Trial
 from tuner.client.errors import ClientError
 from tuner.client.exports.axes import Value, axes_of, values_of
 from tuner.versions import install_command

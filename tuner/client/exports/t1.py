@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.client.documents import JobDetail, Trial
+from tuner.client.documents.documents import JobDetail, Trial
 from tuner.client.exports.axes import Value, values_of
 
 _TYPES = {bool: "bool", int: "int", float: "float", str: "string"}

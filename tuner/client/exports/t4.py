@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner import __version__
-from tuner.client.documents import Best, JobDetail, Trial
+from tuner.client.documents.documents import Best, JobDetail, Trial
 from tuner.client.exports.axes import axes_of
 from tuner.versions import DISTRIBUTION
 

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from tuner.client.documents import JobDetail, Trial
+from tuner.client.documents.documents import JobDetail, Trial
 from tuner.client.exports.axes import axes_of, values_of
 
 #: Columns before those of the axes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.op import AttentionOp
-from tuner.workers.gpu.fitting import NUM_CHECKS
+from tuner.workers.gpu.tensors.fitting import NUM_CHECKS
 
 
 def cache_bytes(op: AttentionOp) -> int:

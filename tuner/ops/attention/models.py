@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.client.model_families import FAMILIES, Biases, Windows
-from tuner.client.models import dense_language_model, dtype_of, ffn_shapes, flag_of, size_of
+from tuner.client.models.model_families import FAMILIES, Biases, Windows
+from tuner.client.models.models import dense_language_model, dtype_of, ffn_shapes, flag_of, size_of
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import ATTENTION
 

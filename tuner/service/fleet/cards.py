@@ -13,7 +13,8 @@ from tuner.dispatch import Dispatcher
 from tuner.dispatch.machine import CardReading, machine_cards
 from tuner.errors import WorkerError
 from tuner.service.metrics import CardWork, Metrics
-from tuner.store import Store, jobs
+from tuner.store import Store
+from tuner.store.jobs import jobs
 from tuner.store.listings import failures
 from tuner.store.listings.failures import JobFailures
 

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import JobRecord
-from tuner.store.batch_models import BatchJobRow, BatchRow
-from tuner.store.jobs import IS_KEPT, OPEN_STATES, to_record
-from tuner.store.models import JobRow
+from tuner.store.jobs.jobs import IS_KEPT, OPEN_STATES, to_record
+from tuner.store.tables.batch_models import BatchJobRow, BatchRow
+from tuner.store.tables.models import JobRow
 
 
 @dataclass(frozen=True, kw_only=True)

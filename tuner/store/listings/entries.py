@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from tuner.core.trial.batch import BatchSummary
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import JobRecord, Page
-from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.jobs import JobFilter, to_record
-from tuner.store.models import JobRow
+from tuner.store.engine.cursors import decode_cursor, encode_cursor
+from tuner.store.jobs.jobs import JobFilter, to_record
+from tuner.store.tables.models import JobRow
 
 _RANK = case(
     (JobRow.state.in_((str(JobState.SEARCHING), str(JobState.FINALS))), 0),

@@ -8,8 +8,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.records import JobRecord
-from tuner.store.jobs import IS_KEPT, to_record
-from tuner.store.models import JobRow, TrialRow
+from tuner.store.jobs.jobs import IS_KEPT, to_record
+from tuner.store.tables.models import JobRow, TrialRow
 
 
 @dataclass(frozen=True, kw_only=True)

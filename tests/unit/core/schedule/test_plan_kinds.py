@@ -99,8 +99,8 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.search import Searcher
-from tuner.service.finals import choose_finalists, judge
-from tuner.wire.words import candidate_words
+from tuner.service.finals.finals import choose_finalists, judge
+from tuner.wire.responses.words import candidate_words
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 workload, target = ffn_pair(m=16, d_in=512, d_hidden=1024, d_out=512), parse_target("simulated:h200")
@@ -134,7 +134,7 @@ def test_a_new_kind_is_searched_judged_told_and_offered_once_the_table_has_it() 
 
 
 #: A row of a pack's ladder is a kernel's or the library's: that is an answer, and no plan kind.
-NO_KIND = ("tuner/packs/", "tuner/client/packs.py", "tuner/client/pack_tables.py")
+NO_KIND = ("tuner/packs/", "tuner/client/commands/packs.py", "tuner/client/terminal/pack_tables.py")
 
 
 @pytest.mark.parametrize("kind", PlanKind)

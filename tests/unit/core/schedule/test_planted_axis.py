@@ -60,7 +60,7 @@ from tuner.schedule_schema import faults, schedule_schema
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool
 from tuner.search.searcher import Searcher
-from tuner.wire.words import candidate_words
+from tuner.wire.responses.words import candidate_words
 import tuner
 
 assert tuner.__file__.startswith(sys.argv[2]), tuner.__file__

@@ -11,8 +11,8 @@ from tuner.ops.attention.card.launch import AttentionOnDevice
 from tuner.ops.attention.card.library import AttentionLibrary
 from tuner.ops.attention.card.products import AttentionProducts
 from tuner.ops.attention.op import AttentionOp
-from tuner.workers.gpu.cublaslt import CublasLt
-from tuner.workers.gpu.op_data import Arrays
+from tuner.workers.gpu.library.cublaslt import CublasLt
+from tuner.workers.gpu.tensors.op_data import Arrays
 
 on_device = AttentionOnDevice
 

@@ -29,9 +29,9 @@ from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.reference import attend, gathered
 from tuner.ops.attention.schedule import TILE_TOKENS
 from tuner.ops.attention.tasks import CLUSTERS
-from tuner.workers.gpu.kv_cache import hide_numbers, hide_pages, hide_rows
-from tuner.workers.gpu.op_data import Arrays, OpData, draw_bits, from_bits
-from tuner.workers.gpu.reference import Reference
+from tuner.workers.gpu.tensors.kv_cache import hide_numbers, hide_pages, hide_rows
+from tuner.workers.gpu.tensors.op_data import Arrays, OpData, draw_bits, from_bits
+from tuner.workers.gpu.tensors.reference import Reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 

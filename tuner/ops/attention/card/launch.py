@@ -26,9 +26,9 @@ from tuner.ops.attention.source import (
     pack_attention_args,
     workspace_words,
 )
-from tuner.workers.gpu.launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
-from tuner.workers.gpu.op_data import RunOperands
-from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.gpu.launching.launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
+from tuner.workers.gpu.launching.tensor_maps import encode
+from tuner.workers.gpu.tensors.op_data import RunOperands
 from tuner.workers.source.launchable import LaunchRefused
 from tuner.workers.source.own_launchable import OwnLaunchable
 from tuner.workers.source.refused import refused_launch

@@ -19,8 +19,8 @@ from tuner.errors import WorkerError
 from tuner.ops.attention.card.data import in_order
 from tuner.ops.attention.card.products import IN_ORDER
 from tuner.ops.attention.op import AttentionOp
-from tuner.workers.gpu.op_data import Arrays
-from tuner.workers.gpu.op_library import TorchOpLibrary
+from tuner.workers.gpu.library.op_library import TorchOpLibrary
+from tuner.workers.gpu.tensors.op_data import Arrays
 
 #: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")

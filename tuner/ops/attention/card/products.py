@@ -14,11 +14,11 @@ import cupy
 from tuner.core.problem.dtype import Dtype
 from tuner.ops.attention.card.data import in_order
 from tuner.ops.attention.op import AttentionOp
-from tuner.workers.gpu.batched_gemm import BatchedGemm, BatchedShape
-from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
-from tuner.workers.gpu.op_data import Arrays, from_bits
-from tuner.workers.gpu.op_library import OpLibrary
-from tuner.workers.gpu.outputs import bits_type
+from tuner.workers.gpu.library.batched_gemm import BatchedGemm, BatchedShape
+from tuner.workers.gpu.library.cublaslt import WORKSPACE_BYTES, CublasLt
+from tuner.workers.gpu.library.op_library import OpLibrary
+from tuner.workers.gpu.tensors.op_data import Arrays, from_bits
+from tuner.workers.gpu.tensors.outputs import bits_type
 from tuner.workers.source.tools import kernel_of
 
 #: What a recipe says of it.

@@ -14,7 +14,7 @@ import numpy as np
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype
 from tuner.ops.attention.op import AttentionOp
-from tuner.workers.gpu.turned import Inputs, Turned
+from tuner.workers.gpu.tensors.turned import Inputs, Turned
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 

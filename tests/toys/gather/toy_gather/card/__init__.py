@@ -9,9 +9,9 @@ import cupy
 from toy_gather.op import GatherOp
 from toy_gather.source import ONES
 from tuner.core.problem.dtype import Dtype
-from tuner.workers.gpu.cublaslt import CublasLt
-from tuner.workers.gpu.op_data import Arrays, OpData
-from tuner.workers.gpu.op_library import OpLibrary
+from tuner.workers.gpu.library.cublaslt import CublasLt
+from tuner.workers.gpu.library.op_library import OpLibrary
+from tuner.workers.gpu.tensors.op_data import Arrays, OpData
 
 _THREADS = 256
 _TEXT = """

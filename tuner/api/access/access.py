@@ -1,0 +1,182 @@
+"""Who sends a request, and whether he may: tokens, sessions and rates, before anything is done."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated
+from urllib.parse import quote
+
+from anyio import to_thread
+from fastapi import Depends
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tuner.api.http.errors import problem_response, store_problem
+from tuner.api.http.guard import refuse, takes_form
+from tuner.api.http.rates import WINDOW_S, Rates
+from tuner.api.http.rendering import render_error, wants_page
+from tuner.api.http.session import CALLER, CSRF_HEADER, SESSION, Session, read_session
+from tuner.api.login.proxied import BadLogin, ProxyLogin, session_of_proxy
+from tuner.core.access.caller import LOCAL, Caller, Role, Token
+from tuner.errors import StoreError
+from tuner.service import Service
+from tuner.wire.base.root_path import outside
+from tuner.wire.requests.problems import problem
+
+#: Paths that ask for no token: probes, the login, what its page loads, and what routes there are.
+_OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
+_OPEN_FOLDER = "/static/"
+#: Paths that need another role than their method says.
+_ADMINS = re.compile(r"(/ui)?/(access|audit|quotas|tokens)(?![^./:])")
+_ROLES = {
+    **dict.fromkeys(("/metrics", "/targets", "/whoami", "/logout"), Role.WORKER),
+}
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+def role_for(method: str, path: str) -> Role | None:
+    """What a request needs; None where it needs no token."""
+    if path in _OPEN or path.startswith(_OPEN_FOLDER):
+        return None
+    if _ADMINS.match(path):
+        return Role.ADMIN
+    return _ROLES.get(path) or (Role.READ if method in _READING else Role.SUBMIT)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sends the request, for a route that asks."""
+    caller: Caller = request.scope[CALLER]
+    return caller
+
+
+async def _asker(request: Request) -> Caller:
+    """The same as a dependency. A plain function would be called in another thread, for a look into a dict."""
+    return caller_of(request)
+
+
+Asker = Annotated[Caller, Depends(_asker)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refusal(Exception):
+    """Why a request is not let in."""
+
+    status: int
+    detail: str
+
+
+class AccessGuard:
+    """ASGI middleware: 401 without a token, 403 where its role does not do, 429 where it asks too often."""
+
+    def __init__(self, app: ASGIApp, service: Service, rates: Rates, login: ProxyLogin | None) -> None:
+        """`login` says which proxies may name the user; none, where it is not given."""
+        self._app = app
+        self._login = login
+        self._access = service.access
+        self._rates = rates
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses, or calls the application with the caller in the scope."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        try:
+            scope[CALLER] = await self._caller(scope)
+        except _Refusal as refusal:
+            return await _answer(refusal, scope, receive, send)
+        except StoreError as error:
+            return await store_problem(error)(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    async def _caller(self, scope: Scope) -> Caller:
+        connection = HTTPConnection(scope)
+        address = connection.client.host if connection.client else ""
+        needed = role_for(scope["method"], scope["path"])
+        if needed is None:
+            return replace(LOCAL, role=Role.READ, address=address)
+        is_on = self._access.is_known_to_be_on
+        if is_on is None:
+            is_on = await to_thread.run_sync(lambda: self._access.is_on)
+        if not is_on:
+            return replace(LOCAL, address=address)
+        caller = await self._proxied(connection, address)
+        if caller is None:
+            token = await self._token(connection, address)
+            caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
+        who = caller.token_id or caller.owner
+        if not self._rates.take(caller.token_id or f"login {caller.owner}"):
+            raise _Refusal(status=429, detail=f"{who} asks too often; wait {WINDOW_S} s, and ask less often")
+        if not caller.role.allows(needed):
+            remedy = "ask an admin for such a token" if caller.token_id else "ask an admin"
+            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, and this needs {needed}; {remedy}")
+        return caller
+
+    async def _proxied(self, connection: HTTPConnection, address: str) -> Caller | None:
+        """Who a listed proxy says that it is, unless the request has a token."""
+        if self._login is None or "authorization" in connection.headers:
+            return None
+        try:
+            caller = self._login.caller(connection, address)
+        except BadLogin as error:
+            raise _Refusal(status=401, detail=str(error)) from error
+        if caller is not None:
+            key = await to_thread.run_sync(lambda: self._access.session_key)
+            _check_proof(connection, session_of_proxy(caller, key))
+        return caller
+
+    async def _token(self, connection: HTTPConnection, address: str) -> Token:
+        """The token of the header, else that of the session."""
+        scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
+        if scheme:
+            secret = secret.strip()
+            is_bearer = scheme.lower() == "bearer"
+            if is_bearer and (token := self._access.remembered(secret)) is not None:
+                return token
+            token = await self._rates.token_for(address, self._access.by_secret, secret) if is_bearer else None
+            if token is None:
+                if not self._rates.guessed(address):
+                    raise _Refusal(status=429, detail=f"too many wrong tokens; wait {WINDOW_S} s")
+                raise _Refusal(status=401, detail="the token is unknown, expired or revoked; ask an admin for another")
+            return token
+        if not connection.cookies:
+            raise _Refusal(
+                status=401,
+                detail=f"a token is needed: send `Authorization: Bearer …`, or log in at {outside('/login')}",
+            )
+        session = await to_thread.run_sync(read_session, connection, self._access.session_key)
+        token = await to_thread.run_sync(self._access.by_session, session.token_id, session.csrf) if session else None
+        if session is None or token is None:
+            raise _Refusal(status=401, detail=f"the session has ended; log in at {outside('/login')}")
+        _check_proof(connection, session)
+        return token
+
+
+def _check_proof(connection: HTTPConnection, session: Session) -> None:
+    """Keeps the session of a request, unless it changes something and is of no page of that session."""
+    # A form carries the proof in a field, which its route checks.
+    is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
+    if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
+        detail = f"a session's request that changes something needs the header {CSRF_HEADER} of its page, or a token"
+        raise _Refusal(status=403, detail=detail)
+    connection.scope[SESSION] = session
+
+
+async def _answer(refusal: _Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    """The refusal as a problem; people are led to the login."""
+    headers: dict[str, str] = {}
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="tuner"'
+    if refusal.status == 429:
+        headers["Retry-After"] = str(WINDOW_S)
+    document = problem(refusal.status, refusal.detail)
+    request = Request(scope)
+    if scope["method"] not in _READING:
+        return await refuse(problem_response(document, {**headers, "connection": "close"}), scope, receive, send)
+    response: Response = problem_response(document, headers)
+    if wants_page(request) and "text/html" in request.headers.get("accept", ""):
+        query = f"?{request.url.query}" if request.url.query else ""
+        response = render_error(document, headers)
+        if refusal.status == 401:
+            response = RedirectResponse(f"/login?next={quote(scope['path'] + query, safe='')}", 303)
+    return await response(scope, receive, send)

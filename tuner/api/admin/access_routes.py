@@ -1,0 +1,53 @@
+"""Routes about access: who one is, who did what; and how the description of the API says what a token is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from tuner.api.access.access import role_for
+from tuner.api.access.login_form import add_login
+from tuner.api.http.errors import PROBLEM_RESPONSES
+from tuner.api.http.rates import Rates
+from tuner.api.http.session import COOKIE
+from tuner.api.routes.jobs import Cursor, Limit
+from tuner.service import Service
+from tuner.wire.responses.access import AuditEntryView
+from tuner.wire.responses.responses import PageView
+
+
+def access_routes(service: Service, rates: Rates) -> APIRouter:
+    """Who one is, and who did what."""
+    router = APIRouter(tags=["access"], responses=PROBLEM_RESPONSES)
+    add_login(router, service, rates)
+
+    @router.get("/audit")
+    def list_audit(cursor: Cursor = None, limit: Limit = 100) -> PageView[AuditEntryView]:
+        """Who changed what, and when, the newest first; for admins."""
+        page = service.access.entries(cursor=cursor, limit=limit)
+        return PageView(items=[AuditEntryView.of(entry) for entry in page.items], next_cursor=page.next_cursor)
+
+    return router
+
+
+def describe_access(app: FastAPI) -> None:
+    """Has the description of the API name the two ways to prove who one is, and the routes that need one of them."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = plain()
+            schema.setdefault("components", {})["securitySchemes"] = {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            }
+            for path, methods in schema["paths"].items():
+                for method, route in methods.items():
+                    needs_one = role_for(method.upper(), path) is not None
+                    # The empty one: a service that knows no tokens asks for none.
+                    route["security"] = [{"token": []}, {"session": []}, {}] if needs_one else []
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]

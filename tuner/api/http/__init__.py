@@ -1,0 +1,1 @@
+"""What every request passes: connection, guards, errors, rendering."""

@@ -1,0 +1,138 @@
+"""Every error leaves as a problem document, or as a page where a page was asked for."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from tuner.api.http.rendering import render_error, wants_page
+from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreError, TunerError, WorkerError
+from tuner.wire.requests.problems import MEDIA_TYPE, Problem, of_invalid_input, of_validation, problem
+
+log = logging.getLogger(__name__)
+
+#: HTTP status of each exception; a subclass inherits its parent's, and the root is a fault of ours.
+STATUS: dict[type[TunerError], int] = {
+    InvalidInput: 422,
+    Forbidden: 403,
+    NotFound: 404,
+    Conflict: 409,
+    StoreError: 503,
+    WorkerError: 503,
+    TunerError: 500,
+}
+
+
+def _problem_schema() -> dict[str, Any]:
+    """JSON schema of a problem document in one piece: a reference would lead out of the description of a route."""
+    schema = Problem.model_json_schema()
+    schema["properties"]["errors"]["items"] = schema.pop("$defs")["FieldProblem"]
+    return schema
+
+
+#: For OpenAPI: what any route may answer instead.
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
+    for status, description in {
+        400: "The body is no JSON, or the request asks for another version of the wire format",
+        401: "A token is needed, and there is none, or it is unknown, expired or revoked",
+        403: "The token may not do that, or the request names another host, or a page of another site sent it",
+        404: "What was named does not exist",
+        405: "The path does not know the method; `Allow` lists those that it knows",
+        408: "The body did not arrive in time",
+        409: "The state of a thing forbids what was asked",
+        413: "The body is too large",
+        415: "The content type of the body is not `application/json`, or the body is compressed",
+        422: "A field is wrong: which, why, and what would be right",
+        429: "The token, or the address, asks too often; `Retry-After` says when to ask again",
+        503: "The database or the worker cannot be used",
+    }.items()
+}
+
+_HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
+
+#: The same of pages, where a page was asked for.
+PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"content": _HTML},
+    **{status: {**one, "content": {**one["content"], **_HTML}} for status, one in PROBLEM_RESPONSES.items()},
+}
+
+#: What even a route may answer that takes nothing.
+BASE_RESPONSES: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] for status in (400, 403, 405)}
+
+_REMEDIES = {
+    404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
+    405: "this path does not know the method {method}; it knows {allowed}",
+}
+
+
+def problem_response(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The document as a response."""
+    return Response(json.dumps(document.model_dump()), document.status, headers, MEDIA_TYPE)
+
+
+def store_problem(error: StoreError) -> Response:
+    """What a middleware answers where the database does not."""
+    return problem_response(problem(STATUS[StoreError], str(error)))
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Teaches `app` what each exception means."""
+    app.add_exception_handler(TunerError, on_tuner_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_fault)
+
+
+def _answer(request: Request, document: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    return render_error(document, headers) if wants_page(request) else problem_response(document, headers)
+
+
+async def on_tuner_error(request: Request, error: Exception) -> Response:
+    """What an exception of ours means to who sent the request."""
+    status = next(STATUS[parent] for parent in type(error).__mro__ if parent in STATUS)
+    if status >= 500:
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    errors = [of_invalid_input(error)] if isinstance(error, InvalidInput) else []
+    return _answer(request, problem(status, str(error), errors))
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        return _answer(request, problem(400, f"the body is no JSON: {found[0]['ctx']['error']}"))
+    errors = [of_validation(one) for one in found]
+    detail = "; ".join(f"{one.field}: {one.problem}; {one.remedy}" for one in errors)
+    return _answer(request, problem(422, detail, errors))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    allowed = _allowed(request)
+    detail = _REMEDIES.get(error.status_code, error.detail).format(method=request.method, allowed=allowed)
+    headers = {"Allow": allowed} if error.status_code == 405 else error.headers
+    return _answer(request, problem(error.status_code, detail), headers)
+
+
+def _allowed(request: Request) -> str:
+    """The methods that the path knows, over all its routes; HEAD answers wherever GET does."""
+    known = [
+        method
+        for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
+    return ", ".join(sorted([*known, "HEAD"] if "GET" in known else known))
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _answer(request, problem(500, "a fault of this server; its log says more"))

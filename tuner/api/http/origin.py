@@ -1,0 +1,87 @@
+"""Refuses what was sent to another name than this server's, or by a page of another site.
+
+A page of any site can make a browser send requests here. By DNS rebinding it can even have them take this server for
+its own, and read the answers: then the request names the page's host. An address that is written in digits cannot be
+rebound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tuner.api.http.errors import problem_response
+from tuner.wire.requests.problems import problem
+
+#: Methods that change nothing: a link on another site's page may lead here by them.
+_READING = ("GET", "HEAD", "OPTIONS")
+#: What browsers say of a request by this server's own pages, or by the user himself.
+_OWN_SITES = (None, "same-origin", "none")
+
+
+def host_of(netloc: str) -> str | None:
+    """The host of `host`, `host:port` or `[address]:port`, in small letters; None where it is none of these."""
+    try:
+        parts = urlsplit(f"//{netloc}")
+        _ = parts.port
+    except ValueError:
+        return None
+    is_whole = parts.netloc == netloc and "@" not in netloc
+    return parts.hostname if is_whole else None
+
+
+def is_own(host: str | None, allowed: Collection[str]) -> bool:
+    """Whether `host` names this server: `localhost`, an address in digits, or a name that is `allowed`."""
+    if host is None:
+        return False
+    if host == "localhost" or host.endswith(".localhost") or host in allowed or "*" in allowed:
+        return True
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class OriginGuard:
+    """ASGI middleware: answers 403 to foreign hosts and origins, before anything is done."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str] = ()) -> None:
+        self._app = app
+        # Names alone: another port of an address in digits, or of localhost, is another server.
+        self._allowed = frozenset(host.lower() for host in allowed_hosts if not is_own(host.lower(), ()))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers 403, or calls the application."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        detail = self._refusal(scope["method"], Headers(scope=scope))
+        if not detail:
+            return await self._app(scope, receive, send)
+        return await problem_response(problem(403, detail))(scope, receive, send)
+
+    def _refusal(self, method: str, headers: Headers) -> str:
+        """Why the request is refused; empty where it is not."""
+        host = headers.get("host", "")
+        if not is_own(host_of(host), self._allowed):
+            return (
+                f"this server is not called {host!a}; use its address, or have its administrator name that host in "
+                "TUNER_ALLOWED_HOSTS"
+            )
+        for origin in headers.getlist("origin"):
+            if not self._is_own_origin(origin, host):
+                return f"a page of {origin!a} sent this request; only this server's own pages may send any"
+        if method not in _READING and headers.get("sec-fetch-site") not in _OWN_SITES:
+            return "a page of another site sent this request; only this server's own pages may send any"
+        return ""
+
+    def _is_own_origin(self, origin: str, host: str) -> bool:
+        """Whether the page has this server's host and port, or a host that is allowed by name."""
+        scheme, _, netloc = origin.partition("://")
+        if scheme not in ("http", "https"):
+            return False
+        return netloc.lower() == host.lower() or host_of(netloc) in self._allowed

@@ -1,0 +1,1 @@
+"""The dashboard's pages of jobs and trials."""

@@ -1,0 +1,33 @@
+"""What a person does to a job by its page: cancel, pause, resume, retry, delete."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from tuner.api.access.access import Asker
+from tuner.api.access.forms import Form
+from tuner.api.routes.jobs import JobId
+from tuner.service import Service
+
+Verb = Literal["cancel", "pause", "resume", "retry", "delete"]
+
+
+def job_action_routes(router: APIRouter, service: Service) -> None:
+    """Adds what the forms of a job's page are sent to."""
+
+    @router.post("/ui/jobs/{job_id}/{verb}", include_in_schema=False)
+    def act(job_id: JobId, verb: Verb, caller: Asker, form: Form) -> Response:
+        """Does it, and shows the job: after a retry, the new one; after a deletion, the jobs that are left."""
+        if verb == "delete":
+            left = service.desk.delete(job_id, caller)
+            return RedirectResponse("/" if left is None else f"/ui/jobs/{job_id}", 303)
+        if verb == "cancel":
+            job = service.cancel(job_id, caller)
+        elif verb == "retry":
+            job, _ = service.desk.retry(job_id, caller)
+        else:
+            job = service.desk.pause(job_id, caller, verb == "pause")
+        return RedirectResponse(f"/ui/jobs/{job.id}", 303)

@@ -1,0 +1,95 @@
+"""The finals as bars against the data sheet's bound: shares of the longest bar, which a template turns into SVG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.trial.torch_time import TorchCalls
+from tuner.wire.responses.responses import BestView, FinalRowView
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One plan kind, or PyTorch."""
+
+    name: str
+    time_us: float
+    #: Per cent of the width: where it ends, and its 95 % interval (None for the library, which is the measure).
+    width: float
+    interval: tuple[float, float] | None
+    is_winner: bool
+    is_ours: bool
+    speedup: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """All of them, and the lines across."""
+
+    bars: tuple[Bar, ...]
+    #: Per cent of the width.
+    floor: float
+    library: float | None
+
+
+def finals_bars(best: BestView) -> Bars | None:
+    """The bars of the finals that have a time; None where none has."""
+    rows = [(index, row) for index, row in enumerate(best.finals) if row.time_us]
+    if not rows:
+        return None
+    torch_us = best.torch.time_us if best.torch and not best.torch.is_library else None
+    full_us = 1.04 * max([_longest_us(row) for _, row in rows] + ([torch_us] if torch_us else []))
+    library_us = next((row.time_us for _, row in rows if not row.candidate.plan_kind.is_ours), None)
+    return Bars(
+        bars=(*_torch_bar(best, full_us), *(_bar(best, index, row, full_us) for index, row in rows)),
+        floor=_share(best.reference_us, full_us),
+        library=None if library_us is None else _share(library_us, full_us),
+    )
+
+
+def _torch_bar(best: BestView, full_us: float) -> tuple[Bar, ...]:
+    """PyTorch's, where it was timed beside the library."""
+    if best.torch is None or not best.torch.time_us or best.torch.is_library:
+        return ()
+    over = best.torch.library_speedup
+    bar = Bar(
+        name="torch.compile" if best.torch.calls is TorchCalls.COMPILED else "PyTorch",
+        time_us=best.torch.time_us,
+        width=_share(best.torch.time_us, full_us),
+        interval=None,
+        is_winner=False,
+        is_ours=False,
+        speedup=1 / over if over else None,
+    )
+    return (bar,)
+
+
+def _share(time_us: float, full_us: float) -> float:
+    return round(100 * time_us / full_us, 2)
+
+
+def _interval_us(row: FinalRowView) -> tuple[float, float] | None:
+    """The times that the interval of the speed-up stands for, with the library's at its median."""
+    if row.speedup_ci95 is None or not row.time_us or not row.speedup or not row.candidate.plan_kind.is_ours:
+        return None
+    library_us = row.time_us * row.speedup
+    return library_us / row.speedup_ci95[1], library_us / row.speedup_ci95[0]
+
+
+def _longest_us(row: FinalRowView) -> float:
+    interval = _interval_us(row)
+    return max(row.time_us or 0.0, interval[1] if interval else 0.0)
+
+
+def _bar(best: BestView, index: int, row: FinalRowView, full_us: float) -> Bar:
+    interval, kind = _interval_us(row), row.candidate.plan_kind
+    is_compiled = best.torch is not None and best.torch.is_library and not kind.is_ours
+    return Bar(
+        name="torch.compile" if is_compiled else kind.heading,
+        time_us=row.time_us or 0.0,
+        width=_share(row.time_us or 0.0, full_us),
+        interval=None if interval is None else (_share(interval[0], full_us), _share(interval[1], full_us)),
+        is_winner=index == best.winner_row,
+        is_ours=kind.is_ours,
+        speedup=row.speedup,
+    )

@@ -1,0 +1,148 @@
+"""Routes of batches: jobs that are asked for together, and which kernel runs for which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Path, Response
+
+from tuner.api.access.access import Asker
+from tuner.api.http.errors import PROBLEM_RESPONSES
+from tuner.api.routes.jobs import Cursor, Limit, Word, default_target_id
+from tuner.core.trial.batch import BatchRecord, batch_name
+from tuner.errors import NotFound
+from tuner.service import Service
+from tuner.wire.responses.batches import (
+    EXAMPLES,
+    BatchBestView,
+    BatchesPage,
+    BatchJobView,
+    BatchPage,
+    BatchRequest,
+    BatchView,
+    LadderView,
+)
+from tuner.wire.responses.responses import PageView
+
+BatchId = Annotated[str, Path(max_length=100, description="a batch's id, e.g. `batch-0123456789ab`")]
+
+
+def batch_routes(service: Service) -> APIRouter:
+    """Submit, look at, cancel."""
+    router = APIRouter(tags=["batches"], responses=PROBLEM_RESPONSES)
+
+    @router.post("/batches", status_code=202, responses={200: {"model": BatchView, "description": "The batch existed"}})
+    def submit_batch(
+        body: Annotated[BatchRequest, Body(openapi_examples=EXAMPLES)],
+        response: Response,
+        caller: Asker,
+        idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    ) -> BatchView:
+        """Asks for several jobs at once; those of one shape share what they find, and answer as a ladder."""
+        batch, created = service.batches.submit(
+            body.to_specs(default_target_id(service)),
+            neighbour_trials=body.neighbour_trials,
+            reuse=body.reuse,
+            caller=caller,
+            terms=body.terms,
+            idempotency_key=idempotency_key,
+            body_digest=body.digest,
+        )
+        response.status_code = 202 if created else 200
+        response.headers["location"] = f"/batches/{batch.id}"
+        return _view(service, batch)
+
+    @router.get("/batches")
+    def list_batches(
+        cursor: Cursor = None, limit: Limit = 50, owner: Word = None, project: Word = None
+    ) -> PageView[BatchView]:
+        """All batches, the newest first."""
+        return batches_page(service, cursor, limit, owner, project).batches
+
+    @router.get("/batches/{batch_id}")
+    def get_batch(batch_id: BatchId) -> BatchView:
+        """A batch as it stands."""
+        return _view(service, service.batches.get(batch_id))
+
+    @router.post("/batches/{batch_id}:cancel")
+    def cancel_batch(batch_id: BatchId, caller: Asker) -> BatchView:
+        """Ends a batch, and those of its jobs that nobody else waits for; their trials remain."""
+        return _view(service, service.batches.cancel(batch_id, caller))
+
+    @router.post("/batches/{batch_id}:pause")
+    def pause_batch(batch_id: BatchId, caller: Asker) -> BatchView:
+        """Has its open jobs wait; what is at the card is recorded first. Those that others share go on."""
+        return _view(service, service.batches.pause(batch_id, caller, True))
+
+    @router.post("/batches/{batch_id}:resume")
+    def resume_batch(batch_id: BatchId, caller: Asker) -> BatchView:
+        """Has its open jobs go on."""
+        return _view(service, service.batches.pause(batch_id, caller, False))
+
+    @router.get("/batches/{batch_id}/jobs")
+    def list_batch_jobs(batch_id: BatchId, cursor: Cursor = None, limit: Limit = 50) -> PageView[BatchJobView]:
+        """The jobs of a batch, in the order in which they are searched."""
+        return _jobs(service, batch_id, cursor, limit)
+
+    @router.get("/batches/{batch_id}/best")
+    def get_batch_best(batch_id: BatchId) -> BatchBestView:
+        """Which kernel runs for which rows, or the library; 404 before the first ladder has its answer."""
+        ladders = service.batches.ladders(batch_id)
+        workloads = service.batches.workloads(batch_id)
+        return BatchBestView.of(service.batches.get(batch_id), ladders, workloads)
+
+    return router
+
+
+def batches_page(
+    service: Service, cursor: str | None, limit: int, owner: str | None = None, project: str | None = None
+) -> BatchesPage:
+    """A page of all batches."""
+    found = service.batches.page(cursor, limit, owner, project)
+    return BatchesPage(batches=PageView(items=_views(service, found.items), next_cursor=found.next_cursor))
+
+
+def batch_page(service: Service, batch_id: str, cursor: str | None, limit: int) -> BatchPage:
+    """All about one batch."""
+    batch = service.batches.get(batch_id)
+    try:
+        found = service.batches.ladders(batch_id)
+    except NotFound:
+        found = {}
+    workloads = service.batches.workloads(batch_id) if found else {}
+    return BatchPage(
+        batch=_view(service, batch),
+        ladders=[LadderView.of(number, one, workloads, batch.target_id) for number, one in found.items()],
+        jobs=_jobs(service, batch_id, cursor, limit),
+    )
+
+
+def _view(service: Service, batch: BatchRecord) -> BatchView:
+    return _views(service, [batch])[0]
+
+
+def _views(service: Service, found: Sequence[BatchRecord]) -> list[BatchView]:
+    """Batches, each with what it is of, its gains and its place in the queue."""
+    facts = service.batches.facts([batch.id for batch in found])
+    places = service.overview.places([one.next_open for one in facts.values() if one.next_open is not None])
+    views = []
+    for batch in found:
+        one = facts.get(batch.id)
+        place = places.get(one.next_open.id) if one is not None and one.next_open is not None else None
+        views.append(
+            BatchView.of(
+                batch,
+                service.fleet.num_fit(batch.target_id),
+                name=batch_name(one.first.spec.workload, one.rows, batch.num_ladders) if one else batch.id,
+                labels=one.first.labels if one else (),
+                speedups=one.speedups if one else None,
+                queue_position=place.position if place else None,
+            )
+        )
+    return views
+
+
+def _jobs(service: Service, batch_id: str, cursor: str | None, limit: int) -> PageView[BatchJobView]:
+    page = service.batches.jobs(batch_id, cursor, limit)
+    return PageView(items=[BatchJobView.of(job, ladder) for job, ladder in page.items], next_cursor=page.next_cursor)

@@ -1,0 +1,136 @@
+"""Routes of one trial: what it is, its source, its plans, and its run as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Annotated, Literal, TypeVar
+
+from fastapi import APIRouter, Query, Response
+
+from tuner.api.http.errors import PROBLEM_RESPONSES
+from tuner.api.routes.jobs import JobId, TrialNumber, trials_view
+from tuner.core.insight.gantt import Gantt, forecast_gantt, gantt_of_trace
+from tuner.core.problem.gpu import Gpu, parse_target
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.inspection import Trace
+from tuner.core.trial.job import Trial
+from tuner.core.trial.records import InspectionKind, JobRecord, Page
+from tuner.errors import Conflict, IllegalSchedule, InvalidInput, NotFound, PlanError
+from tuner.service import Service
+from tuner.wire.pages.gantt import GanttView
+from tuner.wire.responses.responses import TrialView
+
+T = TypeVar("T")
+
+GanttOf = Annotated[
+    Literal["measured", "forecast"],
+    Query(description="`measured`: the trace that was taken last; `forecast`: what the simulator says"),
+]
+Launch = Annotated[int, Query(ge=0, le=100, description="which launch of the candidate")]
+
+
+def trial_view(service: Service, job: JobRecord, trial: Trial) -> TrialView:
+    """The trial as listings have it, with the figures of its inspections."""
+    return trials_view(service, job, Page(items=[trial], next_cursor=None)).items[0]
+
+
+def gpu_of(service: Service, job: JobRecord) -> Gpu | None:
+    """The job's GPU: a live card of this server, else the catalogue's, else nobody knows."""
+    live = {target.id: target.gpu for target, _ in service.targets()}
+    try:
+        return live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu
+    except InvalidInput:
+        return None
+
+
+def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPlan, ...]:
+    """The plans of a trial's launches; none for the library.
+
+    Raises:
+        Conflict: they are refused, or the GPU is not known; the message says why.
+    """
+    return _on_its_gpu(service, job, trial, _plans)
+
+
+def _on_its_gpu(service: Service, job: JobRecord, trial: Trial, asked: Callable[[Workload, Gpu, Candidate], T]) -> T:
+    gpu = gpu_of(service, job)
+    if gpu is None:
+        raise Conflict(f"nothing is known here of the GPU of {job.spec.target_id}; ask a server that has it")
+    try:
+        return asked(job.spec.workload, gpu, trial.candidate)
+    except (IllegalSchedule, PlanError) as error:
+        raise Conflict(f"trial {trial.number} of {job.id} has no plan: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _plans(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
+    """A page asks for them several times."""
+    return plans_for(workload, gpu, candidate)
+
+
+def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
+    """The run of a trial, as it was traced or as it is forecast.
+
+    Raises:
+        NotFound: no such job or trial, or nobody asked for a trace.
+        Conflict: there is nothing to draw; the message says why.
+    """
+    job, trial = service.job(job_id), service.trial(job_id, number)
+    if not trial.candidate.plan_kind.is_ours:
+        raise Conflict(f"trial {number} of {job_id} runs the library's kernels, which leave no trace")
+    if of == "forecast":
+        return _on_its_gpu(service, job, trial, forecast_gantt)
+    inspection = service.inspection(job_id, number, InspectionKind.TRACE)
+    if not isinstance(inspection.result, Trace) or not inspection.result.spans:
+        raise Conflict(f"trial {number} of {job_id} has no trace: {inspection.reason or 'it is being taken'}")
+    try:
+        plans = plans_of(service, job, trial)
+    except Conflict:
+        plans = ()
+    gpu = gpu_of(service, job)
+    return gantt_of_trace(inspection.result, plans, gpu.num_sms if gpu else 0)
+
+
+def trial_routes(service: Service) -> APIRouter:
+    """What a page of a trial loads and offers."""
+    router = APIRouter(tags=["trials"], responses=PROBLEM_RESPONSES)
+
+    @router.get("/jobs/{job_id}/trials/{number}")
+    def get_trial(job_id: JobId, number: TrialNumber) -> TrialView:
+        """One trial: its candidate and what became of it."""
+        return trial_view(service, service.job(job_id), service.trial(job_id, number))
+
+    @router.get("/jobs/{job_id}/trials/{number}/gantt", response_model=GanttView)
+    def get_gantt(job_id: JobId, number: TrialNumber, of: GanttOf = "forecast") -> Response:
+        """Each task of a run with its times, column by column, and who waits for whom; 409 where there is none."""
+        view = GanttView.of_gantt(gantt_of(service, job_id, number, of), of)
+        return Response(view.model_dump_json(), media_type="application/json")
+
+    @router.get(
+        "/jobs/{job_id}/trials/{number}/source",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}, "description": "CUDA C++"}},
+    )
+    def get_source(job_id: JobId, number: TrialNumber) -> Response:
+        """The source of the trial's kernel."""
+        headers = {"Content-Disposition": f'attachment; filename="{job_id}-trial-{number}.cu"'}
+        return Response(service.source(job_id, number), headers=headers, media_type="text/plain; charset=utf-8")
+
+    @router.get(
+        "/jobs/{job_id}/trials/{number}/plan",
+        response_class=Response,
+        responses={200: {"content": {"application/octet-stream": {}}, "description": "32-bit words"}},
+    )
+    def get_plan(job_id: JobId, number: TrialNumber, launch: Launch = 0) -> Response:
+        """The plan of one of the trial's launches, as the kernel reads it."""
+        plans = plans_of(service, service.job(job_id), service.trial(job_id, number))
+        if launch >= len(plans):
+            raise NotFound(f"trial {number} of {job_id} has {len(plans)} launches of ours, so none has number {launch}")
+        headers = {"Content-Disposition": f'attachment; filename="{job_id}-trial-{number}-plan{launch}.bin"'}
+        return Response(plans[launch].plan.table, headers=headers, media_type="application/octet-stream")
+
+    return router

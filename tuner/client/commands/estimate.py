@@ -1,0 +1,209 @@
+"""`tuner-client estimate`: what kernels would gain for a model, before anything is tuned. It asks no service."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tuner.client.delivery.output import print_json, print_table
+from tuner.client.errors import NoResult
+from tuner.client.models.kinds_in_models import kinds_in_models
+from tuner.client.models.models import ffn_shapes, merged
+from tuner.client.models.partly_known import what_remains
+from tuner.client.options.model_options import model_options, read_config, take_rows
+from tuner.client.options.options import as_json
+from tuner.client.terminal import render
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.errors import InvalidInput
+from tuner.packs.ladder import DEFAULT_MIN_GAIN
+from tuner.packs.shapes import Shape
+from tuner.versions import install_command
+
+#: The simulator and the winners are not the client's: they run in a program of their own.
+_PROGRAM = "tuner.estimate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """Of an op at a number of rows, or of sequences, in all of a model's layers."""
+
+    #: In words.
+    shape: str
+    layers: int
+    m: int
+    #: As `tuner.estimate` has it.
+    basis: str
+    words: str
+    library_us: float | None
+    ours_us: float | None
+
+    @property
+    def speedup(self) -> float | None:
+        """The library's time over ours."""
+        return None if self.library_us is None or self.ours_us is None else self.library_us / self.ours_us
+
+    def saved_us(self, min_gain: float) -> float:
+        """Of a step of the model; 0 where a pack would keep the library, or nothing is known."""
+        if self.library_us is None or self.ours_us is None or (self.speedup or 0.0) < min_gain:
+            return 0.0
+        return self.layers * (self.library_us - self.ours_us)
+
+    def to_json(self, min_gain: float) -> dict[str, Any]:
+        """For programs."""
+        return {**vars(self), "speedup": self.speedup, "saved_us": self.saved_us(min_gain)}
+
+
+def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[int, float] | None:
+    """Numbers of rows with their share of the steps, which need not sum to 1.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    if value is None:
+        return None
+    found: dict[int, float] = {}
+    for part in value.split(","):
+        m, _, share = part.partition(":")
+        try:
+            rows, weight = int(m), float(share)
+        except ValueError:
+            rows, weight = 0, 0.0
+        if rows < 1 or not 0 < weight < math.inf or rows in found:
+            raise click.BadParameter(f"{value!r} is no mix; give rows with their shares, each once, like 1:0.2,32:0.8")
+        found[rows] = weight
+    return found
+
+
+@click.command()
+@click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@model_options
+@click.option(
+    "--mix", callback=read_mix, help="In place of --m: how often steps have how many rows, e.g. 1:0.2,32:0.8."
+)
+@click.option("--context", type=click.IntRange(min=1), help="The attentions, too: of so many tokens.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="With --context: of a page of the cache.")
+@click.option("--target", type=click.Choice(sorted(CATALOGUE)), default="h200", show_default=True, help="The card.")
+@click.option(
+    "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="As of a pack."
+)
+@as_json
+def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: bool, **options: Any) -> None:
+    """Says what kernels would gain for a model, before anything is tuned.
+
+    The figures are of cards that were measured, of shapes like the model's, or of the simulator: each line says which.
+    """
+    if mix is not None:
+        options["rows"] = tuple(sorted(mix))
+    rows, min_gain = take_rows(options), options["min_gain"]
+    how = {name: options[name] for name in ("tp", "dtype", "context", "page_tokens")}
+    asked = list(_asked(configs, rows, **how))
+    if not asked:
+        raise NoResult("no op of these models has a kernel here")
+    gains = _gains(asked, options["target"])
+    if as_json:
+        for gain in gains:
+            print_json(gain.to_json(min_gain))
+        return
+    print_table(_table(gains, min_gain, options["target"]))
+    for line in _sums(gains, mix or dict.fromkeys(rows, 1.0), min_gain, is_mix=mix is not None):
+        click.echo(line)
+
+
+def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
+    """Of a model, or of what remains of one that is refused in part, which is said."""
+    config = read_config(path)
+    try:
+        return ffn_shapes(config, **how)
+    except InvalidInput as refused:
+        try:
+            shapes, words = what_remains(config, **how)
+        except InvalidInput:
+            shapes, words = {}, []
+        if not words:
+            raise click.UsageError(f"{path}: {refused.field}: {refused.problem}; {refused.remedy}") from refused
+        click.echo(f"{path}: {refused.field}: {refused.problem}; what remains:", err=True)
+        for line in words:
+            click.echo(f"  {line}", err=True)
+        return shapes
+
+
+def _asked(
+    configs: Sequence[Path], rows: Sequence[int], context: int | None, page_tokens: int | None, **how: Any
+) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """What is asked of the models: in words, layers, rows, and as `POST /jobs` has it."""
+    for shape, layers in merged([_shapes_of(path, **how) for path in configs]).items():
+        yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
+    if context is None:
+        return
+    for path, m, kind in product(configs, rows, kinds_in_models()):
+        try:
+            config = read_config(path)
+            pairs = kind.counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
+        except InvalidInput as error:
+            click.echo(f"{path}: {error.field}: {error.problem}: what has a context is not estimated", err=True)
+            break
+        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in pairs)
+
+
+def _gains(asked: Sequence[tuple[str, int, int, dict[str, Any]]], target: str) -> list[Gain]:
+    found = _run({"target": target, "pairs": [pair for *_, pair in asked]})
+    return [
+        Gain(shape=shape, layers=layers, m=m, **one) for (shape, layers, m, _), one in zip(asked, found, strict=True)
+    ]
+
+
+def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the program answers.
+
+    Raises:
+        NoResult: it cannot run here; the message says why.
+    """
+    command = [sys.executable, "-m", _PROGRAM]
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
+    if done.returncode == 0:
+        return [json.loads(line) for line in done.stdout.splitlines()]
+    why = (done.stderr.strip().splitlines() or [f"the program that estimates ended with {done.returncode}"])[-1]
+    if "ModuleNotFoundError" in why:
+        why = f"{why}; run: {install_command('server')}"
+    raise NoResult(f"nothing can be estimated here: {why}")
+
+
+def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
+    table = Table("shape", "layers", "rows", "library", "ours", "speed-up", "saved a step", "from")
+    table.title = f"estimates for {target}: nothing of this was measured for the model"
+    for gain in gains:
+        saved = gain.saved_us(min_gain)
+        table.add_row(
+            gain.shape,
+            str(gain.layers),
+            str(gain.m),
+            render.microseconds(gain.library_us),
+            render.microseconds(gain.ours_us),
+            render.ratio(gain.speedup),
+            render.microseconds(saved) if saved else "–",
+            f"{gain.basis}: {gain.words}",
+        )
+    return table
+
+
+def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, is_mix: bool) -> list[str]:
+    """What is saved a step, with each number of rows or with the mix, and how much of it no card measured."""
+    total = {m: sum(gain.saved_us(min_gain) for gain in gains if gain.m == m) for m in mix}
+    if is_mix:
+        saved = sum(share * total[m] for m, share in mix.items()) / sum(mix.values())
+        lines = [f"a step of the mix saves {render.microseconds(saved)}, and each of its sequences as much a token"]
+    else:
+        best = max(total, key=lambda m: total[m])
+        lines = [f"most is saved with {best} rows: {render.microseconds(total[best])} a step, for each of its tokens"]
+    unsure = sum(1 for gain in gains if gain.basis != "measured")
+    return [*lines, f"{unsure} of {len(gains)} figures are of other shapes, or of the simulator"] if unsure else lines

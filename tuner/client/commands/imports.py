@@ -1,0 +1,101 @@
+"""`tuner-client import`: the winners of a file of results, handed to a service whose jobs may begin with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.client.connection.http import Client
+from tuner.client.exports.axes import axes_of
+from tuner.client.exports.t4 import OWN
+from tuner.core.problem.asked import workload_of
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
+from tuner.schedule_schema import faults, schedule_schema
+
+#: Of each plan kind so many, the fastest: what a search begins with has place for eight.
+_EACH = 2
+
+
+@click.command("import")
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def import_(client: Client, path: Path) -> None:
+    """Hands the winners of a file of results to the service, whose jobs may begin with them.
+
+    FILE is what `tuner-client export --format t4` wrote. Later jobs of like shapes on the same target try its fastest
+    schedules early, and measure them as every other. They never answer for a job, nor for `best`.
+    """
+    body = body_of(path)
+    made = client.import_winners(body)
+    words = f"{made['num_imported']} schedules of {body['source']} imported for {body['target']}"
+    click.echo(f"tuner-client: {words}; {made['num_known']} were known", err=True)
+
+
+def body_of(path: Path) -> dict[str, Any]:
+    """The body of `POST /imports` for a file.
+
+    Raises:
+        click.UsageError: it is no such file, or of another program.
+    """
+    try:
+        document = read_json(path, "give what tuner-client export --format t4 wrote")
+        own, rows = document[OWN], document["results"]
+        job = own["job"]
+        winners = [
+            _winner(row, f"results.{number}") for number, row in enumerate(rows) if row["invalidity"] == "correct"
+        ]
+        if winners:
+            _check_job(job)
+    except InvalidInput as error:
+        where = "" if error.field == str(path) else f"{path}: "
+        raise click.UsageError(f"{where}{error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise click.UsageError(
+            f"{path} has no schedules of ours; give what tuner-client export --format t4 wrote. What other programs "
+            "call their parameters means nothing here"
+        ) from error
+    fastest = sorted((one for one in winners if one is not None), key=lambda one: float(one["time_us"]))
+    chosen = [one for kind in PlanKind for one in [each for each in fastest if each["plan_kind"] == kind][:_EACH]]
+    if not chosen:
+        raise click.UsageError(f"{path} has no measured schedule of ours; there is nothing to begin with")
+    named = {name: job[name] for name in ("target", "pair", "objective")}
+    return {**named, "source": job["id"], "winners": chosen}
+
+
+def _check_job(job: Mapping[str, Any]) -> None:
+    """That the two ways in which a file says what it is of say the same.
+
+    Raises:
+        InvalidInput: one was changed without the other.
+    """
+    of_pair = workload_of(job["pair"]).describe()
+    if job["workload"] != of_pair:
+        problem = f"is {job['workload']!a}, and {OWN}.job.pair is {of_pair!a}"
+        raise InvalidInput(f"{OWN}.job.workload", problem, "change both, or neither")
+
+
+def _winner(row: Mapping[str, Any], where: str) -> dict[str, Any] | None:
+    """A row as the service takes it; None for the library.
+
+    A row has its schedule twice: as T4's `configuration`, which other programs change, and as our own copy.
+
+    Raises:
+        InvalidInput: a key of the schedule is none, or the two differ.
+    """
+    candidate = row[OWN]["candidate"]
+    if candidate["schedule"] is None:
+        return None
+    for place, problem, remedy in faults(candidate["schedule"], schedule_schema()):
+        raise InvalidInput(f"{where}.{OWN}.candidate.schedule.{place}", problem, remedy)
+    own, said = axes_of(candidate), row["configuration"]
+    for name in dict.fromkeys((*own, *said)):
+        if own.get(name) != said.get(name):
+            problem = f"is {said.get(name)!a}, and {OWN}.candidate of the row says {own.get(name)!a}"
+            raise InvalidInput(f"{where}.configuration.{name}", problem, "change both, or neither")
+    figures = {one["name"]: one["value"] for one in row["measurements"]}
+    return {**candidate, "time_us": figures["time"] * 1e3, "speedup": figures["speedup"]}

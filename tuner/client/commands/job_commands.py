@@ -1,0 +1,204 @@
+"""`tuner-client` on jobs: submits them, follows them, lists them, and prints what they found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tuner
+from tuner.client.commands.fetch import ask_for_best, is_the_librarys, recipe_lines
+from tuner.client.connection.http import Client
+from tuner.client.delivery.output import plain_console, print_json, print_table
+from tuner.client.errors import JobFailed, WeakerMatch
+from tuner.client.follow.batch import best_of, follow, is_batch, ladder_tables, status_lines
+from tuner.client.follow.interrupted import what_goes_on
+from tuner.client.follow.many import follow_many, standing_table
+from tuner.client.options.options import Finite, as_json, match_options
+from tuner.client.options.pair_options import pair_options, take_question
+from tuner.client.terminal import render
+from tuner.core.schedule.plan_kinds import PlanKind
+
+
+@click.command("cmake-dir")
+def cmake_dir() -> None:
+    """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
+    click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
+
+
+@click.command()
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
+@click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Seconds to wait at most.")
+@as_json
+@click.pass_obj
+def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
+    """Follows a job or a batch until it ends, then prints its result; of several a table, until all have ended.
+
+    Ctrl-C ends the watching alone: the jobs go on.
+    """
+    ids = tuple(dict.fromkeys(job_ids))
+    if len(ids) == 1:
+        watch_one(client, ids[0], timeout_s, as_json)
+        return
+    with what_goes_on(ids):
+        found = follow_many(client, ids, plain_console(stderr=True), timeout_s)
+    if as_json:
+        for one in found:
+            print_json(one)
+    else:
+        print_table(standing_table(found, shutil.get_terminal_size().columns))
+    if lost := [f"{one['id']} {one['state']}" for one in found if one["state"] in ("failed", "cancelled")]:
+        raise JobFailed("; ".join(lost))
+
+
+def watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    """Follows a job or a batch until it ends, then prints its result."""
+    with what_goes_on([job_id]):
+        _watch_one(client, job_id, timeout_s, as_json)
+
+
+def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    if is_batch(job_id):
+        follow(client, client.batch(job_id), plain_console(stderr=True), timeout_s)
+        _print_batch_best(client, job_id, as_json)
+        return
+    job = client.job(job_id)
+    render.progress(job, client.events(job_id, timeout_s=timeout_s), plain_console(stderr=True))
+    best = client.best(job_id)
+    print_json(best) if as_json else print_table(render.results_table(best))
+
+
+@click.command()
+@click.argument("job_id")
+@as_json
+@click.pass_obj
+def status(client: Client, job_id: str, as_json: bool) -> None:
+    """Prints a job, or a batch, as it stands; a job with how well its trials were forecast."""
+    if is_batch(job_id):
+        batch = client.batch(job_id)
+        print_json(batch) if as_json else click.echo("\n".join(status_lines(batch)))
+        return
+    job = client.job(job_id)
+    print_json(job) if as_json else click.echo("\n".join(render.status_lines(job)))
+
+
+@click.command()
+@click.option("--state", type=click.Choice(["queued", "searching", "finals", "succeeded", "failed", "cancelled"]))
+@click.option("--owner")
+@click.option("--project")
+@click.option("--label")
+@click.option("--target")
+@click.option("--m", type=click.IntRange(min=1), help="Rows of the first product.")
+@click.option("--n", type=click.IntRange(min=1), help="Columns of the first product.")
+@click.option("--k", type=click.IntRange(min=1), help="Depth of the first product.")
+@as_json
+@click.pass_obj
+def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
+    """Lists jobs, the newest first."""
+    _list(client.jobs(**filters), as_json, render.jobs_table)
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def batches(client: Client, as_json: bool) -> None:
+    """Lists batches, the newest first."""
+    for batch in client.batches():
+        print_json(batch) if as_json else click.echo(": ".join(status_lines(batch)))
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--outcome", type=click.Choice(["measured", "rejected", "failed"]))
+@click.option("--plan-kind", type=click.Choice([str(kind) for kind in PlanKind]))
+@click.option("--reason", help="Only trials that failed for this reason, e.g. hang.")
+@click.option("--sort", type=click.Choice(["number", "time", "speedup"]), default="number", show_default=True)
+@as_json
+@click.pass_obj
+def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> None:
+    """Lists a job's trials."""
+    _list(client.trials(job_id, limit=500, **filters), as_json, render.trials_table)
+
+
+@click.command()
+@click.argument("job_id")
+@click.pass_obj
+def cancel(client: Client, job_id: str) -> None:
+    """Ends a job, or a batch; trials remain. Where others share a job's run, it goes on for them."""
+    if is_batch(job_id):
+        click.echo(client.cancel_batch(job_id)["state"])
+        return
+    job = client.cancel(job_id)
+    click.echo(job["state"])
+    if job["state"] != "cancelled":
+        click.echo(f"tuner-client: {job_id} is yours no longer, and goes on for {', '.join(job['owners'])}", err=True)
+
+
+def _change(verb: str, words: str) -> click.Command:
+    """The command that has a job do `verb`."""
+
+    @click.argument("job_id")
+    @click.pass_obj
+    def change(client: Client, job_id: str) -> None:
+        job = client.change(job_id, verb)
+        click.echo(job["id"] if verb == "retry" else "paused" if job["is_paused"] else job["state"])
+
+    return click.command(verb, help=words)(change)
+
+
+pause = _change("pause", "Has an open job wait; what is at the card is recorded first.")
+resume = _change("resume", "Has a paused job go on.")
+retry = _change("retry", "Submits a job that failed or was cancelled again, and prints the new id.")
+
+
+@click.command()
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
+@click.pass_obj
+def delete(client: Client, job_ids: tuple[str, ...]) -> None:
+    """Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs."""
+    for job_id in job_ids:
+        job = client.delete(job_id)
+        click.echo(f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}")
+
+
+@pair_options
+@click.command()
+@click.argument("job_id", required=False)
+@match_options
+@as_json
+@click.pass_obj
+def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -> None:
+    """Prints the result of a job or a batch, or the best one for a pair."""
+    if job_id is not None and is_batch(job_id):
+        _print_batch_best(client, job_id, as_json)
+        return
+    found: Mapping[str, Any]
+    if job_id is not None:
+        found = {"match": "exact", "differences": [], "best": client.best(job_id)}
+    else:
+        found = ask_for_best(client, take_question(options))
+    print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
+    if is_the_librarys(found["best"]):
+        click.echo("\n".join(recipe_lines(found["best"])), err=True)
+    if found["match"] != "exact":
+        raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
+
+
+def _print_batch_best(client: Client, batch_id: str, as_json: bool) -> None:
+    best = best_of(client, batch_id)
+    if as_json:
+        print_json(best)
+        return
+    for table in ladder_tables(best):
+        print_table(table)
+
+
+def _list(items: Iterable[Mapping[str, Any]], as_json: bool, table: Any) -> None:
+    if not as_json:
+        print_table(table(items))
+        return
+    for item in items:
+        print_json(item)

@@ -1,0 +1,254 @@
+"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock by which a build gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.client.connection.http import Client
+from tuner.client.delivery.files import check_places, place_below
+from tuner.client.delivery.lock import Cache, Lock, LockedPack, change_lock, read_lock
+from tuner.client.delivery.meaning import asked_workload, check_kernel, check_pack
+from tuner.client.delivery.output import print_table, write_or_print
+from tuner.client.delivery.signatures import check_signed, pinned
+from tuner.client.errors import NoResult, Refused
+from tuner.client.options.pack_options import lock_option, pack_options
+from tuner.client.terminal.pack_tables import diff_table, ladder_table
+from tuner.errors import InvalidInput
+from tuner.packs.ladder import DEFAULT_MIN_GAIN
+from tuner.packs.read import Pack, read_pack
+from tuner.packs.shapes import AnyShape, Shape, shape_of
+from tuner.packs.signing import signer
+
+Json = dict[str, Any]
+
+
+def opened(content: bytes, name: str = "the pack") -> Pack:
+    """The pack of some bytes, checked; `name` is its file's, in what is refused.
+
+    Raises:
+        Refused: it is none, or a byte differs.
+    """
+    try:
+        return read_pack(content)
+    except InvalidInput as error:
+        raise Refused(f"{name} {error.problem}; {error.remedy}") from error
+
+
+def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
+    """The order of a pack of some jobs' shapes and rows.
+
+    Raises:
+        click.UsageError: a job's kernels have no place in a pack, or they are of several targets or objectives.
+    """
+    rows: dict[Shape, list[int]] = {}
+    others: dict[str, list[Json]] = {}
+    for job in jobs:
+        pair = dict(job["pair"])
+        shape = _shape_of(job["id"], pair)
+        if isinstance(shape, Shape):
+            rows.setdefault(shape, []).append(int(pair["m"] if "m" in pair else pair["ops"][0]["m"]))
+        elif pair not in others.setdefault(shape.section, []):
+            others[shape.section].append(pair)
+    targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
+    if len(targets) != 1 or len(l2s) != 1:
+        several = ", ".join(sorted(targets | l2s))
+        raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
+    shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
+    order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
+    order |= others
+    return order | ({"batch_invariant": True} if batch_invariant else {})
+
+
+def _shape_of(job_id: str, pair: Mapping[str, Any]) -> AnyShape:
+    try:
+        return shape_of(asked_workload(pair).to_json())
+    except InvalidInput as error:
+        raise click.UsageError(
+            f"{job_id} has no place in a pack: its workload {error.problem}. `fetch best --job {job_id} "
+            "--accept-unfused` writes its artifact, which tuner.runtime.load_artifact runs"
+        ) from error
+
+
+def make(
+    client: Client,
+    order: Json,
+    output: Path,
+    lock_path: Path | None,
+    key: str | None,
+    jobs: Sequence[Mapping[str, Any]] = (),
+) -> Pack:
+    """Has the service make a pack, of these jobs if any, checks it, and writes it and the lock.
+
+    Raises:
+        Refused: another key than the one that is pinned signed it.
+    """
+    lock = read_lock(lock_path) if lock_path is not None and lock_path.exists() else Lock(key=key)
+    expected = key or lock.key
+    content, pack = _made(client, order, expected, jobs)
+    if lock_path is not None:
+        Cache().put(pack.digest, content)
+    write_or_print(content, output)
+    if lock_path is not None:
+        locked = LockedPack(path=output.name, sha256=pack.digest, size_bytes=len(content), order=order)
+        signed_by = expected or signer(pack.signature)
+
+        def noted(found: Lock | None) -> Lock:
+            # Another may have noted its own pack since.
+            now = found or Lock(key=signed_by)
+            if now.key not in (lock.key, signed_by):
+                raise Refused(
+                    f"{lock_path} pins {now.key} since this began, and {signed_by} signed the pack; run again"
+                )
+            return replace(now, key=signed_by).with_pack(locked)
+
+        _say_written(lock_path, change_lock(lock_path, noted))
+    return pack
+
+
+def _say_written(path: Path, is_changed: bool) -> None:
+    click.echo(f"tuner-client: {path} {'written' if is_changed else 'is unchanged'}", err=True)
+
+
+def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
+    """The service's pack of some finished jobs, byte for byte; a kernel that gains too little leaves it the library's.
+
+    Raises:
+        Refused: it is none, or a byte differs.
+    """
+    jobs = [client.job(job_id) for job_id in job_ids]
+    content, _ = _made(client, order_of_jobs(jobs, DEFAULT_MIN_GAIN), None, jobs)
+    return content
+
+
+def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[str, Any]] = ()) -> tuple[bytes, Pack]:
+    """The pack of an order; `jobs`: those that the order was made of, as the service told them."""
+    made = client.make_pack(order)
+    content = client.content(made["digest"])
+    pack = opened(content)
+    if (expected := key or signer(pack.signature)) is not None:
+        is_checked = check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
+        for job in jobs:
+            _check_job(client, job, expected if is_checked else None, is_demanded=key is not None)
+    check_pack(pack, order)
+    return content, pack
+
+
+def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_demanded: bool) -> None:
+    """That a job is what the service says of it: a kernel of it says the same, and whoever signed the pack signed that;
+    without a key nothing verifies who did.
+
+    Raises:
+        Refused: it is another one's, or the job has no kernel, and a signature is demanded.
+    """
+    best = client.best(job["id"])
+    if best["artifact"] is None:
+        if is_demanded:
+            raise Refused(f"nothing that is signed says what {job['id']} is: it has no kernel of ours; leave it out")
+        return
+    check_kernel(
+        client.artifact(best["artifact"]["digest"], key).manifest,
+        job_ids=[job["id"]],
+        target=job["target"],
+        kinds=[row["candidate"]["plan_kind"] for row in best["finals"]],
+        workload=asked_workload(job["pair"]),
+        objective={name: job["objective"][name] for name in ("l2", "regime")},
+    )
+
+
+@click.command()
+@click.option("--job", "job_ids", multiple=True, required=True, help="A finished job; may be given repeatedly.")
+@pack_options
+@click.pass_obj
+def pack(
+    client: Client,
+    job_ids: tuple[str, ...],
+    output: Path,
+    lock: Path | None,
+    min_gain: float,
+    batch_invariant: bool,
+    key: str | None,
+) -> None:
+    """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
+    jobs = [client.job(job_id) for job_id in job_ids]
+    order = order_of_jobs(jobs, min_gain, batch_invariant)
+    print_table(ladder_table(make(client, order, output, lock, pinned(key), jobs)))
+
+
+@click.command()
+@lock_option
+@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Where packs are kept by digest.")
+@click.option("--key", help="Pins another public key, as `tuner key show` prints it.")
+@click.pass_obj
+def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> None:
+    """Asks for each locked pack again, shows what changed in speed, and writes the lock."""
+    old, kept = read_lock(lock), Cache(cache)
+    signed_by, renewed = pinned(key) or old.key, list[LockedPack]()
+    for locked in old.packs:
+        content, after = _made(client, dict(locked.order), signed_by)
+        kept.put(after.digest, content)
+        renewed.append(replace(locked, sha256=after.digest, size_bytes=len(content)))
+        if locked.sha256 == after.digest:
+            click.echo(f"{locked.path}: nothing changed")
+            continue
+        known = kept.get(locked.sha256)
+        before = opened(known) if known else None
+        table = diff_table(locked.path, before, after)
+        if table.row_count:
+            print_table(table)
+        else:
+            click.echo(f"{locked.path}: no kernel and no speed-up changed; {_what_else_changed(before, after)}")
+
+    def noted(found: Lock | None) -> Lock:
+        now = found or old
+        if now.key != old.key or any(one not in now.packs for one in old.packs):
+            raise Refused(f"{lock} was changed by somebody else since this began; run again")
+        if signed_by != old.key and len(now.packs) != len(old.packs):
+            raise Refused(f"{lock} has got packs of its old key since this began; run again")
+        now = replace(now, key=signed_by)
+        for one in renewed:
+            now = now.with_pack(one)
+        return now
+
+    _say_written(lock, change_lock(lock, noted))
+
+
+def _what_else_changed(before: Pack | None, after: Pack) -> str:
+    key = signer(after.signature)
+    is_newly_signed = before is not None and signer(before.signature) != key
+    return f"{key} signs it now" if is_newly_signed else "other jobs or figures stand behind it"
+
+
+def fetch_locked(
+    client: Client, lock_path: Path, cache: Cache, folder: Path, *, offline: bool, key: str | None
+) -> None:
+    """Brings exactly the locked bytes into `folder`: all of them, or none.
+
+    Raises:
+        NoResult: a pack is neither in the cache nor, online, at the service.
+        Refused: a byte differs, or another key than the pinned one signed a pack.
+    """
+    lock = read_lock(lock_path)
+    found = []
+    for pack in lock.packs:
+        content = cache.get(pack.sha256)
+        if content is None and offline:
+            raise NoResult(f"{pack.path} ({pack.sha256}) is not in the cache; fetch it once without --offline")
+        content = client.content(pack.sha256) if content is None else content
+        if len(content) != pack.size_bytes:
+            raise Refused(f"{pack.path} has {len(content)} bytes, and the lock says {pack.size_bytes}")
+        if (expected := key or lock.key) is not None:
+            whole = opened(content)
+            check_signed(whole.sums, whole.signature, expected, is_demanded=key is not None)
+        found.append((place_below(folder, pack.path), pack.sha256, content))
+    try:
+        check_places([place for place, _, _ in found])
+    except OSError as error:
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
+    for place, sha256, content in found:
+        cache.put(sha256, content)
+        write_or_print(content, place)

@@ -1,0 +1,225 @@
+"""`tuner-client submit`: a job, by the options of what is to be tuned or by a file with the ops of a chain.
+
+`submit KIND` has the options of one kind. Without a kind the options of all of them are taken, and say by themselves
+which one is meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from tuner.client.options.options import Finite
+from tuner.client.options.pair_options import (
+    TARGET_HELP,
+    chain_body,
+    flat_options,
+    options_of,
+    pair_body,
+    spelled_among,
+    take_pair,
+)
+from tuner.core.problem.asked import CHAIN, asked_workloads
+
+if TYPE_CHECKING:
+    from tuner.client.connection.http import Client
+
+#: Options of a job that say what "fast" means, and those that its body has under their own names.
+_OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
+_BUDGET = ("trials", "seconds", "patience")
+_NAMED = ("target", "seed", "priors", "sweep", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
+_CHAIN_FILE = click.Path(dir_okay=False, path_type=Path)
+_CHAIN_WORDS = "up to eight ops of a JSON file, as POST /jobs takes them"
+
+
+def _job_options(*, hidden: bool = False) -> list[click.Option]:
+    """Those of a job of any kind."""
+
+    def option(*names: str, **more: Any) -> click.Option:
+        return click.Option(names, hidden=hidden, **more)
+
+    seconds = Finite(min=0, min_open=True)
+    return [
+        option("--target", help=TARGET_HELP),
+        option("--trials", type=click.IntRange(min=1), metavar="N", help="Budget: recorded outcomes."),
+        option("--seconds", type=seconds, metavar="S", help="Budget: seconds of search."),
+        option("--patience", type=click.IntRange(min=1), metavar="N", help="Budget: trials without progress."),
+        option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts."),
+        option("--regime", type=click.Choice(["burst", "sustained"]), help="Sustained from 256 rows on."),
+        option(
+            "--energy-within",
+            "energy_within_percent",
+            metavar="PERCENT",
+            type=Finite(min=0, max=100, min_open=True),
+            help="Least energy, so much slower at most.",
+        ),
+        option("--torch-compile", is_flag=True, default=None, help="Judge against torch.compile, too."),
+        option("--seed", type=click.IntRange(min=0), metavar="N", help="Of the search and the inputs."),
+        option("--priors", type=click.Choice(["nearest", "none"]), help="Earlier winners, or a fair search."),
+        option(
+            "--schedule",
+            "schedules",
+            multiple=True,
+            metavar="FILE|LINE",
+            help="Try exactly these, and search nothing.",
+        ),
+        option("--sweep", metavar="WHAT", help="Of --schedule: vary rasters, merges, signals ..."),
+        option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="Of --schedule: e.g. fused."),
+        option("--reuse", is_flag=True, help="Take a finished job of the same problem."),
+        option("--priority", type=click.IntRange(-10, 10), metavar="N", help="-10 to 10; above 0 for admins."),
+        option("--project", help="What it belongs to."),
+        option("--label", "labels", multiple=True, help="A word to find it by; may be repeated."),
+        option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds to its end."),
+        option("--webhook", metavar="URL", help="Gets a message at its end."),
+        option("--idempotency-key", metavar="KEY", help="Sent again, it gives the same job."),
+        option("--watch", "watching", is_flag=True, help="Then watch it until it ends."),
+        option("--json", "as_json", is_flag=True, help="Print JSON, one document a line."),
+    ]
+
+
+class _Submit(click.Group):
+    """A command for each kind, made when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The chain last, which is of no kind."""
+        return [*asked_workloads(), CHAIN]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """By the name, or by the end of one name alone: `layer` is `decoder-layer`."""
+        if cmd_name == CHAIN:
+            return _of_chain()
+        near = [name for name in asked_workloads() if name.endswith(f"-{cmd_name}")]
+        name = cmd_name if cmd_name in asked_workloads() else near[0] if len(near) == 1 else ""
+        return _of_kind(name) if name else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The kinds, with what they are."""
+        rows = [(name, one.SUMMARY) for name, one in asked_workloads().items()]
+        with formatter.section("Kinds (their options: submit KIND --help)"):
+            formatter.write_dl([(name, _shortened(words)) for name, words in (*rows, (CHAIN, _CHAIN_WORDS))])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Behind the kinds, those of any job."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+
+def _shortened(words: str) -> str:
+    """On one line of 80 columns, beside the longest name."""
+    room = 56
+    return words if len(words) <= room else f"{words[: room - 1].rstrip()}…"
+
+
+def _of_kind(name: str) -> click.Command:
+    one = asked_workloads()[name]
+
+    def run(**options: Any) -> None:
+        _submit({"kind": name, "preset": None, **options})
+
+    words = f"{cleandoc(one.__doc__ or one.SUMMARY)}\n\nThe options of any job: tuner-client submit --help."
+    params = [*options_of(one), *_job_options(hidden=True)]
+    return click.Command(name, callback=run, params=list(params), help=words, short_help=one.SUMMARY)
+
+
+def _of_chain() -> click.Command:
+    def run(path: Path, **options: Any) -> None:
+        _submit({"chain": path, **options})
+
+    words = f'{_CHAIN_WORDS.capitalize()}: {{"m": 16, "ops": [...]}}.\n\nThe options of any job: submit --help.'
+    argument = click.Argument(["path"], type=_CHAIN_FILE, metavar="FILE")
+    return click.Command(CHAIN, callback=run, params=[argument, *_job_options(hidden=True)], help=words)
+
+
+def _submit(options: dict[str, Any]) -> None:
+    """By the options of a kind, and those of the job in front of it."""
+    context = click.get_current_context()
+    assert context.parent is not None
+    in_front = context.parent.params
+    typed = {
+        name: value
+        for name, value in in_front.items()
+        if context.parent.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if spelled := spelled_among(typed) or ("--chain" if typed.get("chain") else ""):
+        raise click.UsageError(f"{spelled}: give what spells the pair behind its kind, or no kind")
+    known = {option.name for option in _job_options()}
+    merged = {name: in_front[name] for name in known if not options.get(name) and in_front.get(name)}
+    _send(context.obj, options | merged)
+
+
+@click.command(
+    cls=_Submit,
+    invoke_without_command=True,
+    params=[
+        *_job_options(),
+        *flat_options(hidden=True),
+        click.Option(["--chain"], type=_CHAIN_FILE, hidden=True, help="In place of a pair: the file of a chain."),
+    ],
+    subcommand_metavar="[KIND] [OPTIONS OF THE KIND]",
+)
+@click.pass_context
+def submit(ctx: click.Context, /, **options: Any) -> None:
+    """Submits a job and prints its id; several numbers of rows (`--m 1,2,4,8..256`) make a batch of jobs."""
+    if ctx.invoked_subcommand is None:
+        _send(ctx.obj, options)
+
+
+def _send(client: Client, options: dict[str, Any]) -> None:
+    """Submits what the options say, and prints or watches it."""
+    from tuner.client.commands.job_commands import watch_one
+    from tuner.client.connection.addresses import address_of
+    from tuner.client.documents.given import given_schedules
+
+    rows = options.get("m")
+    if isinstance(rows, tuple):
+        options["m"] = rows[0]
+    files, kinds = options["schedules"], options["plan_kinds"]
+    if files and isinstance(rows, tuple):
+        raise click.UsageError("--schedule is of one number of rows: give --m once")
+    pair = _pair(options, is_needed=not files)
+    given = given_schedules(files, kinds, pair)
+    pair = pair or (given.pair if given else {})
+    body: dict[str, Any] = _given(options, _NAMED)
+    body |= {"objective": _given(options, _OBJECTIVE), "budget": _given(options, _BUDGET)}
+    if given:
+        given.check(pair)
+        body["schedules"] = given.candidates
+    key = options["idempotency_key"]
+    job: Mapping[str, Any]
+    if isinstance(rows, tuple):
+        job = client.submit_batch(_ladder(pair, rows) | body, idempotency_key=key)
+    else:
+        job = client.submit({"pair": pair, **body}, idempotency_key=key)
+    click.echo(address_of(client.url, job["links"]["page"]), err=True)
+    if options["watching"]:
+        watch_one(client, job["id"], None, options["as_json"])
+    else:
+        click.echo(json.dumps(job) if options["as_json"] else job["id"])
+
+
+def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
+    """What is to be tuned, as the options or the file of a chain say it; None where they need not and do not."""
+    spelled, chain = spelled_among(options), options.get("chain")
+    if chain is not None:
+        if spelled:
+            raise click.UsageError(f"{spelled}: not with --chain, whose file has it all")
+        return chain_body(chain)
+    return pair_body(take_pair(options)) if spelled or is_needed else None
+
+
+def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    """What `POST /batches` is asked for: an FFN's shape with its rows, or another pair once for each."""
+    if pair["kind"] != "ffn":
+        return {"pairs": [{**pair, "m": m} for m in rows]}
+    return {"shapes": [{name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}]}
+
+
+def _given(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    found = {name: options[name] for name in names if options[name] not in (None, ())}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}

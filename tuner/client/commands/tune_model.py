@@ -1,0 +1,143 @@
+"""`tuner-client tune-model`: from a model's config to a pack of its feed-forward blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tuner.client.commands.packs import make, order_of_jobs
+from tuner.client.connection.addresses import address_of
+from tuner.client.connection.http import Client
+from tuner.client.delivery.output import plain_console, print_table
+from tuner.client.delivery.signatures import pinned
+from tuner.client.errors import JobFailed
+from tuner.client.follow.batch import follow, ladder_shapes
+from tuner.client.follow.interrupted import what_goes_on
+from tuner.client.models.kinds_in_models import kinds_in_models
+from tuner.client.models.models import ffn_shapes, merged
+from tuner.client.options.model_options import model_options, name_of, read_config, take_rows
+from tuner.client.options.options import Finite
+from tuner.client.options.pack_options import pack_options
+from tuner.client.options.row_counts import with_between
+from tuner.client.terminal.pack_tables import ladder_table
+from tuner.errors import InvalidInput
+from tuner.packs.shapes import Shape
+
+Found = TypeVar("Found")
+#: Labels of a job, which the service takes.
+_MOST_LABELS = 16
+
+
+@click.command("tune-model")
+@click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@model_options
+@click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
+@click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
+@click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
+@click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
+@click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
+@click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
+@click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
+@click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
+@click.option("--project", help="What the jobs belong to.")
+@click.option("--label", "labels", multiple=True, help="A word to find them again by, beside the models' names.")
+@click.option(
+    "--between/--no-between",
+    default=True,
+    help="Measures rows between those of --m that no kernel would serve unmeasured, with a third of the budget.",
+)
+@click.option("--anew", is_flag=True, help="Search again where a job has finished already.")
+@pack_options
+@click.pass_obj
+def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
+    """Tunes the feed-forward blocks of a model, and with --context its attentions or whole blocks, and writes a pack.
+
+    CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. All jobs are one batch,
+    in which the rows of a shape share what they find. Interrupted and run again, it attaches to the jobs that are
+    running and takes what has finished.
+    """
+    if options["context"] is None and options["page_tokens"] is not None:
+        raise click.UsageError("--page-tokens is of an attention's cache: give --context, too")
+    if options["context"] is None and options["with_qkv"]:
+        raise click.UsageError("--with-qkv is of an attention's queries: give --context, too")
+    if options["blocks"] and (options["context"] is None or options["with_qkv"] or options["residual"]):
+        raise click.UsageError(
+            "--blocks is of all ops of a block: give --context, and neither --with-qkv nor --residual"
+        )
+    if options["context"] is not None and options["batch_invariant"]:
+        raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
+    rows = take_rows(options)
+    how = {name: options[name] for name in ("tp", "dtype", "residual")}
+    shapes = {} if options["blocks"] else _shapes(configs, **how)
+    pairs = [] if options["context"] is None else _pairs(configs, rows, options)
+    tuned = with_between(rows) if options["between"] and shapes else rows
+    if more := sorted(set(tuned) - set(rows)):
+        click.echo(f"and between these rows {', '.join(map(str, more))}, or --no-between", err=True)
+    for shape, layers in shapes.items():
+        click.echo(f"{shape}: {layers} layers, {len(tuned)} row counts", err=True)
+    budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
+    body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
+    body |= {"pairs": pairs} if pairs else {}
+    body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
+    body |= {name: options[name] for name in ("target", "project") if options[name] is not None}
+    body["labels"] = _labels(options["labels"], configs)
+    batch = client.submit_batch(body)
+    click.echo(address_of(client.url, batch["links"]["page"]), err=True)
+    with what_goes_on([batch["id"]], "the same command again: it takes what has finished, and writes the pack"):
+        follow(client, batch, plain_console(stderr=True))
+    jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
+    done = [job for job in jobs if job["state"] == "succeeded"]
+    lost = [job for job in jobs if job["state"] != "succeeded"]
+    for job in lost:
+        why = f": {job['reason']}" if job["reason"] else ""
+        click.echo(f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; the library is kept", err=True)
+    if not done:
+        raise JobFailed("no job has succeeded, so there is nothing to pack")
+    order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
+    pack = make(client, order, options["output"], options["lock"], pinned(options["key"]))
+    print_table(ladder_table(pack))
+
+
+def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
+    """Those that were given, and the models' names while there is room."""
+    room = max(0, _MOST_LABELS - len(given))
+    return list(dict.fromkeys([*given, *[name_of(path) for path in configs][:room]]))
+
+
+def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
+    """Of all configs, each once."""
+    return merged([_read(path, partial(ffn_shapes, **how)) for path in configs])
+
+
+def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of all configs and numbers of sequences, each once."""
+    how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
+    once: list[dict[str, Any]] = []
+    for kind in kinds_in_models():
+        take = kind.what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
+        for path, m in product(configs, rows):
+            for pair in _read(path, partial(take, sequences=m, **how)):
+                if pair not in once:
+                    once.append(pair)
+                    click.echo(kind.words_of(pair), err=True)
+    return once
+
+
+def _read(path: Path, take: Callable[[Any], Found]) -> Found:
+    """What is taken of a config.
+
+    Raises:
+        click.UsageError: it is none, or of a model that has no shape here.
+    """
+    try:
+        return take(read_config(path))
+    except InvalidInput as error:
+        # An option of this command, or a field of the config.
+        where = f"--tp, with {path}:" if error.field == "tp" else f"{path}: {error.field}:"
+        raise click.UsageError(f"{where} {error.problem}; {error.remedy}") from error

@@ -1,0 +1,64 @@
+"""Where `tuner-client login` keeps tokens: a file for its owner's eyes alone, with one token for each service."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from tuner.client.delivery.files import alone_with, write_atomically
+from tuner.client.errors import ClientError
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
+
+#: The environment variable that goes before the file.
+TOKEN_VARIABLE = "TUNER_TOKEN"
+
+
+def credentials_path() -> Path:
+    """The file, in the user's own folder for configuration."""
+    return Path(click.get_app_dir("tuner")) / "credentials.json"
+
+
+def _kept() -> dict[str, str]:
+    path = credentials_path()
+    try:
+        if not path.stat().st_size:  # another login is about to write it
+            return {}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise ClientError(f"{path} cannot be read: {error.strerror}; set {TOKEN_VARIABLE} instead") from error
+    try:
+        found = read_json(path, "mend it, or delete it and log in again")
+    except InvalidInput as error:
+        raise ClientError(str(error)) from error
+    if not isinstance(found, dict):
+        raise ClientError(f"{path} holds no tokens; delete it and log in again")
+    return {str(url): str(token) for url, token in found.items()}
+
+
+def token_for(url: str) -> str | None:
+    """The token for the service at `url`: that of the environment, else the kept one."""
+    return os.environ.get(TOKEN_VARIABLE) or _kept().get(url.rstrip("/"))
+
+
+def keep_token(url: str, token: str | None) -> Path:
+    """Keeps the token for the service at `url`, or with None forgets it; the file."""
+    path = credentials_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with alone_with(path):
+            kept = _kept()
+            kept.pop(url.rstrip("/"), None)
+            if token is not None:
+                kept[url.rstrip("/")] = token
+            # Closed to others before anything is in it; what replaces it keeps its mode.
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            path.chmod(0o600)
+            write_atomically(path, json.dumps(kept, indent=1).encode())
+    except OSError as error:
+        raise ClientError(f"{path} cannot be written: {error.strerror}; set {TOKEN_VARIABLE} instead") from error
+    return path

@@ -1,0 +1,1 @@
+"""Results as files: checked, locked, written whole."""

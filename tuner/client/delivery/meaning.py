@@ -1,0 +1,217 @@
+"""Whether what came back is what was asked for: a digest and a signature cover bytes, and not what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tuner.client.delivery.artifact import check_is
+from tuner.client.errors import Refused
+from tuner.client.options.pair_options import pair_body
+from tuner.core.problem.asked import workload_of
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import CacheState, Objective, Regime, default_regime
+from tuner.errors import InvalidInput
+from tuner.packs.contents import Entry
+from tuner.packs.read import Pack
+from tuner.packs.shapes import AnyShape, Shape, shape_kinds, shape_of, sizes_of
+
+Json = Mapping[str, Any]
+#: The plan kind that is none of ours.
+LIBRARY = str(PlanKind.LIBRARY)
+
+
+def asked_workload(pair: Json) -> Workload:
+    """The workload of a pair that a job is said to have, or that was asked for.
+
+    Raises:
+        Refused: it is none.
+    """
+    try:
+        return workload_of(pair)
+    except (InvalidInput, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise Refused(f"the pair is none that this client knows: {error}") from error
+
+
+def asked_objective(workload: Workload, l2: str | None, regime: str | None) -> dict[str, str]:
+    """The objective of a question: cold, and the regime of the rows, where it does not say it."""
+    objective = Objective(
+        l2=CacheState(l2 or CacheState.COLD),
+        regime=Regime(regime) if regime else default_regime(workload.num_rows),
+    )
+    return {name: str(value) for name, value in asdict(objective).items()}
+
+
+def check_kernel(
+    manifest: Json,
+    *,
+    job_ids: Collection[str],
+    target: str,
+    kinds: Collection[str],
+    workload: Workload | None = None,
+    objective: Mapping[str, str] | None = None,
+) -> None:
+    """That a kernel is of the job, the target and the plan kind that it is taken for; where given, of the workload and
+    the objective, too.
+
+    Args:
+        manifest: of the artifact, whose bytes were checked.
+        job_ids: the jobs that it may be of.
+        target: of these.
+        kinds: plan kinds that these jobs' finals have.
+        workload: that was asked for.
+        objective: that was asked for: `l2` and `regime`.
+
+    Raises:
+        Refused: it is of another; the message says which.
+    """
+    try:
+        spec = manifest["spec"]
+        facts = {"job": manifest["job_id"], "target": spec["target_id"], "plan kind": manifest["plan_kind"]}
+        found_workload, found_objective = manifest["workload"], manifest["objective"]
+        named = Workload.from_json(found_workload) if workload is not None else None
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+        raise Refused("the kernel's manifest does not say what it is of; tune it again with this version") from error
+    for name, asked in (("job", job_ids), ("plan kind", kinds)):
+        check_is("the kernel", name, facts[name], facts[name] if facts[name] in asked else " or ".join(asked))
+    check_is("the kernel", "target", facts["target"], target)
+    if named is not None and workload is not None:
+        # The digests, too: two chains may read alike.
+        check_is("the kernel", "workload", *(f"{one.describe()} ({one.digest})" for one in (named, workload)))
+    if objective is not None:
+        for name, asked_value in objective.items():
+            check_is("the kernel", f"objective.{name}", found_objective.get(name), asked_value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Which result was asked for: that of a job, or the best one for a question."""
+
+    #: None where a question was asked.
+    job_id: str | None
+    #: The parameters of `GET /best`; of no meaning beside a job.
+    question: Json
+
+    def check_result(self, best: Json, *, is_exact: bool) -> None:
+        """That a result, as `GET /jobs/{id}/best` answers it, is the one.
+
+        Raises:
+            Refused: it is another.
+        """
+        if self.job_id is not None:
+            check_is("the result", "job", best["job_id"], self.job_id)
+            return
+        if (target := self.question.get("target")) is not None:
+            check_is("the result", "target", best["target"], target)
+        workload = self._workload()
+        family, _, _ = workload.describe().partition(" ")  # the kind of a launch op, or of the workload
+        if is_exact or not best["workload"].startswith(f"{family} "):
+            check_is("the result", "workload", best["workload"], workload.describe())
+
+    def check(self, manifest: Json, best: Json, *, is_exact: bool) -> None:
+        """That a kernel is the one of such a result, and of what was asked. Of a weaker match, which was accepted, the
+        workload is the one that the result names.
+
+        Raises:
+            Refused: it is of another.
+        """
+        kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
+        kinds = [best["winner"]] if best["winner"] != LIBRARY else [kind for kind in kinds if kind != LIBRARY]
+        is_asked = self.job_id is None and is_exact
+        workload = self._workload() if is_asked else None
+        objective = None
+        if workload is not None:
+            objective = asked_objective(workload, self.question.get("l2"), self.question.get("regime"))
+        check_kernel(
+            manifest,
+            job_ids=[best["job_id"]],
+            target=best["target"],
+            kinds=kinds,
+            workload=workload,
+            objective=objective,
+        )
+        check_is("the kernel", "workload", described(manifest), best["workload"])
+
+    def _workload(self) -> Workload:
+        names = ("target", "l2", "regime", "match", "max_distance")
+        pair = {name: value for name, value in self.question.items() if name not in names}
+        return asked_workload(pair_body(pair))
+
+
+def described(manifest: Json) -> str:
+    """A kernel's workload, in one line.
+
+    Raises:
+        Refused: it has none.
+    """
+    try:
+        return Workload.from_json(manifest["workload"]).describe()
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+        raise Refused("the kernel's manifest has no workload; fetch it again") from error
+
+
+def check_pack(pack: Pack, order: Json) -> None:
+    """That a pack is what was ordered: target, objective, shapes and their sizes.
+
+    Args:
+        pack: whose bytes were checked.
+        order: the body of `POST /packs`.
+
+    Raises:
+        Refused: it is another pack; the message says what differs.
+    """
+    try:
+        asked = _asked(order)
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+        raise Refused(f"the order of the pack is none that this client knows: {error}") from error
+    about = pack.document["provenance"]
+    for name in ("target", "l2", "min_gain"):
+        if name in order:
+            check_is("the pack", name, about.get(name), order[name])
+    promised = any(entry.invariant_rows for entry in pack.entries)
+    check_is("the pack", "batch_invariant", promised, bool(order.get("batch_invariant")))
+    for section in shape_kinds():
+        found, wanted = [one.shape for one in pack.section(section)], [one for one in asked if one.section == section]
+        check_is("the pack", section, *(sorted(one.name for one in of) for of in (found, wanted)))
+    for entry in pack.entries:
+        _check_sizes(entry, asked[entry.shape], about.get("rows"))
+    _check_kernels(pack, order)
+
+
+def _check_sizes(entry: Entry, asked: set[tuple[int, int]], rows: Any) -> None:
+    """That the sizes that were tuned are those that were asked for. Packs of older services do not say their rows: of
+    these no kernel may end at others."""
+    if not entry.shape.by_rows:
+        found = sorted((rung.m_hi, rung.max_length) for rung in entry.rungs)
+        check_is("the pack", f"sequences and contexts of {entry.shape}", found, sorted(asked))
+        return
+    wanted = sorted(m for m, _ in asked)
+    if isinstance(rows, dict):
+        check_is("the pack", f"rows of {entry.shape}", rows.get(entry.shape.name), wanted)
+    elif strange := [rung.m_hi for rung in entry.rungs if rung.kernel and rung.m_hi not in wanted]:
+        check_is("the pack", f"rows of {entry.shape}", strange, wanted)
+
+
+def _check_kernels(pack: Pack, order: Json) -> None:
+    """That every kernel is of the target and the objective: their manifests name them, and the tables do not."""
+    for kernel in (rung.kernel for entry in pack.entries for rung in entry.rungs):
+        if kernel is None or "spec" not in kernel.manifest:
+            continue
+        if "target" in order:
+            check_is("a kernel of the pack", "target", kernel.manifest["spec"].get("target_id"), order["target"])
+        if "l2" in order:
+            check_is("a kernel of the pack", "objective.l2", kernel.manifest["objective"].get("l2"), order["l2"])
+
+
+def _asked(order: Json) -> dict[AnyShape, set[tuple[int, int]]]:
+    """By shape the sizes that an order asks for: rows, or sequences, and the longest context."""
+    found: dict[AnyShape, set[tuple[int, int]]] = {}
+    for one in order["shapes"]:
+        shape = Shape(**{name: value for name, value in one.items() if name != "rows"})
+        found.setdefault(shape, set()).update((rows, 0) for rows in one["rows"])
+    for pair in (pair for section in shape_kinds() if section != Shape.section for pair in order.get(section, ())):
+        workload = workload_of(pair).to_json()
+        found.setdefault(shape_of(workload), set()).add(sizes_of(workload))
+    return found

@@ -1,0 +1,61 @@
+"""Where the command line puts what it found: data on stdout or in a file, all else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tuner.client.delivery.files import write_atomically
+
+#: Width of tables that nobody looks at in a terminal.
+_PIPE_WIDTH = 240
+
+
+def plain_console(**options: Any) -> Console:
+    """A console that prints texts as they are: an extra such as `[worker-cuda13]` in a reason is no markup.
+
+    Args:
+        options: of `rich.console.Console`.
+    """
+    return Console(markup=False, **options)
+
+
+def print_table(table: Table) -> None:
+    """A table, as wide as the terminal or as COLUMNS says; whole where neither is there."""
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    plain_console(width=None if has_width else _PIPE_WIDTH).print(table)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One line."""
+    click.echo(json.dumps(document))
+
+
+def write_or_print(content: bytes, output: Path | None) -> None:
+    """Puts `content` at `output`, whole or not at all; without a path on stdout.
+
+    Raises:
+        click.UsageError: the path cannot be written.
+    """
+    if output is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        written = write_atomically(output, content)
+    except OSError as error:
+        raise click.UsageError(f"{output} cannot be written: {error.strerror}") from error
+    click.echo(f"tuner-client: {output} {'written' if written else 'is unchanged'}", err=True)
+
+
+def document(found: Mapping[str, Any]) -> bytes:
+    """A JSON file for people and programs: the same bytes for the same content."""
+    return (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()

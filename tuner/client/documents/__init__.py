@@ -1,0 +1,1 @@
+"""What goes to the service and comes back, as plain dicts."""

@@ -1,0 +1,194 @@
+"""Many jobs as one piece of work: asked for together, followed together, taken up again where they were left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tuner.client.connection.http import PATIENCE_S, Client, check_deadline
+from tuner.client.delivery.artifact import Artifact
+from tuner.client.delivery.files import check_places, place_below
+from tuner.client.delivery.meaning import check_kernel
+from tuner.client.delivery.output import document, write_or_print
+from tuner.client.errors import JobFailed, Unreachable
+from tuner.client.terminal import render
+
+Json = Mapping[str, Any]
+
+#: Seconds between two updates, and between two plain lines.
+_ASK_EVERY_S = 1.0
+_PLAIN_EVERY_S = 10.0
+ENDED = ("succeeded", "failed", "cancelled")
+#: How a batch's id begins.
+PREFIX = "batch-"
+
+
+def is_batch(some_id: str) -> bool:
+    """Whether an id is a batch's."""
+    return some_id.startswith(PREFIX)
+
+
+def follow(client: Client, batch: Json, console: Console, timeout_s: float | None = None) -> Json:
+    """The batch once it has ended, with a bar and the time that is left on the way.
+
+    Args:
+        batch: as `POST /batches` answered it.
+        console: a live bar where it is a terminal, else a line now and then.
+
+    Raises:
+        TimedOut: `timeout_s` passed first.
+    """
+    show = _show_live if console.is_terminal else _show_plain
+    last = batch
+    for last in show(_updates(client, batch, timeout_s), console):  # noqa: B007
+        pass
+    return last
+
+
+def _updates(client: Client, batch: Json, timeout_s: float | None) -> Iterator[Json]:
+    """The batch as it stands, again and again until it has ended. A server that goes away is looked for, long enough
+    for a restart."""
+    deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
+    while True:
+        try:
+            batch, heard_at = client.batch(batch["id"]), time.monotonic()
+        except Unreachable:
+            if time.monotonic() - heard_at > PATIENCE_S:
+                raise
+        else:
+            yield batch
+        if batch["state"] in ENDED:
+            return
+        check_deadline(batch["id"], deadline)
+        time.sleep(_ASK_EVERY_S)
+
+
+def num_ended(batch: Json) -> int:
+    """Jobs of a batch that have ended."""
+    return sum(count for state, count in batch["jobs_by_state"].items() if state in ENDED)
+
+
+def line(batch: Json) -> str:
+    """`12/80 trials, about 40 s left, card busy 84 %; 1 of 4 jobs (simulated)`."""
+    is_over = batch["state"] in ENDED
+    pace = "" if is_over else render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
+    trials = ", ".join([render.trials_of(batch["num_trials"], batch["num_planned"]), *([pace] if pace else [])])
+    paused = f", {batch['num_paused']} paused" if batch.get("num_paused") else ""
+    return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{paused}{render.mark(batch['simulated'])}"
+
+
+def _show_live(updates: Iterator[Json], console: Console) -> Iterator[Json]:
+    with render.live_bar(console) as bar:
+        task = bar.add_task("", line="")
+        for batch in updates:
+            done = {"completed": batch["num_trials"], "total": batch["num_planned"]}
+            bar.update(task, **done, line=f"{batch['state']}: {line(batch)}")
+            yield batch
+
+
+def _show_plain(updates: Iterator[Json], console: Console) -> Iterator[Json]:
+    shown_at, shown_state = 0.0, ""
+    for batch in updates:
+        now = time.monotonic()
+        if now - shown_at >= _PLAIN_EVERY_S or batch["state"] != shown_state:
+            shown_at, shown_state = now, batch["state"]
+            console.print(f"{batch['state']}: {line(batch)}", highlight=False, soft_wrap=True)
+        yield batch
+
+
+def ladder_shapes(shapes: Mapping[Any, int], rows: Sequence[int]) -> list[Json]:
+    """`shapes` as `POST /batches` takes them, the shape of the most layers first."""
+    by_layers = sorted(shapes, key=lambda shape: (-shapes[shape], str(shape)))
+    return [{**vars(shape), "m": list(rows)} for shape in by_layers]
+
+
+def status_lines(batch: Json) -> list[str]:
+    """A batch as it stands."""
+    states = ", ".join(f"{count} {state}" for state, count in batch["jobs_by_state"].items())
+    return [f"{batch['id']} on {batch['target']}: {batch['state']}", f"{line(batch)}: {states}"]
+
+
+def ladder_tables(best: Json) -> Iterator[Table]:
+    """Which kernel runs for which rows, a table for each ladder.
+
+    Args:
+        best: as `GET /batches/{id}/best` answers it.
+    """
+    for ladder in best["ladders"]:
+        table = Table(title=f"{ladder['workload']} and fewer rows on {best['target']}{render.mark(best['simulated'])}")
+        for header in ("rows", "runs", "time", "library", "speed-up", "95 % interval", "schedule"):
+            table.add_column(header, justify="left" if header in ("runs", "schedule") else "right")
+        for rung in ladder["rungs"]:
+            kernel = None if rung["kernel"] is None else ladder["kernels"][rung["kernel"]]
+            interval = rung["speedup_ci95"]
+            table.add_row(
+                str(rung["m_hi"]) if rung["m_lo"] == rung["m_hi"] else f"{rung['m_lo']}–{rung['m_hi']}",
+                "library" if kernel is None else f"kernel {rung['kernel']}",
+                render.microseconds(rung["time_us"]),
+                render.microseconds(rung["library_us"]),
+                render.ratio(rung["speedup"]),
+                "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
+                "" if kernel is None else kernel["candidate"]["text"],
+            )
+        count = len(ladder["kernels"])
+        proof = "no fewer do" if count == ladder["least_kernels"] else f"at least {ladder['least_kernels']} are needed"
+        kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
+        named = f" ({', '.join(kinds)})" if kinds else ""
+        kernels = f"{count} kernel{'' if count == 1 else 's'}{named}"
+        found = f"{kernels}, and {proof}; the library above"
+        table.caption = ladder["reason"] or (found if kinds else "no kernel of ours: the library runs everywhere")
+        yield table
+
+
+def best_of(client: Client, batch_id: str) -> Json:
+    """The answers of a batch.
+
+    Raises:
+        JobFailed: it failed or was cancelled.
+        NoResult: there is no such batch, or no answer yet.
+    """
+    batch = client.batch(batch_id)
+    if batch["state"] in ("failed", "cancelled"):
+        raise JobFailed(f"{batch_id} {batch['state']}")
+    return client.batch_best(batch_id)
+
+
+def check_kernels(client: Client, best: Json, key: str | None) -> None:
+    """That `key`, where one is given, signed every kernel of a batch's answers.
+
+    Raises:
+        Refused: it did not.
+    """
+    if key is not None:
+        for _ in _kernels(client, best, key):
+            pass
+
+
+def write_kernels(client: Client, best: Json, folder: Path, key: str | None = None) -> None:
+    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file whole or not at all. `key`
+    must have signed them, where one is given."""
+    files = [(name, artifact.in_format("zip")) for name, artifact in _kernels(client, best, key)]
+    files.append(("ladders.json", document(best)))
+    places = [(place_below(folder, name), content) for name, content in files]
+    try:
+        check_places([place for place, _ in places])
+    except OSError as error:
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
+    for place, content in places:
+        write_or_print(content, place)
+
+
+def _kernels(client: Client, best: Json, key: str | None) -> Iterator[tuple[str, Artifact]]:
+    for ladder in best["ladders"]:
+        for index, kernel in enumerate(ladder["kernels"]):
+            if kernel["artifact"] is not None:
+                artifact = client.artifact(kernel["artifact"]["digest"], key)
+                kinds = [kernel["candidate"]["plan_kind"]]
+                check_kernel(artifact.manifest, job_ids=[kernel["job_id"]], target=best["target"], kinds=kinds)
+                yield f"ladder{ladder['number']}-kernel{index}.zip", artifact

@@ -1,0 +1,1 @@
+"""From a model's config to the shapes of its ops."""

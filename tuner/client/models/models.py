@@ -1,0 +1,153 @@
+"""From a model's Hugging Face config to the shapes of its feed-forward blocks, as one tensor-parallel rank has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.client.models.model_families import FAMILIES, WRAPPED
+from tuner.core.problem.activation import of_transformers
+from tuner.core.problem.dtype import Dtype
+from tuner.errors import InvalidInput
+from tuner.packs.shapes import Shape
+
+_DTYPES = {one.row.array_name: str(one) for one in Dtype}
+#: What is said of a whole model is said of its language model too.
+QUANTISED = ("quantization_config", "compression_config")
+_OF_THE_WHOLE = ("dtype", "torch_dtype", *QUANTISED)
+#: Fields that say how many experts there are; each family calls them otherwise.
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+
+
+def ffn_shapes(
+    config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None, residual: bool = False
+) -> dict[Shape, int]:
+    """Each shape of the model's feed-forward blocks on one of `tp` ranks, and how many layers have it.
+
+    The intermediate is split over the ranks; every rank has all columns of X and of Y, and the ranks' Y are summed.
+
+    Args:
+        config: as `config.json` of the model has it.
+        tp: tensor-parallel ranks, >= 1.
+        dtype: ``fp16`` or ``bf16``; by default the config's own.
+        residual: whether the residual is added by the kernel.
+
+    Raises:
+        InvalidInput: the model has experts, is quantised, or is of a family that is not known.
+    """
+    config = dense_language_model(config)
+    hidden, layers = size_of(config, "hidden_size"), size_of(config, "num_hidden_layers")
+    bias = FAMILIES[config["model_type"]].reads_mlp_bias and flag_of(config, "mlp_bias")
+    if tp > 1 and (residual or bias):
+        what = "a fused residual" if residual else "the bias of the second product (mlp_bias)"
+        problem = f"is {tp}, and the ranks' outputs are summed: {what} would be added {tp} times"
+        raise InvalidInput("tp", problem, "add it behind the sum, or tune for tp = 1")
+    intermediate = size_of(config, "intermediate_size")
+    if intermediate % tp:
+        problem = f"is {tp}, and intermediate_size {intermediate} is no multiple of it"
+        raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+    shape = Shape(
+        dtype=dtype or dtype_of(config),
+        activation=_activation(config),
+        d_in=hidden,
+        d_hidden=intermediate // tp,
+        d_out=hidden,
+        gated=True,
+        bias=bias,
+        residual=residual,
+    )
+    return {shape: layers}
+
+
+def merged(models: list[dict[Shape, int]]) -> dict[Shape, int]:
+    """The shapes of several models, each once, with the layers of all."""
+    found: dict[Shape, int] = {}
+    for shapes in models:
+        for shape, layers in shapes.items():
+            found[shape] = found.get(shape, 0) + layers
+    return found
+
+
+def dense_language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of the language model alone, with its family's values of what it does not say.
+
+    Raises:
+        InvalidInput: the model has experts, is quantised, or is of a family that is not known.
+    """
+    config = _language_model(config)
+    _check_dense(config)
+    return {**FAMILIES[config["model_type"]].defaults, **config}
+
+
+def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    family = config.get("model_type")
+    if isinstance(family, str) and family in WRAPPED and isinstance(config.get("text_config"), Mapping):
+        whole = {name: config[name] for name in _OF_THE_WHOLE if name in config}
+        return {"model_type": WRAPPED[family], **whole, **config["text_config"]}
+    return config
+
+
+def _check_dense(config: Mapping[str, Any]) -> None:
+    family = config.get("model_type")
+    experts = next((name for name in EXPERTS if config.get(name)), None)
+    if experts is not None:
+        problem = f"is {config[experts]}: {family} is a mixture of experts, whose products are grouped by expert"
+        raise InvalidInput(experts, problem, "give the config of a dense model")
+    for name in QUANTISED:
+        if quantised := config.get(name):
+            method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
+            problem = f"says that the layers are quantised by {method}; a kernel here multiplies {' or '.join(Dtype)}"
+            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
+    if not isinstance(family, str) or family not in FAMILIES:
+        known = ", ".join((*FAMILIES, *WRAPPED))
+        raise InvalidInput(
+            "model_type",
+            "is missing" if family is None else f"is {family!r}, whose feed-forward block is not known",
+            f"give the config.json of one of {known}",
+        )
+
+
+def size_of(config: Mapping[str, Any], name: str) -> int:
+    """A field that is a size.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    found = config.get(name)
+    if type(found) is not int or found < 1:
+        problem = f"should be a positive integer, got {found!r}"
+        raise InvalidInput(name, problem, "give the config.json of the model")
+    return found
+
+
+def flag_of(config: Mapping[str, Any], name: str) -> bool:
+    """A field that is true or false; null is false.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    found = config.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise InvalidInput(name, f"should be true or false, got {found!r}", "give the config.json of the model")
+    return bool(found)
+
+
+def _activation(config: Mapping[str, Any]) -> str:
+    field = FAMILIES[config["model_type"]].activation_field
+    name = config[field]
+    if config["model_type"] == "gemma" and name == "gelu":
+        name = "gelu_pytorch_tanh"  # its early configs mean the tanh form, and transformers takes it
+    return str(of_transformers(name, field=field))
+
+
+def dtype_of(config: Mapping[str, Any]) -> str:
+    """The element type of its weights.
+
+    Raises:
+        InvalidInput: it is another than fp16 and bf16.
+    """
+    field = "dtype" if config.get("dtype") else "torch_dtype"
+    name = config.get(field)
+    if not isinstance(name, str) or name not in _DTYPES:
+        raise InvalidInput(field, f"is {name!r}, and a kernel has {' or '.join(Dtype)}", "say which by --dtype")
+    return _DTYPES[name]

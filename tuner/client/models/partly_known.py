@@ -1,0 +1,61 @@
+"""What kernels can compute of a model that is refused as a whole: one with experts, or with quantised weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.client.models.kinds_in_models import kinds_in_models
+from tuner.client.models.model_families import WRAPPED
+from tuner.client.models.models import EXPERTS, QUANTISED, dtype_of, size_of
+from tuner.core.problem.activation import of_transformers
+from tuner.packs.shapes import Shape
+
+
+def what_remains(
+    config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None
+) -> tuple[dict[Shape, int], list[str]]:
+    """The feed-forward blocks that are dense in some layers or for all tokens, with their layers, on one of `tp` ranks;
+    and what remains in words. Nothing remains of a model without experts whose weights are not quantised: it is of a
+    family that is not known.
+
+    Args: as `ffn_shapes` has them.
+
+    Raises:
+        InvalidInput: a field that is a size is missing or wrong.
+    """
+    config = config["text_config"] if config.get("model_type") in WRAPPED and "text_config" in config else config
+    if any(config.get(name) for name in QUANTISED):
+        known = [kind.whether_known(config, "its keys and values are not quantised") for kind in kinds_in_models()]
+        return {}, [*known, "no product: their weights are"]
+    if not any(config.get(name) for name in EXPERTS):
+        return {}, []
+    layers = size_of(config, "num_hidden_layers")
+    found: dict[Shape, int] = {}
+    words = [kind.whether_known(config, "and o_proj behind it, and qkv in front") for kind in kinds_in_models()]
+    for what, width, count in _dense(config, layers):
+        if width % tp:
+            words.append(f"{what}: {width} columns are no multiple of tp {tp}")
+            continue
+        shape = _shape(config, width // tp, dtype)
+        found[shape] = found.get(shape, 0) + count
+        words.append(f"{what}: {shape}, in {count} of {layers} layers")
+    return found, words
+
+
+def _dense(config: Mapping[str, Any], layers: int) -> list[tuple[str, int, int]]:
+    """Blocks that are no experts': what they are, columns of the intermediate, layers."""
+    first = int(config.get("first_k_dense_replace") or 0)
+    dense = first or len(config.get("mlp_only_layers") or ())
+    found = [("the dense layers", size_of(config, "intermediate_size"), dense)] if dense else []
+    shared = int(config.get("shared_expert_intermediate_size") or 0)
+    shared = shared or int(config.get("n_shared_experts") or 0) * int(config.get("moe_intermediate_size") or 0)
+    return [*found, ("the shared experts", shared, layers - dense)] if shared else found
+
+
+def _shape(config: Mapping[str, Any], d_hidden: int, dtype: str | None) -> Shape:
+    hidden = size_of(config, "hidden_size")
+    activation = str(of_transformers(config.get("hidden_act", "silu"), field="hidden_act"))
+    return Shape(
+        dtype=dtype or dtype_of(config), activation=activation, d_in=hidden, d_hidden=d_hidden, d_out=hidden, gated=True
+    )

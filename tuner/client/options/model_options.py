@@ -1,0 +1,90 @@
+"""What the commands about models share: a model's config, its name, and the rows that it is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.client.options.options import DTYPES
+from tuner.client.options.row_counts import row_counts
+from tuner.client.options.vllm_rows import VLLM_VERSION, captured_rows
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
+
+#: Of vLLM's flags, those that its rows follow.
+_OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
+#: Characters of a label.
+_LONGEST_LABEL = 64
+
+
+def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...] | None:
+    """Numbers as `row_counts` reads them, each once, in order; None for ``vllm``.
+
+    Raises:
+        click.BadParameter: it is neither.
+    """
+    if value == "vllm":
+        return None
+    found = row_counts(ctx, param, value)
+    return found if isinstance(found, tuple) else (found or 1,)
+
+
+def take_rows(options: dict[str, Any]) -> tuple[int, ...]:
+    """Removes the options of rows; the rows that they spell. Those of vLLM are said with its version.
+
+    Raises:
+        click.UsageError: vLLM's flags are given beside rows.
+    """
+    rows: tuple[int, ...] | None = options.pop("rows")
+    given = {name: value for name in _OF_VLLM if (value := options.pop(name)) is not None}
+    if rows is None:
+        rows = captured_rows(**given)
+        click.echo(f"the {len(rows)} numbers of rows that vLLM {VLLM_VERSION} captures, up to {rows[-1]}", err=True)
+    elif given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise click.UsageError(f"{flags}: only with --m vllm, whose rows follow it")
+    return rows
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What a model's shapes and rows are made of."""
+    more = click.IntRange(min=1)
+    for option in (
+        click.option("--max-num-batched-tokens", type=more, help="With --m vllm: as vLLM is started."),
+        click.option("--speculative-tokens", type=click.IntRange(min=0), help="With --m vllm: as vLLM is started."),
+        click.option("--max-num-seqs", type=more, help="With --m vllm: as vLLM is started."),
+        click.option(
+            "--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows."
+        ),
+        click.option("--dtype", type=click.Choice(DTYPES), help="By default the config's."),
+        click.option("--tp", type=more, default=1, show_default=True, help="Tensor-parallel ranks."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A model's config.json.
+
+    Raises:
+        click.UsageError: it is none.
+    """
+    try:
+        config = read_json(path, "give the config.json of a model")
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+    if not isinstance(config, dict):
+        raise click.UsageError(f"{path}: is no JSON object; give the config.json of a model")
+    return config
+
+
+def name_of(path: Path) -> str:
+    """What a model is called: as its config says, or by the file, or by the folder of a `config.json`."""
+    said = read_config(path).get("_name_or_path")
+    of_file = path.resolve().parent.name if path.stem == "config" else path.stem
+    name = said.rstrip("/").rpartition("/")[2] if isinstance(said, str) else ""
+    printable = "".join(one for one in name or of_file if one.isprintable())
+    return printable.strip()[:_LONGEST_LABEL].strip() or "model"

@@ -1,0 +1,243 @@
+"""Options that spell a workload, one for each field of what may be asked for, and what was spelled by them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, Field
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args
+
+import click
+
+from tuner.client.options.options import DTYPES, Finite, Number
+from tuner.client.options.row_counts import row_counts
+from tuner.core.problem.asked import (
+    CHAIN,
+    AskedWorkload,
+    asked_workloads,
+    document_of,
+    is_listed,
+    listed,
+    names_in,
+    parameter_names,
+)
+from tuner.core.problem.op_codec import fields_of, hints_of
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
+
+Json = Mapping[str, Any]
+TARGET_HELP = "e.g. h200 or simulated:h200; by default the server's own."
+#: A field of which several numbers make a batch.
+_ROWS = "m"
+
+
+def options_of(one: type[AskedWorkload]) -> list[click.Option]:
+    """Those of a way to spell a workload: what it needs, then what it may have, then its element type."""
+    own = {field.name: field for field in fields_of(one)}
+    found = [
+        _option(name, own[field], hints_of(one)[field], _sentence(own[field]), is_needed=own[field].default is MISSING)
+        for field, name in parameter_names(one).items()
+    ]
+    return [*sorted(found, key=lambda option: not option.required), _dtype_option()]
+
+
+def pair_options(command: click.Command) -> click.Command:
+    """Gives a command the options by which any workload may be spelled, in front of those of the match."""
+    place = next(index for index, param in enumerate(command.params) if param.name == "l2")
+    command.params[place:place] = [*flat_options(), click.Option(["--target"], help=TARGET_HELP)]
+    return command
+
+
+def flat_options(*, hidden: bool = False) -> list[click.Option]:
+    """One for each name that a field of any kind has."""
+    words: dict[str, dict[str, list[str]]] = {}
+    first: dict[str, tuple[Field[Any], list[Any]]] = {}
+    for kind, one in asked_workloads().items():
+        called = parameter_names(one)
+        for field in (field for field in fields_of(one) if field.name in called):
+            name = called[field.name]
+            words.setdefault(name, {}).setdefault(_said(field), []).append(kind)
+            first.setdefault(name, (field, []))[1].append(hints_of(one)[field.name])
+    kinds = tuple(asked_workloads())
+    chosen = click.Option(["--kind"], type=click.Choice(kinds), hidden=hidden, help="What the options below spell.")
+    by_model = tuple(kind for kind, one in asked_workloads().items() if "model" in parameter_names(one))
+    preset = click.Option(["--preset"], type=click.Choice(by_model), hidden=hidden, help="The same, of a model's ops.")
+    options = [chosen, preset]
+    for name, (field, hints) in first.items():
+        help = " ".join(_capital(f"{', '.join(of)}: {doc}.") for doc, of in words[name].items())
+        options.append(_option(name, field, _common(hints), help, hidden=hidden))
+    return [*options, _dtype_option(hidden=hidden)]
+
+
+def _common(hints: list[Any]) -> Any:
+    """The type of what several kinds call the same: theirs where it is one, all words where it is several lists of
+    words, else text, which each kind reads in its own way."""
+    plain = list(dict.fromkeys(map(_plain, hints)))
+    if len(plain) == 1:
+        return plain[0]
+    if all(isinstance(hint, type) and issubclass(hint, StrEnum) for hint in plain):
+        return tuple(dict.fromkeys(str(word) for hint in plain for word in hint))
+    return str
+
+
+def _dtype_option(*, hidden: bool = False) -> click.Option:
+    shown = f"Element type of every tensor; {DTYPES[0]} unless given."
+    return click.Option(["--dtype"], type=click.Choice(DTYPES), hidden=hidden, help=shown)
+
+
+def _option(
+    name: str, field: Field[Any], hint: Any, help: str, *, is_needed: bool = False, **more: Any
+) -> click.Option:
+    about, kind = field.metadata, _plain(hint)
+    flag = _flag(name)
+    more |= {"help": help, "required": is_needed}
+    if kind is bool:
+        return click.Option([f"{flag}/--{about.get('off', f'no-{flag[2:]}')}", name], default=None, **more)
+    if name == _ROWS and kind is int:
+        return click.Option([flag], metavar="M", callback=row_counts, **more)
+    if is_listed(kind):
+        check = partial(_check_listed, kind)
+        return click.Option([flag], metavar=",".join(names_in(kind)).upper(), callback=check, **more)
+    more |= {"metavar": "N"} if kind in (int, float) else {}
+    return click.Option([flag], type=_click_type(kind, about), **more)
+
+
+def _click_type(kind: Any, about: Json) -> Any:
+    words = about.get("choices", ()) if kind is str else kind if isinstance(kind, tuple) else ()
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        words = tuple(kind)
+    if words:
+        return click.Choice([str(word) for word in words])
+    least = about.get("ge")  # the most, if there is one, the service says
+    if kind is float:
+        return Number() if least is None else Finite(min=least)
+    return None if kind is not int else click.INT if least is None else click.IntRange(min=least)
+
+
+def _check_listed(hint: Any, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Takes so many positive numbers only, and leaves them as they are.
+
+    Raises:
+        click.BadParameter: these are none.
+    """
+    try:
+        found = [1] if value is None else listed("", hint, value)
+    except InvalidInput as error:
+        raise click.BadParameter(f"{error.problem}; {error.remedy}") from error
+    if not all(found.values() if isinstance(found, dict) else found):
+        raise click.BadParameter(f"{value!r} has a size of 0; give positive sizes")
+    return value
+
+
+def _plain(hint: Any) -> Any:
+    """Of what may be none, the other."""
+    return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
+
+
+def _sentence(field: Field[Any]) -> str:
+    default = field.default
+    shown = "" if default in (MISSING, None, False, True) else f"; {default} unless given"
+    return _capital(f"{_said(field)}{shown}.")
+
+
+def _said(field: Field[Any]) -> str:
+    """What it is: what documents call null is an option that is not given."""
+    return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not given for ")
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def take_question(options: dict[str, Any]) -> dict[str, Any]:
+    """Removes the pair's options and those of the match from `options`; the query parameters that spell them."""
+    names = ("target", "l2", "regime", "match", "max_distance")
+    return take_pair(options) | {name: value for name in names if (value := options.pop(name)) is not None}
+
+
+def take_pair(options: dict[str, Any]) -> dict[str, Any]:
+    """Removes the pair's options from `options`; the query parameters that spell it.
+
+    Raises:
+        click.UsageError: options are missing, or belong to another kind of pair.
+    """
+    chosen = [options.pop(name, None) for name in ("kind", "preset")]
+    given = {name: value for name in _names() if (value := options.pop(name, None)) is not None}
+    if isinstance(given.get(_ROWS), tuple):
+        raise click.UsageError("--m takes one number of rows here, or --batch names a batch")
+    kind = next(filter(None, chosen), None) or _kind_of(given.keys() - {"dtype"})
+    one = asked_workloads()[kind]
+    missing, stray = _needed(one) - given.keys(), given.keys() - parameter_names(one).values() - {"dtype"}
+    faults = [f"{kind} needs {_flags(missing)} as well"] if missing else []
+    faults += [f"{_flags(stray)}: not for {kind}"] if stray else []
+    if faults:
+        raise click.UsageError("; ".join(faults))
+    return {"kind": kind, **given}
+
+
+def _kind_of(given: Collection[str]) -> str:
+    """The kind of pair that options spell.
+
+    Raises:
+        click.UsageError: none is, or several are.
+    """
+    kinds = asked_workloads()
+    fits = [kind for kind, one in kinds.items() if _needed(one) <= {*given} <= {*parameter_names(one).values()}]
+    if len(fits) > 1:
+        raise click.UsageError(f"these options fit {' and '.join(fits)}: say which by --kind")
+    if fits:
+        return fits[0]
+    nearest = min(kinds, key=lambda kind: len({*given} - {*parameter_names(kinds[kind]).values()}))
+    if not _needed(kinds[nearest]) & {*given}:
+        first = _flags(_needed(next(iter(kinds.values()))))
+        raise click.UsageError(f"give a pair by {first}, or by the options of another kind: {', '.join(kinds)}")
+    return nearest
+
+
+def _needed(one: type[AskedWorkload]) -> set[str]:
+    """The parameters that must be given."""
+    called = parameter_names(one)
+    return {called[field.name] for field in fields_of(one) if field.default is MISSING}
+
+
+def pair_body(query: Json) -> dict[str, Any]:
+    """The pair as `POST /jobs` takes it."""
+    return document_of(asked_workloads()[query["kind"]], query)
+
+
+def chain_body(path: Path) -> dict[str, Any]:
+    """The chain of a file as `POST /jobs` takes it.
+
+    Raises:
+        click.UsageError: the file cannot be read, or is no JSON object.
+    """
+    try:
+        chain = read_json(path, 'give an object like {"m": 16, "ops": [...]}')
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+    if not isinstance(chain, dict) or chain.get("kind", CHAIN) != CHAIN:
+        raise click.UsageError(f'{path} must hold an object like {{"m": 16, "ops": [...]}}')
+    return {**chain, "kind": CHAIN}
+
+
+def _names() -> Iterator[str]:
+    """Of all options that spell a workload, in the order of a command's help."""
+    yield from dict.fromkeys(name for one in asked_workloads().values() for name in parameter_names(one).values())
+    yield "dtype"
+
+
+def spelled_among(options: Json) -> str:
+    """The options among these that were given and spell a workload, as they are spelled on a command line."""
+    return _flags({name for name in ("kind", "preset", *_names()) if options.get(name) is not None})
+
+
+def _flags(names: Collection[str]) -> str:
+    """As they are spelled, in the order of the command's help."""
+    return ", ".join(_flag(name) for name in ("kind", "preset", *_names()) if name in names)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

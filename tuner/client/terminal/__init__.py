@@ -1,0 +1,1 @@
+"""How jobs, results and packs look in a terminal."""

@@ -1,0 +1,157 @@
+"""What a pack holds, and what differs between two, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from tuner.client.terminal import render
+from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.packs.contents import Rung
+from tuner.packs.ladder import MAX_ROWS
+from tuner.packs.read import Pack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One answer of a pack: of a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
+
+    shape: str
+    #: In words: rows, or sequences and the longest context.
+    rows: str
+    answer: Rung
+    #: In words: what runs, and of the library why.
+    runs: str
+
+    @property
+    def time_us(self) -> float | None:
+        """The kernel's time with the most rows of the range, which may be that with more rows; None of the library."""
+        return None if self.answer.kernel is None else _measured_us(self.answer)
+
+    @property
+    def library_us(self) -> float | None:
+        """What the library takes there."""
+        measured, speedup = _measured_us(self.answer), self.answer.speedup
+        return None if measured is None or speedup is None else measured * speedup
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "shape": self.shape,
+            "rows": self.rows,
+            "runs": self.runs,
+            "kernel": None if self.answer.kernel is None else self.answer.kernel.digest,
+            "time_us": self.time_us,
+            "library_us": self.library_us,
+            "speedup": None if self.answer.kernel is None else self.answer.speedup,
+            "interval": None if self.answer.kernel is None else self.answer.interval,
+        }
+
+
+def _measured_us(answer: Rung) -> float | None:
+    """The time whose ratio to the library's is its speed-up: of a kernel, also where it is not the pack's choice."""
+    found = answer.provenance.get("time_us")
+    return found if isinstance(found, int | float) else None
+
+
+def lines_of(pack: Pack) -> list[Line]:
+    """All of a pack's answers, in its order."""
+    min_gain = _min_gain(pack)
+    return [
+        Line(shape=str(entry.shape), rows=sizes_of(rung), answer=rung, runs=_runs_and_why(rung, min_gain))
+        for entry in pack.entries
+        for rung in entry.rungs
+    ]
+
+
+def ladder_table(pack: Pack) -> Table:
+    """What each range of rows runs, and what it gains."""
+    named = ("shape", "rows", "runs", "time", "library's time", "speed-up", "95 % interval")
+    table = Table(*named, title=f"pack{render.mark(is_simulated(pack))}")
+    if is_invariant := any(entry.invariant_rows for entry in pack.entries):
+        table.add_column("without the promise")
+        table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
+    for line in lines_of(pack):
+        times = [render.microseconds(line.time_us), render.microseconds(line.library_us)]
+        without = [render.ratio(line.answer.provenance.get("without_the_promise"))] if is_invariant else []
+        table.add_row(line.shape, line.rows, line.runs, *times, *_speedup(line.answer), *without)
+    return table
+
+
+def is_simulated(pack: Pack) -> bool:
+    """Whether no card measured it."""
+    return str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
+
+
+def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
+    """What each range of sizes ran and runs, and what that gained and gains; only what differs."""
+    table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
+    ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
+    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
+        sides = [side.get(shape) for side in ladders]
+        for sizes, at in _ranges([rung for side in sides if side for rung in side.rungs]):
+            old, new = (side.at(*at) if side else None for side in sides)
+            if _gain(old) != _gain(new):
+                table.add_row(str(shape), sizes, _gain(old), _gain(new))
+    return table
+
+
+def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What several ladders of a shape speak of: in words, and the largest sizes of it."""
+    for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
+        yield sizes_of(rung), (rung.m_hi, rung.max_length)
+    ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
+    for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
+        yield _range(first, last), (last, 0)
+
+
+def _gain(rung: Rung | None) -> str:
+    if rung is None or rung.kernel is None:
+        return "–" if rung is None else runs_of(rung)
+    return f"{runs_of(rung)} {render.ratio(rung.speedup)}"
+
+
+def _speedup(rung: Rung) -> tuple[str, str]:
+    """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
+    if rung.kernel is None:
+        return "–", "–"
+    interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
+    return render.ratio(rung.speedup), interval
+
+
+def runs_of(rung: Rung) -> str:
+    """In words: the plan kind, or the library."""
+    return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
+
+
+def _min_gain(pack: Pack) -> float | None:
+    found = pack.document["provenance"].get("min_gain")
+    return found if isinstance(found, int | float) else None
+
+
+def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
+    """In words, and of the library why it runs."""
+    if rung.kernel is not None:
+        return runs_of(rung)
+    if (winner := rung.provenance.get("winner")) is None:
+        why = "never measured"
+    elif winner == "library":
+        why = "ours is slower"
+    else:
+        gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
+        why = f"ours gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
+    return f"library: {why}"
+
+
+def sizes_of(rung: Rung) -> str:
+    """In words: rows, or sequences and their longest context."""
+    return rung.sizes if rung.max_length else _range(rung.m_lo, rung.m_hi)
+
+
+def _range(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first} and more" if last == MAX_ROWS else f"{first}–{last}"

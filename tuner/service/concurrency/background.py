@@ -1,0 +1,36 @@
+"""What a runner does for its target beside the search of jobs: one errand at a time, in the runner's thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from tuner.core.problem.gpu import Target
+from tuner.dispatch import MeasureLane
+from tuner.service.concurrency.claims import Claims
+from tuner.service.concurrency.retrying import Keeper
+from tuner.store import Store
+
+
+class Errands:
+    """What each of them needs."""
+
+    def __init__(
+        self,
+        store: Store,
+        lane: MeasureLane,
+        target: Target,
+        claims: Claims,
+        keeper: Keeper,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`claims` says what other runners have in hand; `stop` is set when the service closes."""
+        self._store = store
+        self._lane = lane
+        self._target = target
+        self._claims = claims
+        self._keeper = keeper
+        self._stop = stop
+        self._clock = clock

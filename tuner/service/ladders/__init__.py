@@ -1,0 +1,1 @@
+"""Jobs of one ladder, and what a ladder answers."""

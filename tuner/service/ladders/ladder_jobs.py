@@ -1,0 +1,215 @@
+"""What the jobs of a ladder take over from each other: priors, trials, finalists."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+
+from tuner.core.legal.legality import check_kind
+from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.joint import AnySpace
+from tuner.core.trial.batch import MOST_SHARED, BatchStep, rows_of
+from tuner.core.trial.job import Trial
+from tuner.core.trial.ladder import Measurement, Option, choose_kernels, kernel_name
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.priors import Found
+from tuner.core.trial.records import JobRecord
+from tuner.errors import IllegalSchedule
+from tuner.search.pool import canonical
+from tuner.search.rings import with_deepest_weights
+from tuner.search.seeds import by_slice
+from tuner.store import Store
+from tuner.store.jobs import batches
+
+#: Of each job, so many of its fastest are tried by the others.
+NUM_SHARED = 2
+#: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
+NUM_REORDERED = 5
+#: So many of a job's fastest say what it knows.
+NUM_KNOWN = 12
+#: Kernels within so much of the fastest are as good in the search, relative: it is rougher than finals are.
+SEARCH_SLACK = 0.02
+#: Finalists that a job has for its ladder, at most, and how near to its fastest they are.
+MOST_FINALISTS = 4
+FINALISTS_SLACK = 0.03
+
+
+class GivenCandidates:
+    """Gives what it was given, one after the other: in the place of a searcher, where there is nothing to search."""
+
+    #: It never waits for an outcome.
+    waits_for_all = False
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self._left = deque(candidates)
+
+    def ask(self) -> Candidate | None:
+        """The next one; None at the end."""
+        return self._left.popleft() if self._left else None
+
+    def tell(self, trial: Trial) -> None:
+        """What came of one changes nothing."""
+
+    def think_ahead(self) -> bool:
+        """There is nothing to think about."""
+        return False
+
+    def wind_up(self) -> None:
+        """Ends it."""
+        self._left.clear()
+
+
+def given_to(job: JobRecord, past: Sequence[Trial]) -> GivenCandidates:
+    """What a job was given to try, beside the library, and has not tried."""
+    done = {trial.candidate for trial in past}
+    return GivenCandidates(one for one in dict.fromkeys((LIBRARY, *job.spec.tried)) if one not in done)
+
+
+class Siblings:
+    """Reads what the other jobs of a ladder have found."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def are_behind(self, job: JobRecord) -> bool:
+        """Whether some have not come as far as `job`, which has to wait for them.
+
+        Raises:
+            StoreUnavailable: the database stays locked.
+        """
+        with self._store.read() as session:
+            return batches.is_behind(session, job.id)
+
+    def found(self, job: JobRecord, kernel_version: str) -> list[Found]:
+        """What those that have searched may give as priors; none for a job that was asked for alone."""
+        return [
+            Found(
+                workload=sibling.spec.workload,
+                objective=sibling.spec.objective,
+                candidate=trial.candidate,
+                time_us=trial.outcome.time_us,
+                speedup=trial.outcome.speedup,
+                source=sibling.id,
+                kernel_version=kernel_version,
+            )
+            for sibling, trials in self._known(job)
+            if (sibling.batch_step or 0) > BatchStep.SEARCH or sibling.state.is_final
+            for trial in trials
+            if isinstance(trial.outcome, Measured)
+        ]
+
+    def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
+        """What `job` has not tried: its own fastest kernels, of all and of the fused ones, in one launch with waits
+        slice by slice, to which a short search does not come; the fastest in the orders that the others found; those
+        with deeper rings; then the kernels of the others, where its rows can be served by them."""
+        near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
+        offered = dict.fromkeys(trial.candidate for _, trials in near for trial in trials[:NUM_SHARED])
+        past = tuple(past)
+        fastest = _own_fastest(past)
+        sliced = (one for own in fastest for one in _by_slice(space, own))
+        reordered = chain(sliced, *(in_orders_of(own, offered) for own in fastest[:1]))
+        tried = {trial.candidate for trial in past}
+
+        def new(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+            return (one for one in dict.fromkeys(candidates) if one not in tried and _is_legal(space, one))
+
+        first = islice(new(reordered), NUM_REORDERED)
+        return tuple(islice(dict.fromkeys(chain(first, new(new_kernels(space, past)), new(offered))), MOST_SHARED))
+
+    def finalists(self, job: JobRecord, past: Sequence[Trial]) -> tuple[Trial, ...]:
+        """Trials of `job` that its finals should have for the sake of the ladder: of the few kernels that would do for
+        all its rows, those that are fast here."""
+        known = self._known(job)
+        if not known:
+            return ()
+        with self._store.read() as session:
+            own = batches.fastest(session, job.id, NUM_KNOWN)
+        measurements = [_measurement(one, trials) for one, trials in (*known, (job, own))]
+        chosen, _ = choose_kernels([one for one in measurements if one is not None], SEARCH_SLACK)
+        workload = job.spec.workload
+        near = [trial for trial in own if _time_us(trial) <= (1 + FINALISTS_SLACK) * _time_us(own[0])]
+        numbers = [trial.number for trial in near if kernel_name(trial.candidate, workload) in chosen]
+        by_number = {trial.number: trial for trial in past}
+        return tuple(by_number[number] for number in numbers[:MOST_FINALISTS])
+
+    def _known(self, job: JobRecord) -> list[tuple[JobRecord, list[Trial]]]:
+        """The other jobs of the ladder, each with its fastest trials."""
+        with self._store.read() as session:
+            return [(one, batches.fastest(session, one.id, NUM_KNOWN)) for one in batches.siblings_of(session, job)]
+
+
+def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
+    """The fastest of a job's trials, and the fastest fused one where that is another."""
+    known = [trial for trial in past if trial.candidate.schedule is not None]
+    fastest = [trial.candidate for trial in sorted(known, key=_time_us)]
+    fused = [one for one in fastest if one.plan_kind.is_fused]
+    return tuple(dict.fromkeys((*fastest[:1], *fused[:1])))
+
+
+def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
+    """What a job will try of what has to be built, by now: its own fastest with rings of weights as deep as fits. That
+    depends on its rows more than on what others found. None of an attention."""
+    for own in _own_fastest(past):
+        if own.schedule is None or own.schedule.launch_ops:
+            continue
+        tiling = with_deepest_weights(space.workload, space.gpu, own.schedule.tiling)
+        yield replace(own, schedule=own.schedule.but(tiling=tiling))
+
+
+def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The kernel of a candidate, launched as it is, in the order of each of the others whose ops share launches in the
+    same way."""
+    kind = own.plan_kind
+    for other in others:
+        is_alike = (other.plan_kind.is_fused, other.plan_kind.is_in_runs) == (kind.is_fused, kind.is_in_runs)
+        if is_alike and own.schedule is not None and other.schedule is not None:
+            yield replace(own, schedule=own.schedule.but(ordering=other.schedule.ordering))
+
+
+def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
+    """The kernel of a candidate in one launch, programmatic where its launches are, with waits slice by slice."""
+    is_programmatic = own.plan_kind.is_programmatic
+    kind = next(one for one in PlanKind if one.is_fused and one.is_programmatic == is_programmatic)
+    for schedule in by_slice(space, canonical(kind, own.schedule)) if own.schedule else ():
+        yield Candidate(plan_kind=kind, schedule=schedule)
+
+
+def _octaves(one: JobRecord, other: JobRecord) -> float:
+    return abs(math.log2(rows_of(one.spec.workload) / rows_of(other.spec.workload)))
+
+
+def _time_us(trial: Trial) -> float:
+    return trial.outcome.time_us if isinstance(trial.outcome, Measured) else math.inf
+
+
+def _is_legal(space: AnySpace, candidate: Candidate) -> bool:
+    if candidate.schedule is None:
+        return False
+    try:
+        check_kind(space.workload, space.gpu, candidate.plan_kind, candidate.schedule)
+    except IllegalSchedule:
+        return False
+    return space.is_legal(candidate.schedule)
+
+
+def _measurement(job: JobRecord, trials: Sequence[Trial]) -> Measurement | None:
+    """What the search of a job measured, as if it were its finals; None where it measured nothing."""
+    outcomes = [(trial.candidate, trial.outcome) for trial in trials if isinstance(trial.outcome, Measured)]
+    if not outcomes:
+        return None
+    workload = job.spec.workload
+    options = tuple(
+        Option(
+            name=kernel_name(candidate, workload),
+            time_us=outcome.library_us / outcome.speedup,
+            speedup=outcome.speedup,
+            speedup_ci95=None,
+        )
+        for candidate, outcome in outcomes
+    )
+    library_us = min(outcome.library_us for _, outcome in outcomes)
+    return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=options)

@@ -1,0 +1,133 @@
+"""Answers ladders: when all jobs of one have ended, which kernel runs for which rows, and these kernels' artifacts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+
+from tuner.core.trial.batch import rows_of
+from tuner.core.trial.ladder import (
+    DEFAULT_SLACK,
+    Ladder,
+    LadderKernel,
+    Measurement,
+    Option,
+    kernel_name,
+    make_ladder,
+)
+from tuner.core.trial.records import Best, JobRecord, kernel_row
+from tuner.dispatch.sources import without_artifact
+from tuner.errors import Quarantined, WorkerError
+from tuner.service.concurrency.background import Errands
+from tuner.service.concurrency.waiting import JobFailed, Patience, Stopped
+from tuner.service.inspections import problem_of
+from tuner.service.results.zip_files import pack_zip
+from tuner.store import Session
+from tuner.store.jobs import batches
+from tuner.store.results import bests
+from tuner.store.results.artifacts import register
+
+_log = logging.getLogger(__name__)
+
+#: A ladder, by its batch and its number there.
+Key = tuple[str, int]
+
+
+class LadderMaker(Errands):
+    """Answers the ladders of one target, one at a time, in the thread of its runner."""
+
+    def take_one(self) -> bool:
+        """Answers a ladder that waits for it, if there is one; whether there was.
+
+        Raises:
+            Stopped: the service is closing; it goes on at the next start.
+            Quarantined: the card is not fit; it goes on when it is.
+        """
+
+        def choose(taken: Collection[Key]) -> Key | None:
+            with self._store.read() as session:
+                return batches.next_unanswered(session, self._target.id, besides=taken)
+
+        with self._claims.ladders.take(choose) as key:
+            if key is not None:
+                self._answer(*key)
+            return key is not None
+
+    def _answer(self, batch_id: str, number: int) -> None:
+        with self._store.read() as session:
+            members = [job for job, _ in batches.jobs_of(session, batch_id, number)]
+            measured = [(job, best) for job in members if (best := bests.find(session, job.id))]
+        workloads = sorted((job.spec.workload for job in members), key=rows_of)  # none where all jobs were deleted
+        largest = workloads[-1].describe() if workloads else ""
+        try:
+            ladder = self._ladder(largest, measured)
+        except (Stopped, Quarantined):
+            raise
+        except (JobFailed, WorkerError) as error:
+            ladder = without_answer(largest, str(error))
+        except Exception as error:
+            if self._stop.is_set():  # closing pulled the worker from under it
+                raise Stopped from error
+            _log.error("ladder %d of %s failed", number, batch_id, exc_info=error)
+            ladder = without_answer(largest, f"a fault of the service: {type(error).__name__}: {error}")
+        now = self._clock()
+        self._keeper.write(lambda session: batches.answer(session, batch_id, number, ladder, now))
+        _log.info("ladder %d of %s: %d kernels for %d jobs", number, batch_id, len(ladder.kernels), len(members))
+
+    def _ladder(self, largest: str, measured: Sequence[tuple[JobRecord, Best]]) -> Ladder:
+        measurements = [one for job, best in measured if (one := measurement_of(job, best))]
+        if not measurements:
+            return without_answer(largest, "none of its jobs has succeeded")
+        ladder = make_ladder(largest, measurements, DEFAULT_SLACK)
+        jobs = {job.id: job for job, _ in measured}
+        return replace(ladder, kernels=tuple(self._with_artifact(one, jobs[one.job_id]) for one in ladder.kernels))
+
+    def _with_artifact(self, kernel: LadderKernel, job: JobRecord) -> LadderKernel:
+        """The kernel with its files, which are made for the most rows that it runs for; as it is, where a kind of op
+        has no form in an artifact."""
+        if without_artifact(job.spec.workload):
+            return kernel
+        serves = {name: value for name, value in asdict(kernel).items() if name in ("m_lo", "m_hi")}
+        extra = {"job_id": job.id, "batch_id": job.batch_id, "serves": serves, "spec": job.spec.to_json()}
+        files = Patience(self._target.id, self._stop).result(
+            lambda: self._lane.artifact(problem_of(job), kernel.candidate, extra)
+        )
+        content = pack_zip(files.files)
+        digest, now = self._keeper.keep(content), self._clock()
+
+        def note(session: Session) -> None:
+            register(session, digest, len(content), now)
+
+        self._keeper.write(note)
+        return replace(kernel, artifact_digest=digest)
+
+
+def without_answer(workload: str, reason: str) -> Ladder:
+    """A ladder that says why there is none."""
+    return Ladder(workload=workload, rungs=(), kernels=(), slack=DEFAULT_SLACK, least=0, reason=reason)
+
+
+def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
+    """What the finals of a job say; None where the library has no time."""
+    workload = job.spec.workload
+    library_us = next(
+        (row.time_us for row in best.finals if not row.candidate.plan_kind.is_ours and row.time_us is not None), None
+    )
+    if library_us is None:
+        return None
+    if not best.winner.is_ours:
+        return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=(), winner=None)
+    own = kernel_row(best.finals, best.winner, job.spec.energy_within_percent)
+    options = tuple(
+        Option(
+            name=kernel_name(row.candidate, workload),
+            time_us=row.time_us,
+            speedup=row.speedup or library_us / row.time_us,
+            speedup_ci95=row.speedup_ci95,
+        )
+        for row in best.finals
+        if row.candidate.plan_kind.is_ours and row.time_us is not None
+    )
+    winner = kernel_name(own.candidate, workload) if own else None
+    return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=options, winner=winner)

@@ -1,0 +1,1 @@
+"""Results as they leave: how well one fits, packs, zip files."""

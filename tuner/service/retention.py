@@ -1,0 +1,118 @@
+"""Removes what is no longer kept: jobs that were deleted, those that are too old or too many, and ended sessions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from tuner.core.access.caller import LOCAL, SESSION_S
+from tuner.errors import Conflict, NotFound, StoreUnavailable
+from tuner.service.concurrency.clock_steps import ClockSteps
+from tuner.settings import Retention
+from tuner.store import Session, Store
+from tuner.store.access import audit, ended_sessions
+from tuner.store.admin import removal
+
+_log = logging.getLogger(__name__)
+
+#: Between two looks for deleted jobs, seconds: also those that another server took out of sight.
+PERIOD_S = 2.0
+#: Between two looks for what is too old or too many, seconds.
+RETENTION_PERIOD_S = 300.0
+#: Jobs that one writing session takes out of sight.
+_SLICE = 20
+_DAY_S = 86400.0
+
+
+class Janitor:
+    """Works in a thread of its own, beside the runners, on the server that runs the jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        retention: Retention,
+        clock: Callable[[], float],
+        leads: Callable[[], bool],
+        clock_steps: ClockSteps,
+    ) -> None:
+        """`retention` says which jobs are kept; `leads` whether this server runs the jobs, and so may remove any.
+        After one of `clock_steps` no job is too old for a while."""
+        self._store = store
+        self._retention = retention
+        self._clock = clock
+        self._leads = leads
+        self._clock_steps = clock_steps
+        self._stop = threading.Event()
+        self._checked_at = float("-inf")
+        self._thread = threading.Thread(target=self._run, name="janitor", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Has the thread end soon; what is half removed is the next one's."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(PERIOD_S):
+            try:
+                leads = self._leads()
+                self._clock_steps.follow(leads=leads)
+                if leads:
+                    self.tidy()
+            except StoreUnavailable as error:
+                _log.warning("what was deleted is removed later: %s", error)
+            except Exception:  # it is no reason to end the service, and the next attempt may do better
+                _log.exception("what was deleted cannot be removed")
+
+    def tidy(self) -> None:
+        """One look, and the removal of what it finds.
+
+        Raises:
+            StoreUnavailable: the database takes no writes now.
+        """
+        if time.monotonic() - self._checked_at >= RETENTION_PERIOD_S:
+            self.forget_sessions()
+            if self._retention.is_on:
+                self.expire()
+            self._checked_at = time.monotonic()
+        swept = self._store.sweep(lambda: not self._stop.is_set())
+        if swept.num_jobs:
+            _log.info("removed %d jobs, %d trials, %d files", swept.num_jobs, swept.num_trials, swept.num_files)
+
+    def forget_sessions(self) -> None:
+        """Forgets those that were ended, once their cookies are too old by any clock that is about right."""
+        if self._clock_steps.is_sure:
+            with self._store.write(brings_work=False) as session:
+                ended_sessions.forget(session, self._clock() - 2 * SESSION_S)
+
+    def expire(self) -> int:
+        """Takes jobs out of sight that are too old or too many; how many."""
+        days = self._retention.days if self._clock_steps.is_sure else None
+        before = None if days is None else self._clock() - _DAY_S * days
+        with self._store.read() as session:
+            found = removal.expired(
+                session, before=before, num_kept=self._retention.num_jobs, keeps_best=self._retention.keeps_best
+            )
+        for begin in range(0, len(found), _SLICE):
+            if self._stop.is_set():
+                break
+            with self._store.write() as session:
+                for job_id in found[begin : begin + _SLICE]:
+                    self._expire_one(session, job_id)
+        return len(found)
+
+    def _expire_one(self, session: Session, job_id: str) -> None:
+        """Unless somebody was faster, or the job is open."""
+        with suppress(Conflict, NotFound):
+            removal.mark(session, job_id, self._clock(), str(self._retention))
+            audit.append(session, LOCAL, "job.expire", job_id, self._clock())

@@ -1,0 +1,1 @@
+"""The job loop of a worker: candidates on their way, outcomes recorded."""

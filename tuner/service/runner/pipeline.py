@@ -1,0 +1,384 @@
+"""The candidates of one search: chosen by the searcher, made ready by the build pool, measured by the lane.
+
+All three go on at the same time. An outcome that is there before others that were chosen earlier does not wait for
+them; only the library's trial is overtaken by none, since it is what the others are compared with.
+
+Lanes of cards that have nothing else to do may help. What one of these refuses or fails is measured again by the job's
+own card, and one that does not work is not asked again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import Preparation, Prepared, Problem
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
+from tuner.dispatch import BuildPool, MeasureLane
+from tuner.errors import Quarantined, WorkerError
+from tuner.service.concurrency.waiting import Patience, Stopped, wait_for_one
+from tuner.service.runner.ahead import Ahead
+from tuner.service.runner.forecasts import with_forecast
+from tuner.service.runner.helpers import Lanes, by_helper
+from tuner.service.runner.progress import Progress
+
+_log = logging.getLogger(__name__)
+
+#: Candidates that are handed to a lane: one that is measured, and one behind it, so that the card does not wait for
+#: this thread.
+IN_LANE = 2
+#: Times that the library's trial is measured, where the card's process dies in it: without it nothing can be compared.
+LIBRARY_TRIES = 3
+
+
+class Chooser(Protocol):
+    """Says what is tried next: a search, or a list. As `Searcher` has it."""
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether the next choice is better made when nothing is on its way."""
+        ...
+
+    def ask(self) -> Candidate | None:
+        """The next candidate; None where there is none until another trial is known."""
+        ...
+
+    def tell(self, trial: Trial) -> None:
+        """Adds a recorded trial."""
+        ...
+
+    def think_ahead(self) -> bool:
+        """Does a piece of the work that a later choice needs; whether there was any."""
+        ...
+
+    def wind_up(self) -> None:
+        """Chooses nothing new any more."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """A candidate that has its outcome."""
+
+    candidate: Candidate
+    outcome: Outcome
+    #: Trials that the searcher knew when it chose the candidate.
+    num_known: int
+    #: When it was chosen, seconds since the epoch.
+    chosen_at: float
+    #: Seconds for which it had the job's own card.
+    card_s: float
+    #: Where it was measured; None where it never came to a card.
+    lane: MeasureLane | None
+
+
+@dataclass(kw_only=True)
+class _Traveller:
+    """A candidate on its way."""
+
+    candidate: Candidate
+    num_known: int
+    chosen_at: float
+    preparing: Future[Preparation]
+    prepared: Prepared | None = None
+    #: Where it is measured, and the outcome to come; None before.
+    lane: MeasureLane | None = None
+    measuring: Future[Outcome] | None = None
+    #: Whether the job's own card has to measure it.
+    is_own: bool = False
+    outcome: Outcome | None = None
+    #: When it was handed to the lane, and when it came out, by the monotonic clock; 0 before.
+    sent_at: float = 0.0
+    done_at: float = 0.0
+    #: Seconds between on the job's own card, without those behind another candidate.
+    card_s: float = 0.0
+    #: Times that the card's process died in it.
+    num_crashes: int = 0
+
+    @property
+    def pending(self) -> Future[Any] | None:
+        """What it waits for; None while it waits for its turn, and at its end."""
+        if self.outcome is not None:
+            return None
+        return self.preparing if self.prepared is None else self.measuring
+
+    def is_to_be_repeated(self, outcome: Outcome) -> bool:
+        """Whether this outcome of the library's trial tells of the process at the card only; counts it."""
+        if self.candidate.plan_kind.is_ours or not isinstance(outcome, Failed) or outcome.kind != FailureKind.CRASH:
+            return False
+        self.num_crashes += 1
+        return self.num_crashes < LIBRARY_TRIES
+
+
+class Pipeline:
+    """One search. Its methods are called by one thread; the searcher works in a thread of its own meanwhile."""
+
+    def __init__(
+        self,
+        searcher: Chooser,
+        problem: Problem,
+        builds: BuildPool,
+        lane: MeasureLane,
+        ahead: Ahead,
+        *,
+        num_known: int,
+        num_trials: int,
+        stop: threading.Event,
+        drain: threading.Event | None = None,
+        helpers: Lanes = tuple,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`searcher` knows `num_known` trials already; with those there are to be `num_trials`. Once `drain` is set,
+        it ends by itself when what is at the card has its outcome. `helpers` says which lanes measure, too."""
+        self._searcher = searcher
+        self._problem = problem
+        self._builds = builds
+        self._lane = lane
+        self._helpers = helpers
+        #: Helpers that failed.
+        self._forsaken: list[MeasureLane] = []
+        self._ahead = ahead
+        self._stop = stop
+        self._drain = drain or threading.Event()
+        self._clock = clock
+        self._patience = Patience(lane.target.id, stop)
+        self._num_known = num_known
+        self._num_left = num_trials - num_known
+        self._is_exhausted = False
+        self._is_winding_up = False
+        self._unobserved: list[Trial] = []
+        #: In the order in which they were chosen.
+        self._travellers: list[_Traveller] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search {lane.target.id}")
+        self._choosing: Future[tuple[Candidate | None, int, float]] | None = None
+        #: Work ahead of a later choice, while none is wanted; None where there is none left.
+        self._thinking: Future[bool] | None = None
+        self._has_thought = False
+        #: When each lane gave its last outcome, by its identity.
+        self._free_at: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drops what is on its way."""
+        for one in self._travellers:
+            one.preparing.cancel()
+            if one.measuring is not None:
+                one.measuring.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def next(self, incumbent_speedup: float | None) -> Arrival | None:
+        """The next outcome; None where nothing is on its way, and nothing is left to choose.
+
+        Raises:
+            JobFailed: the worker fails again and again.
+            Quarantined: the card is not fit, and all outcomes that are there were given; the search goes on when it is.
+            Stopped: the service is closing.
+        """
+        while True:
+            if self._drain.is_set():
+                self.end()
+            self._take_choice()
+            unfit = self._note_all()
+            if self._stop.is_set():  # closing may have made an end of what was looked at
+                raise Stopped
+            if (arrival := self._arrived()) is not None:
+                return arrival
+            if unfit is not None:
+                raise unfit
+            self._feed(incumbent_speedup)
+            self._choose()
+            pending = [future for one in self._travellers if (future := one.pending) is not None]
+            if self._choosing is not None:
+                pending.append(self._choosing)
+            if not pending:
+                return None
+            if self._thinking is not None:
+                pending.append(self._thinking)
+            wait_for_one(pending, self._stop)
+
+    def record(self, trial: Trial) -> None:
+        """Has the searcher know a trial from its next choice on."""
+        self._unobserved.append(trial)
+        self._is_exhausted = False
+
+    def wind_up(self) -> None:
+        """Has the searcher choose nothing new any more, only what the kinds lack for the finals; what is on its way
+        arrives."""
+        self._is_winding_up, self._is_exhausted = True, False
+
+    def end(self) -> None:
+        """Chooses nothing more, and drops what has not reached the card."""
+        self._num_left, self._choosing, self._thinking = 0, None, None
+        for one in self._travellers:
+            one.preparing.cancel()
+        self._travellers = [one for one in self._travellers if one.measuring and not one.measuring.cancel()]
+
+    def _choose(self) -> None:
+        """Has the searcher choose one more, where one is wanted."""
+        num_preparing = sum(one.pending is one.preparing for one in self._travellers)
+        if (
+            self._choosing is None
+            and self._num_left > 0
+            and not self._is_exhausted
+            and len(self._travellers) < self._ahead.depth
+            and num_preparing <= self._builds.num_places
+            and not (self._travellers and (self._is_winding_up or self._searcher.waits_for_all))
+        ):
+            unobserved, self._unobserved = self._unobserved, []
+            self._choosing = self._thread.submit(self._tell_and_ask, unobserved)
+            self._thinking = None
+        elif self._choosing is None and self._num_left > 0 and not self._is_winding_up:
+            self._think_ahead()
+
+    def _think_ahead(self) -> None:
+        """Has the searcher work ahead, as long as there is something to do before the next choice."""
+        if self._has_thought:
+            return
+        if self._thinking is not None and self._thinking.done():
+            self._has_thought, self._thinking = not self._thinking.result(), None
+        if self._thinking is None and not self._has_thought:
+            self._thinking = self._thread.submit(self._searcher.think_ahead)
+
+    def _tell_and_ask(self, unobserved: list[Trial]) -> tuple[Candidate | None, int, float]:
+        for trial in unobserved:
+            self._searcher.tell(trial)
+        self._num_known += len(unobserved)
+        if self._is_winding_up:
+            self._searcher.wind_up()
+        return self._searcher.ask(), self._num_known, self._clock()
+
+    def _take_choice(self) -> None:
+        """Sends what was chosen to the build pool."""
+        if self._choosing is None or not self._choosing.done():
+            return
+        candidate, num_known, chosen_at = self._choosing.result()
+        self._choosing, self._has_thought = None, False
+        if candidate is None:
+            self._is_exhausted = True  # until another trial says what to vary
+            return
+        self._num_left -= 1
+        preparing = self._builds.prepare(self._problem, candidate)
+        self._travellers.append(
+            _Traveller(
+                candidate=candidate,
+                num_known=num_known,
+                chosen_at=chosen_at,
+                preparing=preparing,
+            )
+        )
+
+    def _note_all(self) -> Quarantined | None:
+        """Notes how far all have come; what the card was found unfit by, if it was. An outcome that was there before
+        is a trial all the same."""
+        unfit = None
+        for one in self._travellers:
+            try:
+                self._note_progress(one)
+            except Quarantined as error:
+                unfit = error
+        return unfit
+
+    def _note_progress(self, one: _Traveller) -> None:
+        """Notes how far a candidate has come, if it has."""
+        if one.pending is None or not one.pending.done():
+            return
+        try:
+            if one.measuring is not None:
+                self._note_measured(one, one.measuring.result())
+            else:
+                self._note_prepared(one, one.preparing.result())
+        except WorkerError as error:
+            if one.lane is None or one.lane is self._lane:
+                self._patience.failed(error)
+            else:
+                _log.warning("a card that helps failed, and is left out: %s", error)
+                self._forsaken.append(one.lane)
+            if one.measuring is not None:
+                one.measuring = None
+            else:
+                one.preparing = self._builds.prepare(self._problem, one.candidate)
+
+    def _note_prepared(self, one: _Traveller, preparation: Preparation) -> None:
+        self._ahead.saw_made(sum(preparation.stage_s.values()))
+        if isinstance(preparation, Prepared):
+            one.prepared = preparation
+        else:
+            one.outcome = preparation
+
+    def _note_measured(self, one: _Traveller, outcome: Outcome) -> None:
+        is_own = one.lane is self._lane
+        free_at = self._free_at.get(id(one.lane), 0.0)
+        card_s = max(0.0, one.done_at - max(one.sent_at, free_at))
+        self._free_at[id(one.lane)] = max(free_at, one.done_at)
+        if one.candidate.plan_kind.is_ours and card_s > 0:  # in the library's trial the card's process starts
+            self._ahead.saw_measured(card_s)
+        if is_own and one.is_to_be_repeated(outcome):
+            _log.warning("the library's trial is measured again: %s", getattr(outcome, "reason", ""))
+            one.measuring = None
+        elif is_own:
+            self._patience.worked()
+            one.outcome, one.card_s = outcome, card_s
+        elif isinstance(outcome, Measured):
+            one.outcome = by_helper(outcome)
+        else:
+            one.measuring, one.is_own = None, True
+
+    def _arrived(self) -> Arrival | None:
+        """The first of those chosen whose outcome is there, taken off the way."""
+        for one in self._travellers:
+            if one.outcome is not None:
+                self._travellers.remove(one)
+                outcome = with_forecast(one.outcome, one.prepared.forecast_us if one.prepared else None)
+                return Arrival(
+                    candidate=one.candidate,
+                    outcome=outcome,
+                    num_known=one.num_known,
+                    chosen_at=one.chosen_at,
+                    card_s=one.card_s,
+                    lane=one.lane,
+                )
+            if not one.candidate.plan_kind.is_ours:
+                return None
+        return None
+
+    def _feed(self, incumbent_speedup: float | None) -> None:
+        """Hands to the lane what is ready, the first that was chosen first."""
+        helpers = [lane for lane in self._helpers() if lane not in self._forsaken]
+        self._ahead.num_lanes = 1 + len(helpers)
+        in_lane = Counter(id(one.lane) for one in self._travellers if one.measuring is not None)
+        for one in self._travellers:
+            if one.prepared and not one.measuring and not one.outcome:
+                needs_own = one.is_own or not one.candidate.plan_kind.is_ours
+                lanes = [self._lane] if needs_own else [self._lane, *helpers]
+                lane = min(lanes, key=lambda lane: in_lane[id(lane)])
+                if in_lane[id(lane)] < IN_LANE:
+                    self._send(one, one.prepared, incumbent_speedup, lane)
+                    in_lane[id(lane)] += 1
+            if not one.candidate.plan_kind.is_ours:
+                return
+
+    def _send(self, one: _Traveller, prepared: Prepared, incumbent_speedup: float | None, lane: MeasureLane) -> None:
+        def note_end(_: Future[Outcome]) -> None:
+            one.done_at = time.monotonic()
+
+        one.sent_at = time.monotonic()
+        one.lane, one.measuring = lane, lane.measure(self._problem, prepared, incumbent_speedup)
+        one.measuring.add_done_callback(note_end)
+
+
+def end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
+    """Has nothing more chosen where the time is over, and nothing new where there was no progress for too long."""
+    if left_s <= 0:
+        pipeline.end()
+    elif progress.is_over:
+        pipeline.wind_up()

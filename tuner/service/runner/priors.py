@@ -1,0 +1,66 @@
+"""What a job begins with: chosen once, when its search begins, and kept, so that a restart begins with the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tuner.core.space.joint import AnySpace
+from tuner.core.trial.job import PriorsChoice, Trial
+from tuner.core.trial.priors import Found, KnownWinners, Prior
+from tuner.core.trial.records import JobRecord
+from tuner.search.priors import Asked, choose_priors
+from tuner.service.concurrency.retrying import Keeper
+from tuner.service.ladders.ladder_jobs import Siblings
+from tuner.store import Store
+from tuner.store.results import imports, priors
+
+
+class PriorBook:
+    """Looks up what was found before: in the database, and in what came with the program."""
+
+    def __init__(self, store: Store, keeper: Keeper, winners: KnownWinners | None, clock: Callable[[], float]) -> None:
+        """`winners` are those that are kept outside of the database, where there are any."""
+        self._store = store
+        self._keeper = keeper
+        self._winners = winners
+        self._clock = clock
+        self._siblings = Siblings(store)
+
+    def of(self, job: JobRecord, space: AnySpace, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
+        """The priors of a job that has these trials already; none for a search that began in an older version.
+
+        What others of its ladder found is no earlier search, so that a fair one begins with it too.
+
+        Raises:
+            StoreUnavailable: the database stays locked.
+        """
+        with self._store.read() as session:
+            kept = priors.chosen(session, job.id)
+        if kept is not None:
+            return kept
+        chosen = () if past else self.by_now(job, space, kernel_version)
+        self._keeper.write(partial(priors.choose, job_id=job.id, priors=chosen, now=self._clock()))
+        return chosen
+
+    def by_now(self, job: JobRecord, space: AnySpace, kernel_version: str) -> tuple[Prior, ...]:
+        """The priors that a job would have if it began now; nothing is kept.
+
+        Raises:
+            StoreUnavailable: the database stays locked.
+        """
+        asked = Asked(
+            space=space,
+            objective=job.spec.objective,
+            kernel_version=kernel_version,
+            num_trials=job.spec.budget.trials,
+        )
+        before = self._known(job) if job.spec.priors is PriorsChoice.NEAREST else []
+        return choose_priors(asked, [*self._siblings.found(job, kernel_version), *before])
+
+    def _known(self, job: JobRecord) -> list[Found]:
+        """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""
+        with self._store.read() as session:
+            found = priors.known(session, job.spec.workload, job.spec.target_id, self._store.shapes)
+            found += imports.known(session, job.spec.target_id)
+        return [*found, *(self._winners.of(job.spec.target_id) if self._winners else ())]

@@ -1,0 +1,400 @@
+"""The job loop of one worker: takes outcomes from the pipeline and records them; then the finals are held."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from tuner.core.problem.gpu import Target
+from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.op_kinds import usable_kinds
+from tuner.core.space.joint import any_space_of
+from tuner.core.trial.batch import BatchStep
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.priors import KnownWinners, Prior
+from tuner.core.trial.records import JobRecord
+from tuner.dispatch import Dispatcher, MeasureLane
+from tuner.dispatch.sources import kernel_version_for
+from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
+from tuner.logs import about
+from tuner.search import search_here
+from tuner.service.concurrency.claims import Claims
+from tuner.service.concurrency.clock_steps import ClockSteps
+from tuner.service.concurrency.retrying import Keeper
+from tuner.service.concurrency.waiting import GaveWay, JobFailed, Stopped
+from tuner.service.finals.finals import best_speedup
+from tuner.service.finals.finisher import Finisher
+from tuner.service.inspections import Inspector, problem_of
+from tuner.service.ladders.ladder_jobs import GivenCandidates, Siblings, given_to, new_kernels
+from tuner.service.ladders.maker import LadderMaker
+from tuner.service.metrics import Metrics, Observer
+from tuner.service.runner.ahead import Ahead
+from tuner.service.runner.helpers import Helpers, Lanes
+from tuner.service.runner.pipeline import Chooser, Pipeline, end_if_due
+from tuner.service.runner.prefetch import Beforehand, NextJob, next_job
+from tuner.service.runner.priors import PriorBook
+from tuner.service.runner.probing import Probing
+from tuner.service.runner.progress import Progress
+from tuner.service.runner.searching import LostSearches, Search, order_of
+from tuner.service.runner.turns import Turn
+from tuner.service.runner.watched_lane import WatchedLane
+from tuner.store import Store
+from tuner.store.jobs import batches, jobs, queue, served
+from tuner.store.trials import trials
+
+_log = logging.getLogger(__name__)
+
+#: A runner that has nothing to do asks so often whether there is something, where no write says so, seconds. To ask
+#: costs milliseconds of the interpreter, and there is a runner for each card.
+_ASK_AGAIN_S = 1.0
+
+
+class Runner:
+    """Works off the open jobs of one target, the oldest first, with one worker and in a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        dispatcher: Dispatcher,
+        target: Target,
+        worker: int,
+        claims: Claims,
+        disk_limit_bytes: int,
+        finals: FinalsProcedure,
+        max_ahead: int | None = None,
+        winners: KnownWinners | None = None,
+        clock: Callable[[], float] = time.time,
+        *,
+        metrics: Metrics,
+        clock_steps: ClockSteps,
+        observers: Sequence[Observer] = (),
+        search: Search = search_here,
+        helpers: Helpers | None = None,
+    ) -> None:
+        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` says how those of a job are held.
+        Jobs begin with `winners`, where they suit; at most `max_ahead` candidates are on their way besides one."""
+        self.target = target
+        self._worker = worker
+        self._claims = claims
+        self._helpers = helpers or Helpers()
+        self._store = store
+        self._dispatcher = dispatcher
+        self._max_ahead = max_ahead
+        self._metrics = metrics
+        self._observers = (metrics, *observers)
+        self._lane = WatchedLane(dispatcher.lane(target.id, worker), worker, metrics.busy_clock(target.id, worker))
+        self._clock = clock
+        self._clock_steps = clock_steps
+        self._beforehand = Beforehand(search, lambda: dispatcher.builds(target.id, worker), f"{target.id} {worker}")
+        self._lost = LostSearches()
+        self._num_failures = 0
+        #: What ended the thread, where it was no request to stop; empty otherwise.
+        self.fault = ""
+        self._stop = threading.Event()
+        #: Set where it is to end when what is at the card has its outcome.
+        self._drain = threading.Event()
+        self._is_working = False
+        self._probing = Probing(dispatcher, self._lane, worker, self._stop)
+        self._keeper = Keeper(store, self._stop)
+        self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
+        self._finisher = Finisher(store, self._keeper, self._lane, finals, disk_limit_bytes, self._stop, clock)
+        self._priors = PriorBook(store, self._keeper, winners, clock)
+        self._siblings = Siblings(store)
+        self._ladders = LadderMaker(store, self._lane, target, claims, self._keeper, self._stop, clock)
+        self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Has the thread end soon; a trial in flight is dropped, unrecorded."""
+        self._stop.set()
+
+    def drain(self) -> None:
+        """Has the thread end when the trial at the card is recorded, or the finals are; the job goes on at the next
+        start."""
+        self._drain.set()
+        if not self._is_working:
+            self._stop.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for the thread's end, at most so long."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def is_alive(self) -> bool:
+        """Whether it still works."""
+        return self._thread.is_alive()
+
+    @property
+    def trouble(self) -> str:
+        """Why it waits for the database; empty while it does not."""
+        return self._keeper.trouble
+
+    def _run(self) -> None:
+        try:
+            targets = self._dispatcher.targets
+            self._keeper.write(lambda session: served.note(session, targets), brings_work=False)
+            while not self._stop.is_set() and not self._drain.is_set():
+                self._turn()
+        except Exception as error:
+            if self._stop.is_set() or isinstance(error, Stopped):
+                return  # closing pulls the workers from under it: all goes on at the next start
+            self.fault = f"{type(error).__name__}: {error}"
+            _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
+        finally:
+            self._helpers.withdraw(self._lane)
+            self._beforehand.close()
+
+    def _turn(self) -> None:
+        """One ladder whose jobs have ended, one job, one inspection, or a short wait for any."""
+        try:
+            if not self._probing.is_fit():
+                self._helpers.withdraw(self._lane)
+                return
+            seen = self._store.commits.num_works
+            is_busy = self._ladders.take_one() or self._work_on_next() or self._inspector.take_one()
+        except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
+            self._helpers.withdraw(self._lane)
+            _log.warning("%s is in quarantine: %s", self.target.id, error)
+            self._metrics.saw_quarantine(self.target.id, self._worker)
+            return
+        except StoreUnavailable as error:  # so it does here
+            self._num_failures += 1
+            self._keeper.wait_after(error, self._num_failures)
+            return
+        self._num_failures = 0
+        self._keeper.is_well()
+        if is_busy:
+            self._helpers.withdraw(self._lane)
+        else:
+            self._helpers.lend(self._lane)
+            self._rest(seen)
+
+    def _rest(self, seen: int) -> None:
+        """Waits for a write that may bring work. Time alone may bring some, too: another runner leaves what it had."""
+        end = time.monotonic() + _ASK_AGAIN_S
+        while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
+            # A write wakes it at once; the limit only bounds how long `stop` waits.
+            if self._store.commits.wait_for_work(seen, 0.2) != seen:
+                return
+
+    def _work_on_next(self) -> bool:
+        """Works off one open job; whether there was one that no other runner has."""
+        with self._claims.jobs.take(self._next_job) as job:
+            if job is None:
+                return False
+            self._helpers.withdraw(self._lane)
+            try:
+                self._is_working = True
+                with about(job_id=job.id):
+                    self._work(job)
+            except GaveWay:
+                _log.info("%s gives way", job.id)
+            except SearchLost as error:  # what was on its way is chosen again
+                if self._stop.is_set():
+                    raise
+                if (failure := self._lost.saw(job.id, error)) is not None:
+                    self._end(job.id, failure)
+            except Exception as error:
+                if self._stop.is_set() or isinstance(error, Stopped | Quarantined | StoreUnavailable):
+                    raise
+                self._end(job.id, error)
+            finally:
+                self._is_working = False
+            return True
+
+    def _next_job(self, taken: Collection[str]) -> JobRecord | None:
+        self._clock_steps.follow()
+        with self._store.read() as session:
+            kinds = usable_kinds(self._lane.kinds)
+            return queue.next_open(session, self.target.id, self._clock(), besides=taken, kinds=kinds)
+
+    def _end(self, job_id: str, error: Exception) -> None:
+        """Ends a job that `error` stopped; the other jobs go on."""
+        match error:
+            case Conflict() | NotFound() if self._has_ended(job_id):
+                _log.info("%s was ended by a client", job_id)
+                return
+            case JobFailed() | WorkerError():
+                reason = str(error)
+            case _:
+                _log.error("%s failed", job_id, exc_info=error)
+                reason = f"a fault of the service: {type(error).__name__}: {error}"
+        try:
+            self._step(job_id, JobState.FAILED, reason)
+        except (Conflict, NotFound):
+            _log.info("%s was ended by a client before it failed: %s", job_id, reason)
+
+    def _has_ended(self, job_id: str) -> bool:
+        """Whether it is over, or deleted since."""
+        with self._store.read() as session:
+            try:
+                return jobs.get(session, job_id).state.is_final
+            except NotFound:
+                return True
+
+    def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
+        now = self._clock()
+        _log.info("%s is %s%s", job_id, state, f": {reason}" if reason else "")
+        return self._keeper.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
+
+    def _work(self, job: JobRecord) -> None:
+        """Takes an open job from whatever state it is in to its end."""
+        if job.state is JobState.QUEUED:
+            if job.deadline_at is not None and job.deadline_at <= self._clock():
+                raise JobFailed("its deadline passed while it waited")
+            job = self._step(job.id, JobState.SEARCHING)
+        if job.state is JobState.SEARCHING:
+            if not job.batch_step:
+                self._search(job)
+            self._share(job)
+            job = self._step(job.id, JobState.FINALS)
+        past = self._history(job.id)
+        self._finisher.finish(job, past, self._siblings.finalists(job, past))
+
+    def _share(self, job: JobRecord) -> None:
+        """Tries what others of the job's ladder found, once all of these have searched.
+
+        Raises:
+            GaveWay: it waits for them; without them for nothing.
+        """
+        if job.batch_step is None:
+            return
+        if job.batch_step == BatchStep.SEARCH:
+            job = self._advance(job, BatchStep.SHARE)
+        if job.batch_step == BatchStep.SHARE:
+            if self._siblings.are_behind(job):
+                raise GaveWay
+            past, space = self._history(job.id), any_space_of(job.spec.workload, self.target.gpu)
+            to_try = self._siblings.to_try(job, space, past)
+            self._record_all(job, GivenCandidates(to_try), past, num_trials=len(past) + len(to_try), left_s=math.inf)
+            job = self._advance(job, BatchStep.FINALS)
+        if self._siblings.are_behind(job):
+            raise GaveWay
+
+    def _advance(self, job: JobRecord, step: BatchStep) -> JobRecord:
+        return self._keeper.write(lambda session: batches.advance(session, job.id, step))
+
+    def _history(self, job_id: str) -> list[Trial]:
+        with self._store.read() as session:
+            return trials.history(session, job_id)
+
+    def _search(self, job: JobRecord) -> None:
+        """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
+        past, budget = self._history(job.id), job.spec.budget
+        due_s = job.due_s(self._clock())
+        left_s = min(budget.seconds - job.search_s, due_s)
+        if job.spec.tried:
+            self._record_all(job, given_to(job, past), past, num_trials=budget.trials, left_s=left_s)
+            return
+        space = any_space_of(job.spec.workload, self.target.gpu)
+        priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
+        with self._beforehand.search(order_of(job, self.target.gpu, past, priors)) as searcher:
+            self._beforehand.begin(partial(self._next_to_search, job.id))
+            self._record_all(
+                job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
+            )
+        if job.batch_step is not None:
+            self._beforehand.build(problem_of(job), new_kernels(space, self._history(job.id)))
+
+    def _next_to_search(self, job_id: str) -> NextJob | None:
+        """The job that will most likely be searched behind this one, if that has not begun yet."""
+        job = self._next_job({*self._claims.jobs.besides(job_id), job_id})
+        if job is None or job.state is not JobState.QUEUED or job.spec.tried:
+            return None
+        return next_job(job, self.target.gpu, self._priors, self._lane.environment())
+
+    def _record_all(
+        self,
+        job: JobRecord,
+        chooser: Chooser,
+        past: list[Trial],
+        *,
+        num_trials: int,
+        left_s: float,
+        patience: int | None = None,
+        priors: Sequence[Prior] = (),
+    ) -> None:
+        """Records what becomes of the candidates that `chooser` gives, until there are so many trials or the time is
+        over.
+
+        Raises:
+            GaveWay: another job's turn came first.
+        """
+        turn, gives_way = Turn(self._store, self._claims, job, self._clock, usable_kinds(self._lane.kinds)), False
+        number, incumbent, progress = len(past), best_speedup(past), Progress(patience, past)
+        index_of = {prior.candidate: index for index, prior in enumerate(priors)}
+        with (
+            self._helpers.for_job(job.id, self._lane) as helpers,
+            self._pipeline(job, chooser, past, num_trials, helpers) as pipeline,
+        ):
+            mark = time.monotonic()
+            end_if_due(pipeline, progress, left_s)
+            while (arrival := pipeline.next(incumbent)) is not None:
+                trial = Trial(
+                    number=number,
+                    candidate=arrival.candidate,
+                    outcome=arrival.outcome,
+                    num_known=arrival.num_known,
+                    started_at=arrival.chosen_at,
+                    finished_at=self._clock(),
+                    prior=index_of.get(arrival.candidate),
+                )
+                spent_s = time.monotonic() - mark
+                progress.saw(trial)
+                record = partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s, card_s=arrival.card_s)
+                self._keeper.write(partial(record, since_progress=progress.num_since), brings_work=False)
+                left_s -= spent_s
+                self._lost.recorded()
+                self._tell(job.id, trial, arrival.lane)
+                number += 1
+                pipeline.record(trial)
+                incumbent = best_speedup([trial], incumbent)
+                # Once its patience has run out a few last trials are left: another stay would cost more than they take.
+                gives_way = gives_way or (not progress.is_over and turn.is_over())
+                end_if_due(pipeline, progress, 0.0 if gives_way else left_s)
+                if not self._drain.is_set():
+                    self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+                mark = time.monotonic()
+        if self._drain.is_set():
+            raise Stopped
+        if gives_way and left_s > 0 and number < num_trials:
+            raise GaveWay
+
+    def _tell(self, job_id: str, trial: Trial, lane: MeasureLane | None) -> None:
+        """Tells whoever counts of a recorded trial, and which card measured it; without a `lane` it is this one's."""
+        worker = lane.worker if isinstance(lane, WatchedLane) else self._worker
+        with about(trial_number=str(trial.number)):
+            _log.debug("trial %d is %s", trial.number, type(trial.outcome).__name__.lower())
+        for observer in self._observers:
+            observer.saw_trial(job_id, self.target.id, worker, trial)
+
+    def _pipeline(
+        self, job: JobRecord, chooser: Chooser, past: list[Trial], num_trials: int, helpers: Lanes
+    ) -> Pipeline:
+        """The way of the candidates that are still to be tried."""
+        builds = self._dispatcher.builds(self.target.id, self._worker)
+        return Pipeline(
+            chooser,
+            problem_of(job),
+            builds,
+            self._lane,
+            Ahead(num_places=builds.num_places, num_trials=num_trials, max_ahead=self._max_ahead),
+            num_known=len(past),
+            num_trials=num_trials,
+            stop=self._stop,
+            drain=self._drain,
+            helpers=helpers,
+            clock=self._clock,
+        )

@@ -1,0 +1,94 @@
+"""The runners of a service: one per worker that is there, and one more for each that comes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from tuner.core.problem.gpu import Target
+from tuner.errors import StoreUnavailable, WorkerError
+from tuner.service.concurrency.claims import Claims
+from tuner.service.runner.runner import Runner
+
+
+class Runners:
+    """Thread-safe. Those that come before `start` begin with it, and those that come after `begin_drain` or `stop`
+    never."""
+
+    def __init__(self, make: Callable[[Target, int, Claims], Runner]) -> None:
+        """`make` gives the runner of a target's worker, by its number; all share the claims."""
+        self._make = make
+        self._claims = Claims()
+        #: Reentrant, since the handler of a signal drains, and its thread may be in any method then.
+        self._lock = threading.RLock()
+        self._runners: list[Runner] = []
+        self._is_started = False
+        self._is_stopped = False
+
+    def join_in(self, target: Target, worker: int) -> None:
+        """A worker is there: it gets a runner."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            runner = self._make(target, worker, self._claims)
+            self._runners.append(runner)
+            if self._is_started:
+                runner.start()
+
+    def start(self) -> None:
+        """Starts those that are there."""
+        with self._lock:
+            self._is_started = True
+            for runner in self._runners:
+                runner.start()
+
+    def begin_drain(self) -> None:
+        """Has all end when what is at their cards is recorded. Waits for nothing, and may be called again."""
+        with self._lock:
+            self._is_stopped = True
+            for runner in self._runners:
+                runner.drain()
+
+    def drain(self, timeout_s: float) -> None:
+        """Returns when all have ended so, or after `timeout_s`."""
+        self.begin_drain()
+        deadline = time.monotonic() + timeout_s
+        for runner in self._runners:
+            runner.wait(max(0.0, deadline - time.monotonic()))
+
+    def stop(self) -> None:
+        """Has all end soon."""
+        with self._lock:
+            self._is_stopped = True
+            for runner in self._runners:
+                runner.stop()
+
+    def join(self) -> None:
+        """Waits for the end of all."""
+        for runner in self._runners:
+            runner.join()
+
+    def check_alive(self) -> None:
+        """Raises:
+        WorkerError: a runner has ended by a fault; only a restart helps.
+        """
+        with self._lock:
+            for runner in self._runners:
+                if runner.fault:
+                    raise WorkerError(
+                        f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server"
+                    )
+
+    def check_ready(self) -> None:
+        """Raises:
+        StoreUnavailable: a runner waits for the database.
+        WorkerError: a runner has ended.
+        """
+        self.check_alive()
+        with self._lock:
+            for runner in self._runners:
+                if runner.trouble:
+                    raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
+                if not runner.is_alive():
+                    raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")

@@ -1,0 +1,71 @@
+"""How a job's search begins, and begins again when its process has died."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.job import Trial
+from tuner.core.trial.priors import Prior
+from tuner.core.trial.records import JobRecord
+from tuner.errors import SearchLost
+from tuner.search import SearchOrder
+from tuner.service.concurrency.waiting import JobFailed
+from tuner.service.runner.pipeline import Chooser
+
+_log = logging.getLogger(__name__)
+
+#: A job whose search is lost so often with no trial recorded between is given up: it may be what kills the process.
+MOST_LOST = 5
+
+
+class BegunSearch(Chooser, Protocol):
+    """A search before its first choice, as `Searcher` has it."""
+
+    def foresee(self) -> Candidate | None:
+        """What it will most likely try, one after the other; None where it foresees no more."""
+        ...
+
+    def begin_with(self, priors: Sequence[Candidate]) -> None:
+        """Has it try these first, in the place of the priors that it was begun with."""
+        ...
+
+
+#: Begins a search, which ends with the block.
+Search = Callable[[SearchOrder], AbstractContextManager[BegunSearch]]
+
+
+def order_of(job: JobRecord, gpu: Gpu, past: Iterable[Trial], priors: Iterable[Prior]) -> SearchOrder:
+    """The search of a job behind its recorded trials."""
+    return SearchOrder(
+        workload=job.spec.workload,
+        gpu=gpu,
+        seed=job.spec.seed,
+        history=tuple(past),
+        priors=tuple(prior.candidate for prior in priors),
+        num_trials=job.spec.budget.trials,
+    )
+
+
+class LostSearches:
+    """Counts those of one runner since its last recorded trial."""
+
+    def __init__(self) -> None:
+        self._num = 0
+
+    def recorded(self) -> None:
+        """A trial was recorded: the search goes on."""
+        self._num = 0
+
+    def saw(self, job_id: str, error: SearchLost) -> JobFailed | None:
+        """Counts one; why the job ends, where it was one too many."""
+        self._num += 1
+        if self._num < MOST_LOST:
+            _log.warning("the search of %s is lost, and begins again from the recorded trials: %s", job_id, error)
+            return None
+        self._num = 0
+        return JobFailed(f"its search was lost {MOST_LOST} times in a row: {error}")

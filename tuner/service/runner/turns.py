@@ -1,0 +1,60 @@
+"""When a job that is searching makes room: a paused one, and one whose turn is another's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from tuner.core.trial.records import JobRecord
+from tuner.errors import StoreUnavailable
+from tuner.service.concurrency.claims import Claims
+from tuner.store import Store
+from tuner.store.jobs import jobs, queue
+
+#: A job of the same priority keeps the card at least so long, seconds: to change costs the inputs and the baseline.
+TURN_S = 30.0
+#: Between two questions to the database, seconds.
+_CHECK_S = 0.5
+
+
+class Turn:
+    """One stay of a job at a card."""
+
+    def __init__(
+        self,
+        store: Store,
+        claims: Claims,
+        job: JobRecord,
+        clock: Callable[[], float],
+        kinds: Collection[str] | None = None,
+    ) -> None:
+        """Of other jobs those count whose ops are of these kinds, where they are given."""
+        self._store = store
+        self._claims = claims
+        self._job = job
+        self._clock = clock
+        self._kinds = kinds
+        #: By the monotonic clock. A stay begins with its first trial: what comes before is what a change costs.
+        self._began_at: float | None = None
+        self._checked_at = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether it is paused, a job of higher priority waits, or after a while another owner's turn has come."""
+        now = time.monotonic()
+        if self._began_at is None:
+            self._began_at = now
+        if now - self._checked_at < _CHECK_S:
+            return False
+        self._checked_at = now
+        try:
+            with self._store.read() as session:
+                if jobs.is_paused(session, self._job.id):
+                    return True
+                others = self._claims.jobs.besides(self._job.id)
+                if now - self._began_at < TURN_S:
+                    return queue.is_outranked(session, self._job, besides=others, kinds=self._kinds)
+                target_id, now = self._job.spec.target_id, self._clock()
+                first = queue.next_open(session, target_id, now, besides=others, kinds=self._kinds)
+        except StoreUnavailable:
+            return False
+        return first is not None and first.id != self._job.id

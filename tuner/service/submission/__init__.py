@@ -1,0 +1,1 @@
+"""Who may ask for jobs, and what becomes of what is asked."""

@@ -1,0 +1,84 @@
+"""How much an owner or a project may have: set by admins, and held against each new job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from tuner.core.access.caller import Caller, Role
+from tuner.core.access.quota import EVERY, Quota, QuotaScope, Usage
+from tuner.errors import Forbidden
+from tuner.service.submission.authorization import REMEMBERED_S
+from tuner.store import Session, Store
+from tuner.store.access import audit, quotas
+from tuner.store.engine.gathering import write_now
+
+
+class Quotas:
+    """The quotas of one store; thread-safe. Admins are bound by none."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: What there is, so that a submission costs no query, and when it was read, by the monotonic clock.
+        self._seen: dict[tuple[QuotaScope, str], Quota] = {}
+        self._seen_at = float("-inf")
+
+    def every(self) -> list[tuple[Quota, Usage | None]]:
+        """Each quota, and what is used of it; None for those of everybody."""
+        with self._store.read() as session:
+            now = self._clock()
+            return [
+                (one, None if one.name == EVERY else quotas.usage(session, one.scope, one.name, now))
+                for one in quotas.every(session)
+            ]
+
+    def put(self, quota: Quota, caller: Caller) -> None:
+        """Sets a quota; other servers hold to it a second later at most."""
+        with self._store.write() as session:
+            quotas.put(session, quota)
+            audit.append(session, caller, "quota.set", f"{quota.scope}/{quota.name}"[:64], self._clock())
+        self._forget()
+
+    def drop(self, scope: QuotaScope, name: str, caller: Caller) -> None:
+        """Removes a quota.
+
+        Raises:
+            NotFound: there is none.
+        """
+        with self._store.write() as session:
+            quotas.drop(session, scope, name)
+            audit.append(session, caller, "quota.drop", f"{scope}/{name}"[:64], self._clock())
+        self._forget()
+
+    def check(self, session: Session, caller: Caller, project: str) -> None:
+        """In a writing session: whether one more job of `caller` is within his quota and the project's.
+
+        Raises:
+            Forbidden: it is not; the message says which quota, and what to do.
+        """
+        if caller.role is Role.ADMIN:
+            return
+        known = self._known(session)
+        for scope, name in ((QuotaScope.OWNER, caller.owner), (QuotaScope.PROJECT, project)):
+            quota = known.get((scope, name)) or known.get((scope, EVERY))
+            if not name or quota is None:
+                continue
+            write_now(session)  # jobs that came in the same transaction count, too
+            who = name if scope is QuotaScope.OWNER else f"the project {name}"
+            excess = quotas.usage(session, scope, name, self._clock()).excess(quota, who)
+            if excess:
+                raise Forbidden(f"{excess}, or ask an admin for more")
+
+    def _known(self, session: Session) -> dict[tuple[QuotaScope, str], Quota]:
+        with self._lock:
+            if time.monotonic() - self._seen_at > REMEMBERED_S:
+                self._seen = {(one.scope, one.name): one for one in quotas.every(session)}
+                self._seen_at = time.monotonic()
+            return self._seen
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._seen_at = float("-inf")

@@ -1,0 +1,391 @@
+"""Where jobs are asked for and ended, and by whom; and why an open job waits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tuner.core.access.caller import LOCAL, Caller, Role
+from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
+from tuner.core.trial.batch import BatchRecord
+from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
+from tuner.core.trial.records import JobRecord, Webhook
+from tuner.dispatch import Dispatcher
+from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
+from tuner.service.fleet.cards import num_fit
+from tuner.service.submission.quotas import Quotas
+from tuner.service.webhooks.policy import WebhookPolicy
+from tuner.store import Session, Store
+from tuner.store.access import audit
+from tuner.store.admin import removal
+from tuner.store.engine.gathering import gathering, write_now
+from tuner.store.jobs import asking, batches, jobs, keys, queue, served, webhooks
+
+#: How a job is treated where nobody says anything else.
+_PLAIN = JobTerms()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job that is asked for."""
+
+    spec: JobSpec
+    #: Who asks.
+    caller: Caller = LOCAL
+    terms: JobTerms = _PLAIN
+    #: A name that the asker gave to the request: sent twice, it makes one job.
+    idempotency_key: str | None = None
+    #: Of the request's body; another one must not come under the same key.
+    body_digest: str = ""
+    #: Whether a finished job of the same problem will do.
+    reuse: bool = False
+
+
+class Desk:
+    """Takes jobs in, and ends them at their owners' wish."""
+
+    def __init__(
+        self,
+        store: Store,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float],
+        leads: Callable[[], bool],
+        policy: WebhookPolicy | None = None,
+    ) -> None:
+        """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does. `policy`
+        says which webhooks may be asked for: none, where it is not given."""
+        #: What each new job is held against.
+        self.quotas = Quotas(store, clock)
+        self._policy = policy or WebhookPolicy()
+        self._store = store
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._leads = leads
+
+    def submit(self, asked: Submission) -> tuple[JobRecord, bool]:
+        """The job for what is asked, and whether it is new; the asker becomes one of its owners.
+
+        Raises:
+            InvalidInput: no worker serves the target, or the key came with another body.
+            Forbidden: a priority above 0, and the asker is no admin; or more jobs than a quota allows.
+            StoreUnavailable: the database takes no writes now; nothing was changed.
+        """
+        (outcome,) = self.submit_together([asked])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def submit_together(self, asked: Sequence[Submission]) -> list[tuple[JobRecord, bool] | Exception]:
+        """As `submit` for each, in one transaction: a commit for all costs little more than one. What would be raised
+        is among the answers. Where one cannot be taken nothing is written, and each gets a transaction of its own."""
+        try:
+            with self._store.write() as session, gathering(session):
+                taken = jobs.open_among(session, {one.spec.problem_digest for one in asked})
+                found = [self._admit(session, one, taken) for one in asked]
+        except StoreUnavailable as error:
+            return [error] * len(asked)
+        except Exception as error:
+            return [error] if len(asked) == 1 else [self.submit_together([one])[0] for one in asked]
+        return [(self.with_wait(job), is_new) for job, is_new in found]
+
+    def _admit(self, session: Session, asked: Submission, taken: set[str]) -> tuple[JobRecord, bool]:
+        """As `submit`, in a writing session that gathers. `taken` are the problems of open jobs."""
+        caller, terms, problem = asked.caller, asked.terms, asked.spec.problem_digest
+        check_terms(terms, caller)
+        if terms.webhook is not None:
+            self._policy.check(terms.webhook)
+        now, key = self._clock(), key_of(caller, asked.idempotency_key)
+        is_free = problem not in taken
+        if key or not is_free:
+            write_now(session)  # the job may be one of those that came with this one
+        known = keys.job_of(session, key, asked.body_digest) if key else None
+        if known is not None:
+            return jobs.get(session, known), False
+        job, is_new = self.take(session, asked.spec, caller, terms, reuse=asked.reuse, is_free=is_free)
+        taken.add(problem)
+        if not job.state.is_final:
+            asking.note_single(session, job.id, caller.owner)
+        if key or terms.webhook is not None:
+            write_now(session)  # their rows name the job's
+        if terms.webhook is not None:
+            has_ended = job.state.is_final
+            webhooks.ask(session, job.id, caller.owner, terms.webhook, has_ended=has_ended, now=now)
+        if key:
+            keys.remember(session, key, asked.body_digest, job.id, now)
+        return job, is_new
+
+    def take(
+        self,
+        session: Session,
+        spec: JobSpec,
+        caller: Caller,
+        terms: JobTerms,
+        *,
+        reuse: bool,
+        is_free: bool = False,
+        batch_id: str | None = None,
+    ) -> tuple[JobRecord, bool]:
+        """In a writing session: the job that works on a problem, or solved it where `reuse` allows that, else a new one
+        of the batch, if there is one; and whether it is new. `is_free` says that no open job works on it.
+
+        Raises:
+            InvalidInput: no worker serves the target.
+            Forbidden: a new job would be more than a quota allows.
+        """
+        now = self._clock()
+        job = None if is_free else jobs.find_open(session, spec.problem_digest)
+        if job is not None:
+            return self.join(session, job, caller, terms), False
+        if reuse and (solved := jobs.find_succeeded(session, spec.problem_digest)) is not None:
+            return solved, False
+        self._check_served(session, spec.target_id)
+        self.quotas.check(session, caller, terms.project)
+        job = jobs.insert(session, spec, now, caller.owner, terms, batch_id)
+        audit.append(session, caller, "job.submit", job.id, now)
+        return job, True
+
+    def join(self, session: Session, job: JobRecord, caller: Caller, terms: JobTerms) -> JobRecord:
+        """In a writing session: what another request for the problem of a job makes of it.
+
+        Raises:
+            InvalidInput: it would have more labels than a job may have.
+        """
+        is_owner = not caller.owner or caller.owner in job.owners
+        if is_owner and terms.priority <= job.priority and set(terms.labels) <= set(job.labels):
+            return job
+        new = set(terms.labels) - set(job.labels)
+        if new and (count := jobs.num_labels_of(session, job.id, caller.owner) + len(new)) > MAX_LABELS:
+            problem = f"{job.id} works on this problem, and would have {count} labels of yours with these"
+            remedy = f"an owner gives a job at most {MAX_LABELS}: leave some out, or use those that it has"
+            raise InvalidInput("labels", problem, remedy)
+        now = self._clock()
+        audit.append(session, caller, "job.attach", job.id, now)
+        return jobs.attach(session, job.id, caller.owner, terms, now)
+
+    def cancel(self, job_id: str, caller: Caller) -> JobRecord:
+        """Ends a job; where others share its run, it goes on, and `caller` is no owner of it any more.
+
+        Raises:
+            NotFound: no such job.
+            Forbidden: it is somebody else's.
+            Conflict: it has succeeded or failed.
+        """
+        with self._store.write() as session:
+            return self.end(session, jobs.get(session, job_id), caller)
+
+    def end(self, session: Session, job: JobRecord, caller: Caller) -> JobRecord:
+        """As `cancel`, in a writing session."""
+        now = self._clock()
+        check_owner(caller, job, "end")
+        if job.state is JobState.CANCELLED:
+            return job
+        check_transition(job.state, JobState.CANCELLED)
+        if caller.owner in job.owners and len(job.owners) > 1:
+            return self._detach(session, job.id, caller.owner, caller, now)
+        return self._end_for_all(session, job.id, caller, now)
+
+    def withdraw(self, session: Session, job: JobRecord, batch: BatchRecord, caller: Caller) -> None:
+        """In a writing session: a batch asks no more for an open job of its own. The job ends if nobody else does.
+        `caller` may end the batch."""
+        others = {owner for owner in asking.who_else(session, job.id, batch.id) if not owner or owner in job.owners} | {
+            owner for owner in job.owners if owner != batch.owner
+        }
+        now = self._clock()
+        if not others:
+            self._end_for_all(session, job.id, caller, now)
+        elif batch.owner in job.owners and batch.owner not in others:
+            self._detach(session, job.id, batch.owner, caller, now)
+
+    def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
+        """Takes a job that has ended out of sight with all that is known of it, and answers None. Where others share
+        its run it stays theirs, open or not, and is answered as it is without `caller`.
+
+        Raises:
+            NotFound: no such job, or it was deleted before.
+            Forbidden: it is somebody else's.
+            Conflict: it is open, and nobody else's.
+        """
+        now = self._clock()
+        with self._store.write() as session:
+            job = jobs.get(session, job_id)
+            check_owner(caller, job, "delete")
+            if caller.owner in job.owners and len(job.owners) > 1:
+                return self._detach(session, job_id, caller.owner, caller, now)
+            removal.mark(session, job_id, now, f"by {caller.owner}" if caller.owner else "by a client")
+            audit.append(session, caller, "job.delete", job_id, now)
+        return None
+
+    def _end_for_all(self, session: Session, job_id: str, caller: Caller, now: float) -> JobRecord:
+        audit.append(session, caller, "job.cancel", job_id, now)
+        return jobs.set_state(session, job_id, JobState.CANCELLED, now)
+
+    def _detach(self, session: Session, job_id: str, owner: str, caller: Caller, now: float) -> JobRecord:
+        """The job without one of its owners, and without his webhooks."""
+        audit.append(session, caller, "job.detach", job_id, now)
+        webhooks.drop(session, job_id, owner)
+        asking.drop_single(session, job_id, owner)
+        return jobs.detach(session, job_id, owner)
+
+    def webhooks(self, job_id: str) -> list[Webhook]:
+        """Who is told of a job's end, and how far that is."""
+        with self._store.read() as session:
+            return webhooks.of_job(session, job_id)
+
+    def pause(self, job_id: str, caller: Caller, is_paused: bool) -> JobRecord:
+        """Has an open job wait, or go on. Of a search under way, what is at the card is recorded first.
+
+        Raises:
+            NotFound: no such job.
+            Forbidden: it is somebody else's, or is to wait where others share its run.
+            Conflict: it has ended.
+        """
+        verb, now = "pause" if is_paused else "resume", self._clock()
+        with self._store.write() as session:
+            job = jobs.get(session, job_id)
+            check_owner(caller, job, verb)
+            if is_paused and caller.role is not Role.ADMIN and len(job.owners) > 1:
+                raise Forbidden(f"others share the run of {job_id}; only an admin may pause it")
+            audit.append(session, caller, f"job.{verb}", job_id, now)
+            return self.with_wait(jobs.set_paused(session, job_id, is_paused, now))
+
+    def retry(self, job_id: str, caller: Caller) -> tuple[JobRecord, bool]:
+        """Submits the same problem again, on the same terms, and whether that made a job.
+
+        Raises:
+            NotFound: no such job.
+            Conflict: it has not failed, nor was it cancelled.
+        """
+        with self._store.read() as session:
+            job = jobs.get(session, job_id)
+            own = [one.url for one in webhooks.of_job(session, job_id) if one.owner == caller.owner]
+        if job.state not in (JobState.FAILED, JobState.CANCELLED):
+            raise Conflict(
+                f"only a job that failed or was cancelled is tried again; {job_id} has the state {job.state}"
+            )
+        deadline_s = None if job.deadline_at is None else job.deadline_at - job.created_at
+        priority = job.priority if caller.role is Role.ADMIN else min(job.priority, 0)
+        terms = JobTerms(
+            priority=priority,
+            project=job.project,
+            labels=job.labels,
+            deadline_s=deadline_s,
+            webhook=next(iter(own), None),
+        )
+        return self.submit(Submission(spec=job.spec, caller=caller, terms=terms))
+
+    def place(self, job_id: str) -> tuple[int | None, float | None]:
+        """How many jobs come before an open one, and its seconds to the end; None where nobody can know.
+
+        Raises:
+            NotFound: no such job.
+        """
+        with self._store.read() as session:
+            return queue.place(session, job_id, partial(num_fit, self._dispatcher), self._clock())
+
+    @property
+    def own_target_id(self) -> str | None:
+        """What this server measures on, where it measures; neither a card nor the database is asked."""
+        return next((target.id for target in self._dispatcher.targets), None)
+
+    def default_target_id(self) -> str | None:
+        """What jobs without a target are for: this server's, or that of the server that runs the jobs."""
+        if self.own_target_id is not None or self._leads():
+            return self.own_target_id
+        with self._store.read() as session:
+            return next(iter(served.target_ids(session)), None)
+
+    def _check_served(self, session: Session, target_id: str) -> None:
+        own = [target.id for target in self._dispatcher.targets]
+        if target_id in own:
+            return
+        parse_target(target_id)
+        if self._leads():
+            remedy = f"use one of {', '.join(own)}" if own else "start one with --gpu"
+            raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
+        leaders = served.target_ids(session)
+        if leaders and target_id not in leaders:
+            problem = f"no worker of the server that runs the jobs measures on {target_id}"
+            raise InvalidInput("target", problem, f"use one of {', '.join(leaders)}")
+
+    def unserved(self, target_id: str) -> str:
+        """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
+        if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
+            return ""
+        return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
+
+    def waiting(self, target_id: str) -> str:
+        """Why nothing goes on with an open job of that target; empty where something does."""
+        quarantine = self._dispatcher.quarantine(target_id)
+        if quarantine is None:
+            return self.unserved(target_id)
+        return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
+
+    def with_wait(self, job: JobRecord) -> JobRecord:
+        """The job with a reason if it is open and nothing goes on with it."""
+        if job.state.is_final:
+            return job
+        waiting = "it is paused" if job.is_paused else self._lack(job) or self.waiting(job.spec.target_id)
+        waiting = waiting or self._wait_of_ladder(job)
+        return replace(job, reason=waiting) if waiting else job
+
+    def _lack(self, job: JobRecord) -> str:
+        """Which kind of op nobody has here that an open job needs; empty where each is there."""
+        workload, target_id = job.spec.workload, job.spec.target_id
+        if unknown := workload.unknown_kinds:
+            which = " and ".join(unknown)
+            known = f"it has an op of kind {which}, which is not known here"
+            broken = [f"{kind} cannot be used: {why}" for kind, why in broken_kinds().items() if kind in unknown]
+            remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that brings it"
+            return f"{known}: {remedy}, or cancel it"
+        needed = set(named_kinds(workload.ops))
+        workers = range(self._dispatcher.num_workers(target_id)) if needed else ()
+        lacking: list[set[str]] = [
+            needed - set(usable_kinds(self._dispatcher.lane(target_id, one).kinds)) for one in workers
+        ]
+        if not lacking or not all(lacking):
+            return ""
+        which = " and ".join(sorted(sorted(lacking, key=len)[0]))
+        remedy = "install the package that brings it there, in this server's version"
+        return f"it waits, since no worker of {target_id} has the kind of op {which}: {remedy}, or cancel it"
+
+    def _wait_of_ladder(self, job: JobRecord) -> str:
+        """Which jobs of its ladder a job waits for, those first that go on only when somebody has them; empty where it
+        waits for none."""
+        if job.state is not JobState.SEARCHING or not job.batch_step:
+            return ""
+        with self._store.read() as session:
+            found = batches.waits_for(session, job.id)
+        paused = [job_id for job_id, is_paused in found if is_paused]
+        if paused:
+            return f"it waits for {', '.join(paused)} of its ladder, which {'is' if len(paused) == 1 else 'are'} paused"
+        others = f"{len(found)} other job{'s' if len(found) > 1 else ''}"
+        return f"it waits for {others} of its ladder to come as far" if found else ""
+
+
+def check_terms(terms: JobTerms, caller: Caller) -> None:
+    """Raises:
+    Forbidden: a priority above 0, and `caller` is no admin.
+    """
+    if terms.priority > 0 and caller.role is not Role.ADMIN:
+        raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
+
+
+def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:
+    """Refuses a change of somebody else's job.
+
+    Raises:
+        Forbidden: `caller` is neither one of its owners nor an admin.
+    """
+    if not caller.owns(job.owners):
+        whose = f"belongs to {', '.join(job.owners)}" if job.owners else "was submitted without a token"
+        raise Forbidden(f"{job.id} {whose}; only its owners and admins may {verb} it")
+
+
+def key_of(caller: Caller, key: str | None) -> str | None:
+    """An idempotency key as it is kept: two owners may choose the same."""
+    if key is None or not caller.owner:
+        return key
+    return hashlib.sha256(f"{caller.owner}\0{key}".encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Webhooks: where they may go, and how they are sent."""

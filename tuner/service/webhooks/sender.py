@@ -1,0 +1,190 @@
+"""Sends webhooks, in threads of its own: no job waits for a receiver, and no receiver for another one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from tuner import __version__
+from tuner.core.access.signatures import DELIVERY_HEADER, SIGNATURE_HEADER, sign
+from tuner.core.trial.records import Best, JobRecord, Webhook
+from tuner.errors import InvalidInput, NotFound, StoreUnavailable
+from tuner.logs import about
+from tuner.service.concurrency.retrying import Keeper
+from tuner.service.concurrency.waiting import Stopped
+from tuner.service.webhooks.network import NoAnswer, post
+from tuner.service.webhooks.policy import NotAllowed, WebhookPolicy
+from tuner.store import Store
+from tuner.store.jobs import jobs, webhooks
+from tuner.store.results import bests
+from tuner.versions import WIRE_HEADER, WIRE_VERSION
+
+_log = logging.getLogger(__name__)
+
+#: Pauses between attempts, seconds; after the last one it is given up.
+PAUSES_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0)
+#: One attempt, from the name's look-up to the answer's status, seconds.
+ATTEMPT_S = 10.0
+#: Between two looks for webhooks that are due, seconds.
+PERIOD_S = 1.0
+#: A receiver that failed is left alone for so long, seconds; twice as long after each further failure, up to the most.
+_REST_S, _MOST_REST_S = 5.0, 300.0
+#: Attempts at a time, each at another receiver; and those of them at one host, so that none holds up the others.
+_NUM_THREADS, _NUM_AT_HOST = 16, 4
+#: By which a receiver says that it wants no more of this one.
+_GONE = 410
+
+#: What is sent: of a webhook, its job and the job's result.
+BodyOf = Callable[[Webhook, JobRecord, Best | None], bytes]
+
+
+class Courier:
+    """Works on the server that runs the jobs. What is due stands in the database, so a restart forgets nothing; a
+    process that is killed between a delivery and its note sends it again, under the same name."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy: WebhookPolicy,
+        body_of: BodyOf,
+        clock: Callable[[], float] = time.time,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`policy` says where anything may be sent; `leads` whether this server runs the jobs, and so sends."""
+        self._store = store
+        self._policy = policy
+        self._body_of = body_of
+        self._clock = clock
+        self._leads = leads
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._keeper = Keeper(store, self._stop)
+        self._lock = threading.Lock()
+        #: Receivers that are being asked, by URL, each with its host; and those that failed: how often in a row, and
+        #: until when they rest, by the monotonic clock.
+        self._busy: dict[str, str] = {}
+        self._failing: dict[str, tuple[int, float]] = {}
+        self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="courier")
+        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+
+    @property
+    def policy(self) -> WebhookPolicy:
+        """What is checked when a webhook is asked for."""
+        return self._policy
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Has it end soon; what is under way is sent again after the next start, if it does not end by then."""
+        self._stop.set()
+        self._wake.set()
+
+    def join(self) -> None:
+        """Waits for the thread's end, and for attempts under way, which have a deadline."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                while not self._stop.is_set() and self._leads() and self._hand_out():
+                    pass
+            except StoreUnavailable as error:
+                _log.warning("webhooks wait: %s", error)
+            except Exception:  # it is no reason to end the service, and the next look may do better
+                _log.exception("webhooks cannot be sent")
+            self._wake.wait(PERIOD_S)
+            self._wake.clear()
+
+    def _hand_out(self) -> bool:
+        """Has a thread send what was due first; whether there was anything."""
+        with self._lock:
+            if len(self._busy) >= _NUM_THREADS:
+                return False
+            now, at_host = time.monotonic(), Counter(self._busy.values())
+            # One that rested for as long again as it had to may begin anew.
+            self._failing = {url: one for url, one in self._failing.items() if one[1] + _MOST_REST_S > now}
+            resting = [url for url, (_, until) in self._failing.items() if until > now]
+            full = [host for host, count in at_host.items() if count >= _NUM_AT_HOST]
+            besides_urls = [*self._busy, *resting]
+        with self._store.read() as session:
+            webhook = webhooks.next_due(session, self._clock(), PAUSES_S[-1], full, besides_urls)
+        if webhook is None:
+            return False
+        with self._lock:
+            self._busy[webhook.url] = webhook.host
+        self._pool.submit(self._deliver, webhook)
+        return True
+
+    def _deliver(self, webhook: Webhook) -> None:
+        """One attempt, and its note."""
+        is_well = False
+        try:
+            with about(job_id=webhook.job_id):
+                is_well = self._attempt(webhook)
+        except (Stopped, NotFound):  # it stays due; or its job was deleted, and it with it
+            pass
+        except Exception:
+            _log.exception("%s cannot be sent", webhook.delivery)
+        finally:
+            with self._lock:
+                del self._busy[webhook.url]
+                num_failures, _ = self._failing.pop(webhook.url, (0, 0.0))
+                if not is_well:
+                    rest_s = min(_MOST_REST_S, _REST_S * 2**num_failures)
+                    self._failing[webhook.url] = num_failures + 1, time.monotonic() + rest_s
+            self._wake.set()
+
+    def _attempt(self, webhook: Webhook) -> bool:
+        """Whether the receiver took it."""
+        problem, is_final = self._send(webhook)
+        now = self._clock()
+        if not problem:
+            self._keeper.write(partial(webhooks.delivered, seq=webhook.seq, now=now))
+            _log.info("%s is delivered to %s", webhook.delivery, webhook.host)
+            return True
+        if is_final or webhook.num_attempts >= len(PAUSES_S):
+            self._keeper.write(partial(webhooks.give_up, seq=webhook.seq, now=now, reason=problem))
+            _log.warning("%s to %s is given up: %s", webhook.delivery, webhook.host, problem)
+            return False
+        due_at = now + PAUSES_S[webhook.num_attempts]
+        self._keeper.write(partial(webhooks.postpone, seq=webhook.seq, due_at=due_at, reason=problem))
+        _log.info("%s to %s is tried again: %s", webhook.delivery, webhook.host, problem)
+        return False
+
+    def _send(self, webhook: Webhook) -> tuple[str, bool]:
+        """Why it was not taken, empty where it was; and whether another attempt is of no use."""
+        body = self._body(webhook)
+        headers = {
+            "Host": webhook.host,
+            "Content-Type": "application/json",
+            "User-Agent": f"tuner/{__version__}",
+            WIRE_HEADER: str(WIRE_VERSION),
+            DELIVERY_HEADER: webhook.delivery,
+            SIGNATURE_HEADER: sign(self._policy.secret, body, self._clock()),
+        }
+        try:
+            self._policy.check(webhook.url)  # what is allowed may have changed since it was asked for
+        except InvalidInput as error:
+            return str(error), True
+        try:
+            status = post(webhook.url, headers, body, self._policy, ATTEMPT_S)
+        except (NotAllowed, NoAnswer) as error:
+            return str(error), False
+        return ("", False) if 200 <= status < 300 else (f"the answer was {status}", status == _GONE)
+
+    def _body(self, webhook: Webhook) -> bytes:
+        """Raises:
+        NotFound: the job was deleted meanwhile.
+        """
+        with self._store.read() as session:
+            job, best = jobs.get(session, webhook.job_id), bests.find(session, webhook.job_id)
+        return self._body_of(webhook, job, best)

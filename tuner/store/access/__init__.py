@@ -1,0 +1,1 @@
+"""Queries of tokens, quotas and sessions; the audit log."""

@@ -1,0 +1,32 @@
+"""Sessions of the dashboard that somebody ended: their cookies are refused from then on, wherever a copy of one is."""
+
+from __future__ import annotations
+
+import hashlib
+
+from sqlalchemy import delete, exists, select
+from sqlalchemy.orm import Session
+
+from tuner.store.tables.access_models import EndedSessionRow
+
+
+def _digest(proof: str) -> str:
+    return hashlib.sha256(proof.encode()).hexdigest()
+
+
+def end(session: Session, proof: str, now: float) -> bool:
+    """Ends the session whose random word is `proof`; whether it had not ended before."""
+    if is_ended(session, proof):
+        return False
+    session.add(EndedSessionRow(digest=_digest(proof), ended_at=now))
+    return True
+
+
+def is_ended(session: Session, proof: str) -> bool:
+    """Whether somebody ended it."""
+    return bool(session.scalar(select(exists().where(EndedSessionRow.digest == _digest(proof)))))
+
+
+def forget(session: Session, before: float) -> None:
+    """Forgets those that ended before that time, by when their cookies are too old."""
+    session.execute(delete(EndedSessionRow).where(EndedSessionRow.ended_at < before))

@@ -1,0 +1,1 @@
+"""Backups, migrations, removal, and which of several servers leads."""

@@ -1,0 +1,66 @@
+"""Whether the database of a folder is the one that its artifacts belong to, and in one piece."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Engine, inspect, text
+
+from tuner.errors import StoreError
+from tuner.store.admin.migrate import revision_of
+from tuner.store.engine.directory import DATABASE_FILE
+
+#: A larger file is not read through at the start, which would take seconds for each gigabyte.
+_MAX_CHECKED_BYTES = 2**30
+
+
+def check_file(engine: Engine, directory: Path) -> None:
+    """Refuses an SQLite database that is damaged, or that is new or empty where artifacts show that one was there.
+
+    Raises:
+        StoreError: what is wrong, and what to do.
+    """
+    path = directory / DATABASE_FILE
+    is_there = path.exists() and path.stat().st_size > 0
+    if is_there and path.stat().st_size <= _MAX_CHECKED_BYTES:
+        with engine.connect() as connection:
+            found = connection.execute(text("pragma quick_check(1)")).scalar()
+        if found != "ok":
+            raise StoreError(f"{path} is damaged: {found}; put a backup in its place, or give another --data")
+    if (not is_there or revision_of(engine) is None) and _has_artifacts(directory):
+        state = "has no tables" if path.exists() else "is gone"
+        raise StoreError(
+            f"{path} {state}, but {directory / 'artifacts'} holds what its jobs found; put a backup in its place, "
+            "or, to begin anew, move the folder artifacts away"
+        )
+
+
+def check_tables(engine: Engine) -> list[str]:
+    """What the tables hold, in sentences.
+
+    Raises:
+        StoreError: they are damaged, or do not hold together.
+    """
+    found = revision_of(engine)
+    if found is None:
+        raise StoreError(f"the database at {engine.url!r} has no tables; `tuner db upgrade` makes them")
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            for word in ("pragma integrity_check(1)", "pragma foreign_key_check"):
+                damage = [tuple(row) for row in connection.execute(text(word)) if tuple(row) != ("ok",)]
+                if damage:
+                    raise StoreError(f"the database at {engine.url!r} is damaged: {damage[0]}; restore a backup")
+        counted = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
+        all_trials = "select count(*) from trials"
+        if "deleted_at" in {column["name"] for column in inspect(connection).get_columns("jobs")}:
+            counted += " where deleted_at is null"  # of others some trials have gone already
+            all_trials += " join jobs on jobs.id = trials.job_id where jobs.deleted_at is null"
+        num_jobs, promised = connection.execute(text(counted)).one()
+        num_trials = connection.execute(text(all_trials)).scalar()
+    if num_trials != promised:
+        raise StoreError(f"the jobs tell of {promised} trials, and there are {num_trials}; restore a backup")
+    return [f"the tables are of revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]
+
+
+def _has_artifacts(directory: Path) -> bool:
+    return any(path.is_file() for path in (directory / "artifacts").rglob("*"))

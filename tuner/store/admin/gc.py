@@ -1,0 +1,187 @@
+"""Bounds what artifacts, builds, samples and inspections take on disk; results, and the files they name, stay."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import CompoundSelect, delete, func, select, union, update
+from sqlalchemy.orm import Session
+
+from tuner.core.trial.job import JobState
+from tuner.store.results.artifacts import ArtifactFolder, is_named
+from tuner.store.tables.batch_models import BatchKernelRow
+from tuner.store.tables.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
+
+#: Rows that one writing session changes.
+_SLICE = 200
+#: Between two slices, seconds: those who wait for the writer come in.
+_PAUSE_S = 0.002
+
+_FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freed:
+    """What one collection did."""
+
+    num_files: int
+    #: Jobs whose raw samples were dropped; their medians and spreads stay.
+    num_jobs: int
+    #: Counters and traces of ended jobs that were dropped; they can be asked for again.
+    num_inspections: int
+    freed_bytes: int
+    #: What is left of artifacts, builds, samples, counters and traces.
+    kept_bytes: int
+
+
+#: A reading or a writing session of the store.
+Sessions = Callable[[], AbstractContextManager[Session]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Item:
+    """Something that may go."""
+
+    #: Seconds since the epoch; the oldest goes first.
+    at: float
+    size_bytes: int
+    #: ``file``, ``samples`` or ``inspection``.
+    kind: str
+    remove: Callable[[], object]
+
+
+def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
+    for path in root.rglob("*"):
+        with suppress(FileNotFoundError):  # a compiler's temporary file may be gone by now
+            if path.is_file():
+                yield path, path.stat().st_mtime, path.stat().st_size
+
+
+class Collector:
+    """Removes builds, artifacts that no result names, and samples, counters and traces of ended jobs.
+
+    It never holds the writer for longer than a slice takes, however much there is: sizes are noted where things are
+    written, and looked up by reading sessions.
+    """
+
+    def __init__(self, read: Sessions, write: Sessions, artifacts: ArtifactFolder, build_cache: Path) -> None:
+        self._read = read
+        self._write = write
+        self._artifacts = artifacts
+        self._build_cache = build_cache
+
+    def collect(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
+        """Removes the oldest things first, until all that is left fits `limit_bytes`. What is younger than `spared_s`
+        stays: a server that runs beside may have written a file that no row names yet."""
+        total_bytes, items = self._survey()
+        freed_bytes, removed = 0, Counter[str]()
+        before = time.time() - spared_s
+        for item in sorted((item for item in items if item.at <= before), key=lambda item: item.at):
+            if total_bytes - freed_bytes <= limit_bytes:
+                break
+            item.remove()
+            freed_bytes += item.size_bytes
+            removed[item.kind] += 1
+        self._forget_files()
+        return Freed(
+            num_files=removed["file"],
+            num_jobs=removed["samples"],
+            num_inspections=removed["inspection"],
+            freed_bytes=freed_bytes,
+            kept_bytes=total_bytes - freed_bytes,
+        )
+
+    def _survey(self) -> tuple[int, list[_Item]]:
+        """Bytes of all there is, and what of it may go."""
+        with self._read() as session:
+            named = set(session.scalars(_named()))
+            sizes = (func.sum(JobRow.samples_bytes), func.sum(InspectionRow.result_bytes))
+            total_bytes = sum(session.scalar(select(size)) or 0 for size in sizes)
+            items = [*self._samples(session), *self._inspections(session)]
+        for path, at, size_bytes in _files_below(self._artifacts.root):
+            total_bytes += size_bytes
+            if path.name not in named:
+                drop = partial(self._drop_artifact, path)
+                items.append(_Item(at=at, size_bytes=size_bytes, kind="file", remove=drop))
+        for path, at, size_bytes in _files_below(self._build_cache):
+            total_bytes += size_bytes
+            unlink = partial(path.unlink, missing_ok=True)
+            items.append(_Item(at=at, size_bytes=size_bytes, kind="file", remove=unlink))
+        return total_bytes, items
+
+    def _samples(self, session: Session) -> Iterator[_Item]:
+        query = select(JobRow.id, JobRow.finished_at, JobRow.samples_bytes).where(
+            JobRow.state.in_(_FINAL_STATES), JobRow.samples_bytes > 0
+        )
+        for job_id, at, size_bytes in session.execute(query):
+            drop = partial(self._drop_samples, job_id)
+            yield _Item(at=at or 0.0, size_bytes=size_bytes, kind="samples", remove=drop)
+
+    def _inspections(self, session: Session) -> Iterator[_Item]:
+        query = (
+            select(InspectionRow.seq, InspectionRow.finished_at, InspectionRow.result_bytes)
+            .join(JobRow, JobRow.id == InspectionRow.job_id)
+            .where(JobRow.state.in_(_FINAL_STATES), InspectionRow.result_bytes > 0)
+        )
+        for seq, at, size_bytes in session.execute(query):
+            drop = partial(self._drop_inspection, seq)
+            yield _Item(at=at or 0.0, size_bytes=size_bytes, kind="inspection", remove=drop)
+
+    def _drop_samples(self, job_id: str) -> None:
+        """A slice after the other; the job's size follows, so that a kill between two leaves it right."""
+        last: int | None = -1
+        while last is not None:
+            with self._write() as session:
+                last = _drop_slice(session, job_id, last)
+            time.sleep(_PAUSE_S)
+
+    def _drop_inspection(self, seq: int) -> None:
+        with self._write() as session:
+            session.execute(delete(InspectionRow).where(InspectionRow.seq == seq))
+        time.sleep(_PAUSE_S)
+
+    def _drop_artifact(self, path: Path) -> None:
+        with self._write() as session:  # a result that names it could have come meanwhile
+            if not is_named(session, path.name):
+                path.unlink(missing_ok=True)
+
+    def _forget_files(self) -> None:
+        """Strikes artifacts off the list whose files have gone, but for those that something names."""
+        unnamed = (ArtifactRow.digest.not_in(_named()),)
+        with self._read() as session:
+            listed = list(session.scalars(select(ArtifactRow.digest).where(*unnamed)))
+        gone = [digest for digest in listed if not self._artifacts.path(digest).exists()]
+        for begin in range(0, len(gone), _SLICE):
+            with self._write() as session:
+                some = ArtifactRow.digest.in_(gone[begin : begin + _SLICE])
+                session.execute(delete(ArtifactRow).where(some, *unnamed))
+
+
+def _named() -> CompoundSelect[str]:
+    """Digests of the artifacts that a result, a ladder or a pack names."""
+    columns = (BestRow.artifact_digest, BatchKernelRow.digest, PackRow.digest)
+    return union(*(select(column).where(column.is_not(None)) for column in columns))
+
+
+def _drop_slice(session: Session, job_id: str, after: int) -> int | None:
+    """Drops the samples of the next `_SLICE` trials behind the number `after`; the last one's, None at the end."""
+    query = select(TrialRow.number, func.length(TrialRow.samples)).where(
+        TrialRow.job_id == job_id, TrialRow.number > after
+    )
+    rows = session.execute(query.order_by(TrialRow.number).limit(_SLICE)).all()
+    if not rows:
+        session.execute(update(JobRow).where(JobRow.id == job_id).values(samples_bytes=0))
+        return None
+    last = int(rows[-1][0])
+    some = (TrialRow.job_id == job_id, TrialRow.number > after, TrialRow.number <= last)
+    session.execute(update(TrialRow).where(*some).values(samples=None))
+    freed_bytes = sum(size_bytes or 0 for _, size_bytes in rows)
+    left = JobRow.samples_bytes - freed_bytes
+    session.execute(update(JobRow).where(JobRow.id == job_id).values(samples_bytes=left))
+    return last

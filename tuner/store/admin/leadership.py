@@ -1,0 +1,150 @@
+"""Which of several servers runs the jobs: exactly one, and another one when it has died, however it died.
+
+The kernel drops a file's lock with its process. PostgreSQL drops an advisory lock with its connection.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from tuner.core.access.caller import LOCAL
+from tuner.errors import StoreError, StoreUnavailable
+from tuner.store.access import audit
+from tuner.store.engine.directory import DirectoryLock, sign_of_life
+from tuner.store.engine.engines import LEADER_LOCK, writing
+from tuner.store.engine.faults import as_store_errors
+
+#: What the audit log calls the beginning of a leadership.
+_ACTION = "server.lead"
+
+
+class Leadership:
+    """A lock on the data directory and, with PostgreSQL, one on the database. One thread uses it at a time."""
+
+    def __init__(self, directory: Path, engine: Engine) -> None:
+        self._directory = directory
+        self._engine = engine
+        self._file: DirectoryLock | None = None
+        self._connection: Connection | None = None
+        #: Of this leadership, in the audit log.
+        self._name = ""
+
+    def take(self) -> None:
+        """Takes both locks, or neither.
+
+        Raises:
+            StoreError: another server has one of them.
+        """
+        if self._file is not None:
+            return
+        file = DirectoryLock(self._directory)
+        try:
+            if self._engine.dialect.name == "postgresql":
+                self._connection = self._locked_connection()
+        except BaseException:
+            file.release()
+            raise
+        self._file = file
+
+    def _locked_connection(self) -> Connection:
+        try:
+            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            is_ours = connection.execute(text(f"select pg_try_advisory_lock({LEADER_LOCK})")).scalar()
+        except DBAPIError as error:
+            raise StoreUnavailable(f"the database at {self._engine.url!r} cannot be used: {error.orig}") from error
+        if not is_ours:
+            connection.close()
+            raise StoreError(
+                f"the database at {self._engine.url!r} is in use by another server; stop that one, or add --standby"
+            )
+        return connection
+
+    @property
+    def may_be_lost(self) -> bool:
+        """Whether the database can drop its lock while this process lives."""
+        return self._engine.dialect.name == "postgresql"
+
+    def is_held(self) -> bool:
+        """Whether both locks are still this process's; one that is lost is taken again by `regain` alone."""
+        if self._file is None:
+            return False
+        if self._connection is None:
+            return not self.may_be_lost
+        try:
+            self._connection.execute(text("select 1"))
+        except DBAPIError:
+            return False
+        return True
+
+    def beat(self) -> None:
+        """Gives who stands by a sign of life, where this server leads. Any thread may call it."""
+        if (file := self._file) is not None:
+            with suppress(OSError):  # a folder that cannot be written is told elsewhere
+                file.beat()
+
+    def sign_of_life(self) -> tuple[str, int]:
+        """Of who leads: its process id, and when it gave a sign last; whether that changes is what counts."""
+        return sign_of_life(self._directory)
+
+    @property
+    def directory(self) -> Path:
+        """The folder that servers share."""
+        return self._directory
+
+    def sign(self) -> None:
+        """Writes down who leads from now on, where a leadership may be lost; the tables are there. Call it once after
+        `take`.
+
+        Raises:
+            StoreUnavailable: the database cannot be written now.
+        """
+        if not self.may_be_lost:
+            return
+        self._name = f"{socket.gethostname()[:40]} {os.getpid()} {secrets.token_hex(4)}"
+        with as_store_errors(), Session(writing(self._engine)) as session, session.begin():
+            audit.append(session, LOCAL, _ACTION, self._name, time.time())
+
+    def regain(self) -> bool:
+        """Takes the lock again that the database has dropped; whether the database answers.
+
+        Raises:
+            StoreError: another server has it, or had it meanwhile: what this one knows of the jobs may be old.
+        """
+        self._drop_connection()
+        try:
+            connection = self._locked_connection()
+        except StoreUnavailable:
+            return False
+        self._connection = connection
+        try:
+            with as_store_errors(), Session(self._engine) as session:
+                last = audit.last_subject(session, _ACTION)
+        except StoreUnavailable:
+            return False
+        if last != self._name:
+            raise StoreError(f"another server ran the jobs meanwhile: {last}")
+        return True
+
+    def _drop_connection(self) -> None:
+        """Ends the connection, and with it the lock."""
+        if self._connection is not None:
+            if not self._connection.invalidated:
+                self._connection.detach()  # into the pool its lock would go with it
+            self._connection.close()
+            self._connection = None
+
+    def release(self) -> None:
+        """Lets another server in; a second call does nothing."""
+        self._drop_connection()
+        if self._file is not None:
+            self._file.release()
+            self._file = None

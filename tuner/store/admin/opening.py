@@ -1,0 +1,49 @@
+"""A database as it lies, whatever its tables are: beside a server, or while no server has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from tuner.errors import StoreError
+from tuner.store.admin.leadership import Leadership
+from tuner.store.engine.directory import make_folder
+from tuner.store.engine.engines import make_engine
+from tuner.store.engine.faults import words_of
+
+
+@contextmanager
+def engine_beside_servers(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
+    """The database for the length of the block, which must be there; a server may write to it meanwhile.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    engine = make_engine(directory, database_url, lock_patience_s)
+    try:
+        yield engine
+    except SQLAlchemyError as error:
+        raise StoreError(f"the database at {engine.url!r} cannot be used: {words_of(error)}") from error
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def locked_engine(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
+    """Locks `directory`, which is made where it is not there, and its database for the length of the block.
+
+    Raises:
+        StoreError: a server has it, or it cannot be used.
+    """
+    make_folder(directory, holds_database=database_url is None)
+    with engine_beside_servers(directory, database_url, lock_patience_s) as engine:
+        leadership = Leadership(directory, engine)
+        try:
+            leadership.take()
+            yield engine
+        finally:
+            leadership.release()

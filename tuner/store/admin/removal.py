@@ -1,0 +1,197 @@
+"""Jobs that are no longer kept: taken out of sight at once, then removed slice by slice with all that is known of them.
+
+A job may have 100,000 trials, so its rows go in slices, between which others write. A kill between two slices leaves
+it out of sight, and the next sweep goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, delete, select, text
+from sqlalchemy.orm import Session
+
+from tuner.core.trial.job import JobState
+from tuner.errors import Conflict
+from tuner.store.admin.gc import Sessions
+from tuner.store.jobs.jobs import IS_KEPT, row_of
+from tuner.store.results.artifacts import ArtifactFolder, is_named
+from tuner.store.results.result_keys import best_of_each
+from tuner.store.tables.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow, SingleRequestRow
+from tuner.store.tables.models import (
+    ArtifactRow,
+    BestRow,
+    DeletedJobRow,
+    EventRow,
+    IdempotencyKeyRow,
+    InspectionRow,
+    JobLabelRow,
+    JobOwnerRow,
+    JobRow,
+    ResultKeyRow,
+    TrialRow,
+    WebhookRow,
+)
+
+_FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
+#: Rows that one writing session removes.
+_SLICE = 500
+#: Between two slices, seconds: those who wait for the writer come in.
+_PAUSE_S = 0.002
+#: Pages that are given back to the disk at a time.
+_PAGES = 500
+
+_log = logging.getLogger(__name__)
+
+
+def expired(session: Session, *, before: float | None, num_kept: int | None, keeps_best: bool = False) -> list[str]:
+    """Ids of ended jobs, the oldest first: those that ended `before`, and those beyond the newest `num_kept`.
+
+    With `keeps_best` a job stays whose result `GET /best` answers an exact question with.
+    """
+    ended = select(JobRow.id).where(JobRow.state.in_(_FINAL_STATES), IS_KEPT)
+    found: set[str] = set()
+    if before is not None:
+        found |= set(session.scalars(ended.where(JobRow.finished_at < before)))
+    if num_kept is not None:
+        found |= set(session.scalars(ended.order_by(JobRow.seq.desc()).offset(num_kept)))
+    if keeps_best and found:
+        found -= set(session.scalars(best_of_each()))
+    return [job_id for job_id in session.scalars(ended.order_by(JobRow.seq)) if job_id in found] if found else []
+
+
+def mark(session: Session, job_id: str, now: float, reason: str) -> None:
+    """Takes a job that has ended out of sight, with its result; `Sweeper` removes its rows. `reason` says by whom.
+
+    Raises:
+        NotFound: there is no such job.
+        Conflict: it is open; cancel it first.
+    """
+    row = row_of(session, job_id)
+    if not JobState(row.state).is_final:
+        raise Conflict(f"{job_id} is {row.state}; cancel it before it is deleted")
+    row.deleted_at = now
+    session.add(DeletedJobRow(job_id=job_id, deleted_at=now, reason=reason[:255]))
+    for model in (ResultKeyRow, IdempotencyKeyRow, WebhookRow):
+        session.execute(delete(model).where(model.job_id == job_id))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What one sweep removed."""
+
+    num_jobs: int
+    num_trials: int
+    #: Artifacts that no result and no pack named any more.
+    num_files: int
+
+
+class Sweeper:
+    """Removes the rows and the artifacts of jobs that are out of sight, and gives their space back to the disk."""
+
+    def __init__(self, engine: Engine, read: Sessions, write: Sessions, artifacts: ArtifactFolder) -> None:
+        self._engine = engine
+        self._read = read
+        self._write = write
+        self._artifacts = artifacts
+
+    def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
+        """Removes all there is, or as much until `goes_on` is false; the rest is the next sweep's.
+
+        Raises:
+            StoreUnavailable: the database takes no writes now.
+        """
+        num_jobs = num_trials = num_files = 0
+        while goes_on() and (job_id := self._next()) is not None:
+            for model in (InspectionRow, EventRow, TrialRow):
+                while goes_on() and (num_removed := self._remove_slice(model, job_id)):
+                    num_trials += num_removed if model is TrialRow else 0
+                    time.sleep(_PAUSE_S)
+            if goes_on():
+                num_files += self._end(job_id)
+                num_jobs += 1
+        if num_jobs:
+            release_pages(self._engine, goes_on)
+        return Swept(num_jobs=num_jobs, num_trials=num_trials, num_files=num_files)
+
+    def _next(self) -> str | None:
+        with self._read() as session:
+            return session.scalar(select(JobRow.id).where(~IS_KEPT).order_by(JobRow.seq).limit(1))
+
+    def _remove_slice(self, model: type[InspectionRow | EventRow | TrialRow], job_id: str) -> int:
+        """Removes some rows of a job; how many."""
+        key = {InspectionRow: InspectionRow.seq, EventRow: EventRow.id, TrialRow: TrialRow.number}[model]
+        some = select(key).where(model.job_id == job_id).order_by(key).limit(_SLICE)
+        with self._write() as session:
+            keys = list(session.scalars(some))
+            if keys:
+                session.execute(delete(model).where(model.job_id == job_id, key >= keys[0], key <= keys[-1]))
+        return len(keys)
+
+    def _end(self, job_id: str) -> int:
+        """Removes the job's own row, its result, and the artifact that nothing else names; how many files went."""
+        with self._write() as session:
+            row = session.scalars(select(JobRow).where(JobRow.id == job_id)).one()
+            digest = session.scalar(select(BestRow.artifact_digest).where(BestRow.job_id == job_id))
+            session.execute(delete(BestRow).where(BestRow.job_id == job_id))
+            for kept_by_seq in (JobOwnerRow, JobLabelRow, BatchJobRow, SingleRequestRow):
+                session.execute(delete(kept_by_seq).where(kept_by_seq.job_seq == row.seq))
+            session.execute(delete(JobRow).where(JobRow.id == job_id))
+            _delete_empty_batches(session)
+            if digest is None or is_named(session, digest):
+                return 0
+            session.execute(delete(ArtifactRow).where(ArtifactRow.digest == digest))
+            self._artifacts.path(digest).unlink(missing_ok=True)
+            return 1
+
+
+def _delete_empty_batches(session: Session) -> None:
+    """Deletes batches that have no job left, with their answers."""
+    empty = list(session.scalars(select(BatchRow.seq).where(BatchRow.seq.not_in(select(BatchJobRow.batch_seq)))))
+    for model in (BatchKernelRow, BatchLadderRow):
+        session.execute(delete(model).where(model.batch_seq.in_(empty)))
+    session.execute(delete(BatchRow).where(BatchRow.seq.in_(empty)))
+
+
+def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) -> None:
+    """Gives free pages back to the disk, a few at a time, beside whoever reads and writes. The file of an older SQLite
+    database stays as large as it is until `compact`. PostgreSQL's tables are vacuumed, which locks nobody out."""
+    if engine.dialect.name == "postgresql":
+        _vacuum(engine)
+        return
+    raw = engine.raw_connection()  # which begins no transaction
+    try:
+        cursor = raw.cursor()
+        free_before = None
+        while goes_on() and (free := cursor.execute("pragma freelist_count").fetchone()[0]) and free != free_before:
+            cursor.executescript(f"pragma incremental_vacuum({_PAGES})")  # a row for each page, to the last one
+            free_before = free
+            time.sleep(_PAUSE_S)
+        cursor.execute("pragma wal_checkpoint(passive)").fetchall()
+    except sqlite3.OperationalError as error:  # somebody writes for long; the next sweep tries again
+        _log.info("the database's file stays as large as it is for now: %s", error)
+    finally:
+        raw.close()
+
+
+def compact(engine: Engine) -> None:
+    """Writes the database anew, as small as it can be, while nobody else uses it. Of an older SQLite database free
+    pages can be given back one by one from then on."""
+    if engine.dialect.name == "postgresql":
+        _vacuum(engine)
+        return
+    raw = engine.raw_connection()
+    try:
+        for word in ("vacuum", "pragma wal_checkpoint(truncate)"):
+            raw.cursor().execute(word).fetchall()
+    finally:
+        raw.close()
+
+
+def _vacuum(engine: Engine) -> None:
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("vacuum"))

@@ -1,0 +1,1 @@
+"""The database underneath: its files, sessions, commits, errors and cursors."""

@@ -1,0 +1,121 @@
+"""Commits, and who waits for one: each is woken by what concerns it, since to look costs the interpreter's time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from sqlalchemy.orm import Session
+
+from tuner.store.engine.foreign import POLL_S, ForeignWrites
+
+_KEY = "tuner.store.engine.commits"
+#: What one may wait for, beside the events of a job, which its id names.
+_ANY, _WORK = "any commit", "work"
+
+
+class Wake(Protocol):
+    """What is told of a commit, by any thread and at once: a `threading.Event`, or what wakes a task of a loop."""
+
+    def set(self) -> None:
+        """Notes that there was one."""
+        ...
+
+
+def note_event(session: Session, job_id: str) -> None:
+    """Notes that a transaction adds an event of a job."""
+    session.info.setdefault(_KEY, set()).add(job_id)
+
+
+def jobs_with_events(session: Session) -> frozenset[str]:
+    """Jobs of which the transaction adds events."""
+    return frozenset(session.info.get(_KEY, ()))
+
+
+class Commits:
+    """How many there were since the store was opened. Thread-safe. Those of other processes are seen where `foreign`
+    looks for them, and may concern anybody."""
+
+    def __init__(self, foreign: ForeignWrites | None) -> None:
+        self._foreign = foreign
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[Wake]] = {}
+        self._watcher: threading.Thread | None = None
+        #: All, and those that may bring work to a runner.
+        self.num_writes = self.num_works = 0
+
+    def note(self, job_ids: Collection[str] | None, *, brings_work: bool) -> None:
+        """Counts one, which added events of these jobs; None where that is not known."""
+        with self._lock:
+            self.num_writes += 1
+            self.num_works += brings_work
+            concerned = self._waiting if job_ids is None else (_ANY, *([_WORK] if brings_work else ()), *job_ids)
+            for concern in concerned:
+                for one in self._waiting.get(concern, ()):
+                    one.set()
+
+    def wait_for_write(self, seen: int, timeout_s: float) -> int:
+        """Blocks until there are more than `seen`, at most `timeout_s`; answers their number."""
+        self._wait(_ANY, lambda: self.num_writes > seen, timeout_s)
+        return self.num_writes
+
+    def wait_for_work(self, seen: int, timeout_s: float) -> int:
+        """The same of those that may bring work."""
+        self._wait(_WORK, lambda: self.num_works > seen, timeout_s)
+        return self.num_works
+
+    @contextmanager
+    def listening(self, job_ids: Collection[str], wake: Wake) -> Iterator[None]:
+        """Within the block `wake` is set whenever one of these jobs may have another event. It holds no thread, however
+        many listen."""
+        with self._lock:
+            for job_id in job_ids:
+                self._waiting.setdefault(job_id, []).append(wake)
+        self._watch_others()
+        try:
+            yield
+        finally:
+            self._forget(job_ids, wake)
+
+    def _watch_others(self) -> None:
+        """Has one thread look for others' commits while anybody listens."""
+        with self._lock:
+            if self._foreign is None or (self._watcher is not None and self._watcher.is_alive()):
+                return
+            self._watcher = threading.Thread(target=self._watch, name="commits of others", daemon=True)
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(POLL_S)
+            if self._foreign is not None and self._foreign.have_come():
+                self.note(None, brings_work=True)
+            with self._lock:
+                if not self._waiting:
+                    self._watcher = None
+                    return
+
+    def _forget(self, concerns: Collection[str], wake: Wake) -> None:
+        with self._lock:
+            for concern in concerns:
+                self._waiting[concern].remove(wake)
+                if not self._waiting[concern]:
+                    del self._waiting[concern]
+
+    def _wait(self, concern: str, is_over: Callable[[], bool], timeout_s: float) -> None:
+        end, own = time.monotonic() + timeout_s, threading.Event()
+        with self._lock:
+            if is_over():
+                return
+            self._waiting.setdefault(concern, []).append(own)
+        try:
+            while (left := end - time.monotonic()) > 0:
+                if own.wait(left if self._foreign is None else min(left, POLL_S)):
+                    return
+                if self._foreign is not None and self._foreign.have_come():
+                    self.note(None, brings_work=True)
+        finally:
+            self._forget([concern], own)

@@ -1,0 +1,122 @@
+"""Engines of SQLite and PostgreSQL, made so that the same queries mean the same: one writes, others wait."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from tuner.errors import StoreError
+from tuner.private import make_private_file
+from tuner.store.engine.directory import DATABASE_FILE
+from tuner.versions import install_command
+
+#: Numbers of our advisory locks in PostgreSQL, which are a database's own: who writes, and who runs the jobs.
+WRITER_LOCK = 0x74756E01
+LEADER_LOCK = 0x74756E02
+
+
+def make_engine(directory: Path, database_url: str | None, lock_patience_s: float) -> Engine:
+    """The engine of `database_url`, by default of SQLite in `directory`. A transaction of the execution option
+    `is_writing` waits up to `lock_patience_s` for another one's end.
+
+    Raises:
+        StoreError: it is no URL, or of a database that is not supported, or its driver is not installed.
+    """
+    url = _url(directory, database_url)
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    try:
+        if url.get_backend_name() == "sqlite":
+            engine = create_engine(url)
+            _prepare_sqlite(engine, lock_patience_s)
+        elif url.drivername == "postgresql+psycopg":
+            engine = _postgresql(url, lock_patience_s)
+        else:
+            raise StoreError(f"{url.drivername} is no database that tuner knows; use SQLite or postgresql://")
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise StoreError(f"the driver of {url.drivername} is missing: {install_command('postgres')}") from error
+    return engine
+
+
+def has_database(directory: Path, database_url: str | None = None) -> bool:
+    """Whether the file of an SQLite database is there; of another database only its server can say it.
+
+    Raises:
+        StoreError: `database_url` is no URL.
+    """
+    url = _url(directory, database_url)
+    return url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()
+
+
+def _url(directory: Path, database_url: str | None) -> URL:
+    if database_url is None:  # a folder's name is no text of a URL: it may have a % or a ?
+        return URL.create("sqlite", database=str((directory / DATABASE_FILE).resolve()))
+    try:
+        return make_url(database_url)
+    except ArgumentError as error:
+        raise StoreError(
+            f"{database_url!r} is no URL of a database; give postgresql://USER@HOST/NAME, or leave it out"
+        ) from error
+
+
+def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
+    """WAL, and transactions that SQLAlchemy begins: the driver's own would commit before DDL. Free pages of a new file
+    can be given back a few at a time."""
+    busy_timeout = f"busy_timeout = {round(1000 * lock_patience_s)}"
+
+    @event.listens_for(engine, "do_connect")
+    def make_file(_dialect: Any, _record: Any, arguments: list[Any], _options: Any) -> None:
+        if not str(arguments[0]).startswith((":", "file:")):
+            with suppress(OSError):  # SQLite says what is wrong
+                make_private_file(Path(arguments[0]))  # its log gets the same mode
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"pragma {busy_timeout}")
+        if cursor.execute("pragma page_count").fetchone() == (0,):
+            cursor.execute(
+                "pragma auto_vacuum = incremental"
+            )  # of a file that is there it would take the writers' lock
+        # In WAL mode a commit outlives the process with synchronous=NORMAL; only a power cut may take the last ones.
+        for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on"):
+            cursor.execute(f"pragma {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Any) -> None:
+        # A transaction that reads first and then writes is refused at once where another one writes: SQLite does not
+        # let it wait, since what it read may be stale. One that means to write says so when it begins, and waits.
+        is_writing = connection.get_execution_options().get("is_writing", False)
+        connection.exec_driver_sql("begin immediate" if is_writing else "begin")
+
+
+def _postgresql(url: Any, lock_patience_s: float) -> Engine:
+    """A reading transaction sees one state. A writing one first takes the writers' lock, so that what it reads cannot
+    go stale; it must not see a state of before it waited."""
+    options = f"-c lock_timeout={round(1000 * lock_patience_s)}"
+    engine = create_engine(
+        url,
+        isolation_level="REPEATABLE READ",
+        pool_pre_ping=True,
+        connect_args={"options": options, "connect_timeout": max(2, round(lock_patience_s))},
+    )
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Any) -> None:
+        if connection.get_execution_options().get("is_writing", False):
+            connection.exec_driver_sql(f"select pg_advisory_xact_lock({WRITER_LOCK})")
+
+    return engine
+
+
+def writing(engine: Engine) -> Engine:
+    """The same engine, whose transactions write."""
+    if engine.dialect.name == "postgresql":
+        return engine.execution_options(is_writing=True, isolation_level="READ COMMITTED")
+    return engine.execution_options(is_writing=True)

@@ -1,0 +1,42 @@
+"""Rows that wait for the end of the transaction that adds them, and are written together: many cost little more than
+one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Insert
+from sqlalchemy.orm import Session
+
+_KEY = "tuner.store.engine.gathering"
+
+
+@contextmanager
+def gathering(session: Session) -> Iterator[None]:
+    """Rows that are added in the block are written at its end, those of one statement together and in their order.
+    Where the block raises, none is."""
+    session.info[_KEY] = {}
+    try:
+        yield
+        write_now(session)
+    finally:
+        del session.info[_KEY]
+
+
+def write_now(session: Session) -> None:
+    """Writes what was gathered so far, for who reads it or names it in the same transaction."""
+    gathered: dict[Insert, list[dict[str, Any]]] = session.info.get(_KEY) or {}
+    for statement, rows in gathered.items():
+        session.connection().execute(statement, rows)
+    gathered.clear()
+
+
+def add(session: Session, statement: Insert, row: dict[str, Any]) -> None:
+    """Writes a row, now or at the end of the block that gathers."""
+    gathered: dict[Insert, list[dict[str, Any]]] | None = session.info.get(_KEY)
+    if gathered is None:
+        session.connection().execute(statement, row)
+    else:
+        gathered.setdefault(statement, []).append(row)

@@ -1,0 +1,1 @@
+"""Queries of jobs: the queue, batches, events, webhooks."""

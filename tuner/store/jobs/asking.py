@@ -1,0 +1,51 @@
+"""Who asks for a job: requests for it alone, and batches."""
+
+from __future__ import annotations
+
+from sqlalchemy import BindParameter, String, bindparam, delete, exists, select
+from sqlalchemy import insert as sql_insert
+from sqlalchemy.orm import Session
+
+from tuner.store.engine import gathering
+from tuner.store.jobs.jobs import row_of
+from tuner.store.tables.batch_models import BatchJobRow, BatchRow, SingleRequestRow
+from tuner.store.tables.models import JobRow, table_of
+
+_OWNER: BindParameter[str] = bindparam("owner", type_=String(64))
+_IS_KNOWN = exists().where(SingleRequestRow.job_seq == JobRow.seq, SingleRequestRow.owner == _OWNER)
+#: As a select: the job's number is the database's, and who asks twice is noted once.
+_NOTE = sql_insert(table_of(SingleRequestRow)).from_select(
+    ["job_seq", "owner"], select(JobRow.seq, _OWNER).where(JobRow.id == bindparam("job_id"), ~_IS_KNOWN)
+)
+
+
+def note_single(session: Session, job_id: str, owner: str) -> None:
+    """Somebody asks for a job alone; `owner` is empty where the service knows no tokens."""
+    gathering.add(session, _NOTE, {"job_id": job_id, "owner": owner})
+
+
+def drop_single(session: Session, job_id: str, owner: str) -> None:
+    """He asks no more.
+
+    Raises:
+        NotFound: no such job.
+    """
+    of_job = SingleRequestRow.job_seq == row_of(session, job_id).seq
+    session.execute(delete(SingleRequestRow).where(of_job, SingleRequestRow.owner == owner))
+
+
+def who_else(session: Session, job_id: str, batch_id: str) -> set[str]:
+    """Who asks for a job besides one of its batches: alone, or by another batch that was not ended. Empty is who asked
+    where the service knew no tokens.
+
+    Raises:
+        NotFound: no such job.
+    """
+    seq = row_of(session, job_id).seq
+    alone = select(SingleRequestRow.owner).where(SingleRequestRow.job_seq == seq)
+    by_batches = (
+        select(BatchRow.owner)
+        .join(BatchJobRow, BatchJobRow.batch_seq == BatchRow.seq)
+        .where(BatchJobRow.job_seq == seq, BatchRow.id != batch_id, BatchRow.cancelled_at.is_(None))
+    )
+    return {*session.scalars(alone), *session.scalars(by_batches)}

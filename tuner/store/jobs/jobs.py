@@ -1,0 +1,355 @@
+"""Jobs: what was asked, and where it stands."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, bindparam, func, select
+from sqlalchemy import insert as sql_insert
+from sqlalchemy.orm import Session, lazyload
+
+from tuner.core.problem.op_kinds import named_kinds
+from tuner.core.trial.batch import BatchStep
+from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
+from tuner.core.trial.records import JobRecord, Page
+from tuner.errors import Conflict, NotFound
+from tuner.store.engine import gathering
+from tuner.store.engine.cursors import decode_cursor, encode_cursor
+from tuner.store.jobs import events, webhooks
+from tuner.store.tables.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, ResultKeyRow, table_of
+
+#: States in which a job still has work to do, as the database spells them.
+OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
+#: Of rows that are not on their way out.
+IS_KEPT = JobRow.deleted_at.is_(None)
+
+_INSERT_JOB = sql_insert(table_of(JobRow))
+#: Rows beside a job name it by the number that the database gives it.
+_SEQ = select(JobRow.seq).where(JobRow.id == bindparam("job_id")).scalar_subquery()
+_INSERT_OWNER = sql_insert(table_of(JobOwnerRow)).values(
+    job_seq=_SEQ, owner=bindparam("owner"), since=bindparam("since")
+)
+_INSERT_LABEL = sql_insert(table_of(JobLabelRow)).values(
+    job_seq=_SEQ, label=bindparam("label"), owner=bindparam("owner")
+)
+_OPEN_AMONG = select(JobRow.problem_digest).where(
+    JobRow.problem_digest.in_(bindparam("digests", expanding=True)), JobRow.state.in_(OPEN_STATES)
+)
+_OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
+#: Owners and labels are read where somebody asks for them.
+_ROW = (
+    select(JobRow)
+    .options(lazyload(JobRow.owners), lazyload(JobRow.labels))
+    .where(JobRow.id == bindparam("job_id"), IS_KEPT)
+)
+_OWNERS = (
+    select(JobOwnerRow.owner)
+    .where(JobOwnerRow.job_seq == bindparam("seq"))
+    .order_by(JobOwnerRow.since, JobOwnerRow.owner)
+)
+_LABELS = select(JobLabelRow.label).where(JobLabelRow.job_seq == bindparam("seq")).order_by(JobLabelRow.label)
+_IS_PAUSED = select(JobRow.is_paused).where(JobRow.id == bindparam("job_id"), IS_KEPT)
+_IS_THERE = select(JobRow.seq).where(JobRow.id == bindparam("job_id"), IS_KEPT)
+#: Of a new job, what the database has under the same name.
+_INSERTED = (
+    "id", "reason", "created_at", "card_s", "priority", "project", "deadline_at", "batch_id", "batch_step"
+)  # fmt: skip
+
+
+def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
+    """The domain's view of a row. A bare one has neither owners nor labels, for which the database must be asked."""
+    return JobRecord(
+        id=row.id,
+        spec=JobSpec.from_json(row.spec),
+        state=JobState(row.state),
+        reason=row.reason,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        num_measured=row.num_measured,
+        num_rejected=row.num_rejected,
+        num_failed=row.num_failed,
+        best_us=row.best_us,
+        library_us=row.library_us,
+        best_speedup=row.best_speedup,
+        search_s=row.search_s,
+        card_s=row.card_s,
+        since_progress=row.since_progress,
+        owners=() if is_bare else tuple(one.owner for one in row.owners),
+        priority=row.priority,
+        project=row.project,
+        labels=() if is_bare else tuple(one.label for one in row.labels),
+        deadline_at=row.deadline_at,
+        is_paused=row.is_paused,
+        batch_id=row.batch_id,
+        batch_step=row.batch_step,
+    )
+
+
+def row_of(session: Session, job_id: str) -> JobRow:
+    """Raises:
+    NotFound: no such job.
+    """
+    row = session.scalar(_ROW, {"job_id": job_id})
+    if row is None:
+        raise NotFound(_why_absent(session, job_id))
+    return row
+
+
+def check_there(session: Session, job_id: str) -> None:
+    """Raises:
+    NotFound: no such job.
+    """
+    if session.connection().scalar(_IS_THERE, {"job_id": job_id}) is None:
+        raise NotFound(_why_absent(session, job_id))
+
+
+def is_paused(session: Session, job_id: str) -> bool:
+    """Raises:
+    NotFound: no such job.
+    """
+    found = session.connection().scalar(_IS_PAUSED, {"job_id": job_id})
+    if found is None:
+        raise NotFound(_why_absent(session, job_id))
+    return bool(found)
+
+
+def _why_absent(session: Session, job_id: str) -> str:
+    gone = session.get(DeletedJobRow, job_id)
+    if gone is None:
+        return f"there is no job {job_id[:80]!r}; GET /jobs lists those there are"
+    at = datetime.fromtimestamp(gone.deleted_at, UTC).isoformat(timespec="seconds")
+    return f"{job_id} was deleted at {at}, with all that was known of it: {gone.reason}"
+
+
+def insert(
+    session: Session,
+    spec: JobSpec,
+    now: float,
+    owner: str = "",
+    terms: JobTerms | None = None,
+    batch_id: str | None = None,
+) -> JobRecord:
+    """A new job, queued; its `owner` is who asks for it, where that is known, and `batch_id` the batch that does."""
+    terms = terms or JobTerms()
+    labels = tuple(sorted(set(terms.labels)))
+    job = JobRecord(
+        id=f"job-{secrets.token_hex(6)}",
+        spec=spec,
+        state=JobState.QUEUED,
+        reason="",
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+        num_measured=0,
+        num_rejected=0,
+        num_failed=0,
+        best_us=None,
+        library_us=None,
+        search_s=0.0,
+        card_s=0.0,
+        owners=(owner,) if owner else (),
+        priority=terms.priority,
+        project=terms.project,
+        labels=labels,
+        deadline_at=None if terms.deadline_s is None else now + terms.deadline_s,
+        batch_id=batch_id,
+        batch_step=None if batch_id is None else BatchStep.SEARCH,
+    )
+    # By the tables: hundreds of jobs may come in a second, and objects of a session cost more than the database does.
+    session.flush()
+    values = {name: getattr(job, name) for name in _INSERTED} | {
+        "spec": spec.to_json(),
+        "problem_digest": spec.problem_digest,
+        "target_id": spec.target_id,
+        "state": str(job.state),
+        "op_kinds": " ".join(named_kinds(spec.workload.ops)),
+    }
+    gathering.add(session, _INSERT_JOB, values)
+    if owner:
+        gathering.add(session, _INSERT_OWNER, {"job_id": job.id, "owner": owner, "since": now})
+    for label in labels:
+        gathering.add(session, _INSERT_LABEL, {"job_id": job.id, "label": label, "owner": owner})
+    events.append(session, job.id, "state", now, {"state": str(job.state), "reason": ""})
+    return job
+
+
+def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: float) -> JobRecord:
+    """Another request for an open job's problem: `owner` shares its run, where that is known. The job is found by the
+    labels of `terms`, too, and of the two priorities the higher counts. Its other terms stay.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row = row_of(session, job_id)
+    if owner and all(one.owner != owner for one in row.owners):
+        row.owners.append(JobOwnerRow(owner=owner, since=now))
+    known = {one.label for one in row.labels}
+    row.labels.extend(JobLabelRow(label=label, owner=owner) for label in sorted(set(terms.labels) - known))
+    row.priority = max(row.priority, terms.priority)
+    session.flush()
+    session.expire(row, ["labels"])  # read again, they are in order
+    return to_record(row)
+
+
+def num_labels_of(session: Session, job_id: str, owner: str) -> int:
+    """How many of a job's labels an owner gave it."""
+    given = (JobRow.id == job_id, JobLabelRow.owner == owner)
+    query = select(func.count()).select_from(JobLabelRow).join(JobRow, JobRow.seq == JobLabelRow.job_seq).where(*given)
+    return session.scalar(query) or 0
+
+
+def detach(session: Session, job_id: str, owner: str) -> JobRecord:
+    """Takes `owner` from those who share a job's run, which goes on.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row = row_of(session, job_id)
+    row.owners = [one for one in row.owners if one.owner != owner]
+    return to_record(row)
+
+
+def get(session: Session, job_id: str) -> JobRecord:
+    """Raises:
+    NotFound: no such job.
+    """
+    row = row_of(session, job_id)  # what is pending is written before it is read
+    connection, of_job = session.connection(), {"seq": row.seq}
+    # Each by its table: the relation would make a statement and rows of the mapper's, which takes thrice the time.
+    owners, labels = connection.scalars(_OWNERS, of_job), connection.scalars(_LABELS, of_job)
+    return replace(to_record(row, is_bare=True), owners=tuple(owners), labels=tuple(labels))
+
+
+def find_open(session: Session, problem_digest: str) -> JobRecord | None:
+    """The job that works, or will work, on that problem."""
+    # First its id alone, by the table: of a new problem there is none.
+    session.flush()
+    job_id = session.connection().scalar(_OPEN_ID, {"digest": problem_digest})
+    return None if job_id is None else get(session, job_id)
+
+
+def open_among(session: Session, problem_digests: Collection[str]) -> set[str]:
+    """Those of the problems that a job works, or will work, on: one question for many."""
+    return set(session.connection().scalars(_OPEN_AMONG, {"digests": list(problem_digests)}))
+
+
+def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
+    """The job that solved that problem best: of several the one that `GET /best` would name."""
+    is_solved = JobRow.state == str(JobState.SUCCEEDED)
+    query = select(JobRow).outerjoin(ResultKeyRow, ResultKeyRow.job_id == JobRow.id)
+    query = query.where(JobRow.problem_digest == problem_digest, is_solved, IS_KEPT)
+    gain, num_trials = ResultKeyRow.sure_speedup, ResultKeyRow.num_trials
+    best_first = (gain.desc().nulls_last(), num_trials.desc().nulls_last(), JobRow.seq.desc())
+    row = session.scalar(query.order_by(*best_first).limit(1))
+    return to_record(row) if row else None
+
+
+def counts_by_state(session: Session) -> dict[tuple[str, str], int]:
+    """Jobs by target and state."""
+    query = select(JobRow.target_id, JobRow.state, func.count()).group_by(JobRow.target_id, JobRow.state)
+    return {(target_id, state): count for target_id, state, count in session.execute(query.where(IS_KEPT))}
+
+
+def oldest_queued(session: Session) -> dict[str, float]:
+    """When the oldest queued job of each target was asked for."""
+    query = select(JobRow.target_id, func.min(JobRow.created_at)).where(JobRow.state == str(JobState.QUEUED))
+    return {row[0]: row[1] for row in session.execute(query.group_by(JobRow.target_id))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFilter:
+    """Which jobs a listing has; what is None does not matter."""
+
+    state: JobState | None = None
+    owner: str | None = None
+    project: str | None = None
+    label: str | None = None
+    target_id: str | None = None
+    #: The batch that made them.
+    batch_id: str | None = None
+    #: Sizes of the first op, which are those of an ffn pair's first product.
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+
+    @property
+    def listing(self) -> str:
+        """A name for its cursors."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return f"jobs {json.dumps(given, sort_keys=True)}"
+
+    def conditions(self) -> Iterator[ColumnElement[bool]]:
+        """The same as SQL."""
+        yield IS_KEPT
+        named = ("state", "project", "target_id", "batch_id")
+        columns = {name: getattr(JobRow, name) for name in named}
+        for name, column in columns.items():
+            if (value := getattr(self, name)) is not None:
+                yield column == str(value)
+        if self.owner is not None:
+            yield JobRow.owners.any(JobOwnerRow.owner == self.owner)
+        if self.label is not None:
+            yield JobRow.labels.any(JobLabelRow.label == self.label)
+        for size in "mnk":
+            if (value := getattr(self, size)) is not None:
+                yield JobRow.spec["workload"]["ops"][0][size].as_integer() == value
+
+
+def page(session: Session, cursor: str | None, limit: int, chosen: JobFilter) -> Page[JobRecord]:
+    """Jobs, newest first."""
+    query = select(JobRow).where(*chosen.conditions()).order_by(JobRow.seq.desc()).limit(limit + 1)
+    if cursor is not None:
+        query = query.where(JobRow.seq < decode_cursor(chosen.listing, cursor, (int,))[0])
+    rows = session.scalars(query).all()
+    more = encode_cursor(chosen.listing, [rows[limit - 1].seq]) if len(rows) > limit else None
+    return Page(items=[to_record(row) for row in rows[:limit]], next_cursor=more)
+
+
+def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> JobRecord:
+    """Has an open job wait, or go on, and tells it.
+
+    Raises:
+        NotFound: no such job.
+        Conflict: it has ended.
+    """
+    row = row_of(session, job_id)
+    if row.state not in OPEN_STATES:
+        again = "" if row.state == JobState.SUCCEEDED else "; :retry submits it again"
+        raise Conflict(f"{job_id} has ended ({row.state}), and can neither wait nor go on{again}")
+    if row.is_paused != is_paused:
+        row.is_paused = is_paused
+        events.append(session, job_id, "state", now, {"state": row.state, "reason": "paused" if is_paused else ""})
+    return to_record(row)
+
+
+def set_state(session: Session, job_id: str, state: JobState, now: float, reason: str = "") -> JobRecord:
+    """Takes a job one step on, and tells it.
+
+    Raises:
+        NotFound: no such job.
+        Conflict: the step is illegal.
+    """
+    row = row_of(session, job_id)
+    check_transition(JobState(row.state), state)
+    row.state, row.reason = str(state), reason
+    if row.started_at is None and state is JobState.SEARCHING:
+        row.started_at = now
+    if state.is_final:
+        row.finished_at = now
+        webhooks.job_ended(session, job_id, now)
+    events.append(session, job_id, "state", now, {"state": str(state), "reason": reason})
+    return to_record(row)
+
+
+def held_finals(session: Session, job_id: str, finals_s: float) -> None:
+    """Notes how long a job's finals took.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row_of(session, job_id).finals_s = finals_s

@@ -1,0 +1,88 @@
+"""Webhooks: who is to be told of the end of a job, and how far that is. Rows, so that a restart forgets none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from tuner.core.trial.records import Webhook, WebhookState
+from tuner.store.tables.models import WebhookRow
+
+
+def _to_record(row: WebhookRow) -> Webhook:
+    return Webhook(
+        seq=row.seq,
+        job_id=row.job_id,
+        owner=row.owner,
+        url=row.url,
+        host=row.host,
+        state=WebhookState(row.state),
+        num_attempts=row.num_attempts,
+        due_at=row.due_at,
+        ended_at=row.ended_at,
+        reason=row.reason,
+    )
+
+
+def ask(session: Session, job_id: str, owner: str, url: str, *, has_ended: bool, now: float) -> None:
+    """Has `url` told of the end of a job, at once where it `has_ended`; asked twice, it is told once."""
+    same = (WebhookRow.job_id == job_id, WebhookRow.owner == owner, WebhookRow.url == url)
+    if session.scalar(select(WebhookRow.seq).where(*same)) is not None:
+        return
+    state, due_at = (WebhookState.DUE, now) if has_ended else (WebhookState.WAITING, None)
+    host = urlsplit(url).netloc.lower()
+    session.add(WebhookRow(job_id=job_id, owner=owner, url=url, host=host, state=str(state), due_at=due_at))
+
+
+def job_ended(session: Session, job_id: str, now: float) -> None:
+    """The job's webhooks are due."""
+    waiting = (WebhookRow.job_id == job_id, WebhookRow.state == str(WebhookState.WAITING))
+    session.execute(update(WebhookRow).where(*waiting).values(state=str(WebhookState.DUE), due_at=now))
+
+
+def drop(session: Session, job_id: str, owner: str) -> None:
+    """Forgets what `owner` asked for, who is no owner of the job any more."""
+    session.execute(delete(WebhookRow).where(WebhookRow.job_id == job_id, WebhookRow.owner == owner))
+
+
+def of_job(session: Session, job_id: str) -> list[Webhook]:
+    """All webhooks of a job."""
+    query = select(WebhookRow).where(WebhookRow.job_id == job_id).order_by(WebhookRow.seq)
+    return [_to_record(row) for row in session.scalars(query)]
+
+
+def next_due(
+    session: Session, now: float, longest_s: float, besides: Collection[str], besides_urls: Collection[str] = ()
+) -> Webhook | None:
+    """What was due first, of hosts that are not in `besides`, and not to `besides_urls`. No pause is longer than
+    `longest_s`: what is due later than that was put there by a clock that has been put back since, and is due now."""
+    is_due = WebhookRow.due_at.is_not(None) & ((WebhookRow.due_at <= now) | (WebhookRow.due_at > now + longest_s))
+    query = select(WebhookRow).where(is_due, WebhookRow.host.not_in(besides), WebhookRow.url.not_in(besides_urls))
+    row = session.scalar(query.order_by(WebhookRow.due_at, WebhookRow.seq).limit(1))
+    return None if row is None else _to_record(row)
+
+
+def delivered(session: Session, seq: int, now: float) -> None:
+    """The receiver has taken it."""
+    done = {"state": str(WebhookState.DELIVERED), "due_at": None, "ended_at": now, "reason": ""}
+    _count(session, seq, done)
+
+
+def postpone(session: Session, seq: int, due_at: float, reason: str) -> None:
+    """An attempt failed, and another one follows."""
+    _count(session, seq, {"due_at": due_at, "reason": reason[:255]})
+
+
+def give_up(session: Session, seq: int, now: float, reason: str) -> None:
+    """The last attempt failed."""
+    over = {"state": str(WebhookState.FAILED), "due_at": None, "ended_at": now, "reason": reason[:255]}
+    _count(session, seq, over)
+
+
+def _count(session: Session, seq: int, values: Mapping[str, object]) -> None:
+    """Counts an attempt; of a webhook whose job was deleted meanwhile there is nothing to note."""
+    attempts = {"num_attempts": WebhookRow.num_attempts + 1}
+    session.execute(update(WebhookRow).where(WebhookRow.seq == seq).values(**values, **attempts))

@@ -1,0 +1,1 @@
+"""Queries of results, and the artifacts that they name."""

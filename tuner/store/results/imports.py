@@ -1,0 +1,72 @@
+"""Winners of searches elsewhere: priors of later jobs, and never a trial or a result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import CacheState, Objective, Regime
+from tuner.core.trial.priors import Found
+from tuner.store.tables.encoding import candidate_from_json, candidate_to_json
+from tuner.store.tables.models import ImportedWinnerRow
+
+#: Of a target so many are looked at, the newest: a file of a job has a dozen.
+MAX_KNOWN = 256
+
+
+def add(session: Session, target_id: str, winners: Sequence[Found], owner: str, now: float) -> int:
+    """Keeps what is not kept yet; how many that were."""
+    rows = {_digest(target_id, data): data for data in map(_to_json, winners)}
+    query = select(ImportedWinnerRow.digest).where(ImportedWinnerRow.digest.in_(rows))
+    new = rows.keys() - set(session.scalars(query))
+    session.add_all(
+        ImportedWinnerRow(digest=digest, target_id=target_id, found=data, owner=owner, imported_at=now)
+        for digest, data in rows.items()
+        if digest in new
+    )
+    return len(new)
+
+
+def known(session: Session, target_id: str) -> list[Found]:
+    """Those of that very target whose kinds of ops are known here, the newest first."""
+    query = (
+        select(ImportedWinnerRow.found)
+        .where(ImportedWinnerRow.target_id == target_id)
+        .order_by(ImportedWinnerRow.seq.desc())
+        .limit(MAX_KNOWN)
+    )
+    found = map(_from_json, session.scalars(query))
+    return [one for one in found if not one.workload.unknown_kinds]
+
+
+def _digest(target_id: str, data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([target_id, data], sort_keys=True).encode()).hexdigest()
+
+
+def _to_json(found: Found) -> dict[str, Any]:
+    return {
+        "workload": found.workload.to_json(),
+        "objective": {"l2": str(found.objective.l2), "regime": str(found.objective.regime)},
+        "candidate": candidate_to_json(found.candidate),
+        **{name: getattr(found, name) for name in _COPIED},
+    }
+
+
+def _from_json(data: dict[str, Any]) -> Found:
+    objective = data["objective"]
+    return Found(
+        workload=Workload.from_json(data["workload"]),
+        objective=Objective(l2=CacheState(objective["l2"]), regime=Regime(objective["regime"])),
+        candidate=candidate_from_json(data["candidate"]),
+        **{name: data[name] for name in _COPIED},
+    )
+
+
+#: Fields that are kept under their own names.
+_COPIED = ("time_us", "speedup", "source", "kernel_version")

@@ -1,0 +1,17 @@
+"""Packs that were made: they stay, since lock files name them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from tuner.store.results.artifacts import register
+from tuner.store.tables.models import PackRow
+
+
+def insert(session: Session, digest: str, size_bytes: int, order: dict[str, Any], now: float) -> None:
+    """Notes a pack whose file is there; one that was made before stays as it was noted."""
+    if session.get(PackRow, digest) is None:
+        register(session, digest, size_bytes, now)
+        session.add(PackRow(digest=digest, order=order, created_at=now))

@@ -1,0 +1,148 @@
+"""What a result is found by: digests of what was asked and of what measured it, and the sizes of its ops."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
+from sqlalchemy.orm import Session
+
+from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.core.trial.job import JobSpec, Objective
+from tuner.core.trial.questions import Question, log_sizes
+from tuner.core.trial.records import Best
+from tuner.core.trial.same_kernels import alike
+from tuner.store.results.shapes import NearShape, ShapeIndex, to_text
+from tuner.store.tables.models import ResultKeyRow
+
+#: Columns that are fields of an environment too.
+_COMPARED = ("gpu_name", "driver", "cuda", "kernel_version")
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1024)
+def form_digest(workload: Workload) -> str:
+    """16 hex digits that workloads share which differ in sizes alone; of chains, in rows alone. So the sizes of two ops
+    tell how far any two of a form are apart."""
+    data, in_chain = workload.to_json(), workload.kind is WorkloadKind.CHAIN
+    pairs = zip(workload.ops, data["ops"], strict=True)
+    ops = [one | dict.fromkeys(op.FREE_IN_CHAIN if in_chain else op.FREE, 1) for op, one in pairs]
+    if workload.turned_for is not None:  # its cache is the attention's
+        ops = [op | {"rotary": op["rotary"] | {"max_length": 1}} if "rotary" in op else op for op in ops]
+    return _digest({**data, "ops": ops})
+
+
+def objective_key(
+    objective: Objective, energy_within_percent: float | None = None, *, torch_compile: bool = False
+) -> str:
+    """The state of the L2 and the regime, as one word of a key, by how much the least energy may be slower, and whether
+    torch.compile may be the library."""
+    energy = "" if energy_within_percent is None else f"/energy{energy_within_percent:g}"
+    return f"{objective.l2}/{objective.regime}{energy}{'/torch-compile' if torch_compile else ''}"
+
+
+def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
+    """The row of a new result; `seq` is its job's."""
+    environment = best.environment
+    return ResultKeyRow(
+        seq=seq,
+        job_id=job_id,
+        form_digest=form_digest(spec.workload),
+        workload_digest=spec.workload.digest,
+        target_id=spec.target_id,
+        is_simulated=spec.target_id.startswith(SIMULATED_PREFIX),
+        objective=objective_key(spec.objective, spec.energy_within_percent, torch_compile=spec.torch_compile),
+        sure_speedup=best.sure_speedup,
+        num_trials=spec.budget.trials,
+        **{name: getattr(environment, name) for name in _COMPARED},
+        sizes=to_text(log_sizes(spec.workload)),
+    )
+
+
+def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str | None:
+    """The id of the job whose result fits best; None where no result is like what is asked.
+
+    That is the best exact fit on the target, else the nearest shape there, else the nearest on another target. A shape
+    that is too far away answers only where no other is left, so that a refusal can name it.
+    """
+    facts = _facts(question)
+    known = tuple(name for name in _COMPARED if name in facts)
+    found = session.scalar(_exact(known), facts)
+    if found is not None:
+        return found
+    asked, refused = (facts["form_digest"], question.target_id, log_sizes(question.workload)), []
+    for elsewhere in (False, True):
+        shape = shapes.nearest(session, *asked, is_simulated=facts["is_simulated"], elsewhere=elsewhere)
+        if shape is not None and shape.distance <= question.max_distance:
+            return session.scalar(_best_of(known), facts | _facts_of(shape))
+        refused += [shape] if shape is not None else []
+    return session.scalar(_best_of(known), facts | _facts_of(refused[0])) if refused else None
+
+
+#: The best of results that fit equally well: what was shown to gain most, by the larger budget, the newest.
+_BEST_FIRST = (ResultKeyRow.sure_speedup.desc(), ResultKeyRow.num_trials.desc(), ResultKeyRow.seq.desc())
+
+
+def best_of_each() -> Select[str]:
+    """Jobs whose result answers some exact question: the best of a workload, target, objective and machine."""
+    alike = (ResultKeyRow.workload_digest, ResultKeyRow.target_id, ResultKeyRow.objective,
+             *(getattr(ResultKeyRow, name) for name in _COMPARED))  # fmt: skip
+    rank = func.row_number().over(partition_by=alike, order_by=_BEST_FIRST).label("rank")
+    ranked = select(ResultKeyRow.job_id, rank).subquery()
+    return select(ranked.c.job_id).where(ranked.c.rank == 1)
+
+
+def _facts(question: Question) -> dict[str, Any]:
+    """What is asked, by the columns that have it; of the machine that will run the kernel what the asker knows."""
+    simulated = question.target_id.startswith(SIMULATED_PREFIX)
+    known: dict[str, Any] = dict(question.machine.known(simulated=simulated))
+    if "kernel_version" in known:
+        known["kernel_version"] = sorted(alike(known["kernel_version"]))
+    return {
+        "form_digest": form_digest(question.workload),
+        "workload_digest": question.workload.digest,
+        "target_id": question.target_id,
+        "is_simulated": simulated,
+        "objective": objective_key(question.objective),
+        **known,
+    }
+
+
+def _facts_of(shape: NearShape) -> dict[str, Any]:
+    return {"target_id": shape.target_id, "sizes": shape.sizes}
+
+
+def _same(*names: str) -> list[ColumnElement[bool]]:
+    """A condition for each of these columns, which are named like the facts that they are compared with; of versions of
+    kernels the facts have all that are the same."""
+    return [
+        ResultKeyRow.kernel_version.in_(bindparam(name, expanding=True))
+        if name == "kernel_version"
+        else getattr(ResultKeyRow, name) == bindparam(name)
+        for name in names
+    ]
+
+
+# Built once for each set of `known` columns of the machine: to build such a statement takes longer than to answer it.
+
+
+@lru_cache(maxsize=64)
+def _exact(known: tuple[str, ...]) -> Select[str]:
+    same = _same("workload_digest", "target_id", "objective", *known)
+    return select(ResultKeyRow.job_id).where(*same).order_by(*_BEST_FIRST).limit(1)
+
+
+@lru_cache(maxsize=64)
+def _best_of(known: tuple[str, ...]) -> Select[str]:
+    """The best of a shape's results; of those first what has the objective and suits the machine."""
+    same = _same("form_digest", "is_simulated", "target_id", "sizes")
+    unlike = [~condition for condition in _same("objective", *known)]
+    return select(ResultKeyRow.job_id).where(*same).order_by(*unlike, *_BEST_FIRST).limit(1)

@@ -1,0 +1,148 @@
+"""The shapes that have results, in memory: the nearest one is found without a look at every row of the database."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tuner.core.trial.questions import DISTANCE_DIGITS
+from tuner.store.tables.models import DeletedJobRow, ResultKeyRow
+
+_COLUMNS = (
+    ResultKeyRow.seq,
+    ResultKeyRow.form_digest,
+    ResultKeyRow.is_simulated,
+    ResultKeyRow.target_id,
+    ResultKeyRow.sizes,
+)
+#: Rows that one query names.
+_SLICE = 500
+
+#: Results with one form, real or simulated, on one target, and of so many sizes.
+_Group = tuple[str, bool, str, int]
+
+
+def to_text(sizes: Sequence[float]) -> str:
+    """Sizes as the database has them: the same sizes are the same text."""
+    return json.dumps(list(sizes))
+
+
+def from_text(text: str) -> list[float]:
+    """Inverse of `to_text`."""
+    sizes: list[float] = json.loads(text)
+    return sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearShape:
+    """A shape that has a result."""
+
+    target_id: str
+    #: As in the database.
+    sizes: str
+    #: From the shape that was asked for, by `shape_distance`.
+    distance: float
+
+
+@dataclass(kw_only=True)
+class _Shapes:
+    """Of one group, in no order."""
+
+    #: [num] of the jobs.
+    seqs: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    #: [num, sizes]
+    sizes: npt.NDArray[np.float64]
+
+
+class ShapeIndex:
+    """What `ResultKeyRow` has of shapes. Thread-safe; it follows the database, whoever writes there.
+
+    Results are added and removed, and never changed. Each removal leaves a row among the deleted jobs for good. So as
+    long as that table has as many rows, results were only added; and if there are as many of them too, none was.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Deleted jobs and results of the state that is held; none before the first look.
+        self._state = (-1, 0)
+        self._known: set[int] = set()
+        self._groups: dict[_Group, _Shapes] = {}
+
+    def nearest(
+        self, session: Session, form: str, target: str, sizes: Sequence[float], *, is_simulated: bool, elsewhere: bool
+    ) -> NearShape | None:
+        """The nearest shape of that form on the target, or on another one where it is asked for `elsewhere`. Of several
+        it is the one with the newest result. None where there is none."""
+        found = []
+        with self._lock:
+            self._follow(session)
+            for (of_form, simulated, of_target, count), shapes in self._groups.items():
+                alike = (of_form, simulated, count) == (form, is_simulated, len(sizes))
+                if alike and (of_target != target) == elsewhere:
+                    found.append(_nearest_of(shapes, of_target, sizes))
+        return min(found, key=lambda one: one[0], default=(None, None))[1]
+
+    def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
+        """Jobs on a target by how near their sizes are, whatever their form, the newest of equals first: so many at
+        most. A size that one of two has not counts as 1."""
+        asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+        with self._lock:
+            self._follow(session)
+            for (*_, of_target, count), shapes in self._groups.items():
+                if of_target == target:
+                    both = min(count, len(sizes))
+                    distance = np.abs(shapes.sizes[:, :both] - asked[:both]).sum(axis=1)
+                    distance += np.abs(shapes.sizes[:, both:]).sum(axis=1) + np.abs(asked[both:]).sum()
+                    seqs.append(shapes.seqs)
+                    distances.append(np.round(distance, DISTANCE_DIGITS))
+        found = np.concatenate(seqs)
+        order = np.lexsort((-found, np.concatenate(distances)))
+        return [int(seq) for seq in found[order[:limit]]]
+
+    def _follow(self, session: Session) -> None:
+        """Takes in what has changed."""
+        counts = (select(func.count()).select_from(model).scalar_subquery() for model in (DeletedJobRow, ResultKeyRow))
+        num_deleted, num_results = session.execute(select(*counts)).one()
+        state = num_deleted, num_results
+        if state == self._state:
+            return
+        if state[0] != self._state[0]:
+            self._known, self._groups = set(), {}
+        new: list[int] = sorted(set(session.scalars(select(ResultKeyRow.seq))) - self._known)
+        whole = select(*_COLUMNS)
+        if len(new) > _SLICE:
+            self._add(row for row in session.execute(whole) if row[0] not in self._known)
+        elif new:
+            self._add(session.execute(whole.where(ResultKeyRow.seq.in_(new))))
+        self._state = state
+
+    def _add(self, rows: Iterable[Any]) -> None:
+        added: dict[_Group, list[tuple[float, ...]]] = {}
+        for seq, form, is_simulated, target_id, text in rows:
+            self._known.add(seq)
+            sizes = from_text(text)
+            added.setdefault((form, bool(is_simulated), target_id, len(sizes)), []).append((seq, *sizes))
+        for group, found in added.items():
+            shapes = self._groups.setdefault(group, _Shapes(sizes=np.zeros((0, group[-1]))))
+            shapes.seqs = np.concatenate([shapes.seqs, np.array([row[0] for row in found], dtype=np.int64)])
+            shapes.sizes = np.concatenate([shapes.sizes, np.array([row[1:] for row in found], dtype=np.float64)])
+
+
+def _nearest_of(shapes: _Shapes, target_id: str, sizes: Sequence[float]) -> tuple[tuple[float, int], NearShape]:
+    """With what it is ordered by: the distance, and the newest first."""
+    exact = np.abs(shapes.sizes - np.array(sizes)).sum(axis=1)
+    # Only what is as near as the nearest, but for rounding, is rounded: to round all takes longer than to find it.
+    near = np.flatnonzero(exact <= exact.min() + 10.0**-DISTANCE_DIGITS)
+    distances = np.round(exact[near], DISTANCE_DIGITS)
+    closest = near[distances == distances.min()]
+    at = int(closest[np.argmax(shapes.seqs[closest])])
+    shape = NearShape(target_id=target_id, sizes=to_text(shapes.sizes[at].tolist()), distance=float(distances.min()))
+    return (shape.distance, -int(shapes.seqs[at])), shape

@@ -1,0 +1,1 @@
+"""The tables, and values of the domain as their columns."""

@@ -1,0 +1,1 @@
+"""What all models have in common."""

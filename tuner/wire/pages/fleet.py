@@ -1,0 +1,126 @@
+"""The fleet and what is known, as pages show them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.records import Verdict
+from tuner.wire.base.root_path import Link
+from tuner.wire.base.view import View
+from tuner.wire.pages.pages import ListedJob
+from tuner.wire.responses.responses import EnvironmentView, PageView, QuarantineView
+
+
+class WorkerView(View):
+    """A card, or the twin, and what it has done since the server began."""
+
+    target: str
+    number: int = Field(description="among the workers of the target")
+    simulated: bool
+    gpu_name: str
+    environment: EnvironmentView | None
+    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null where it is")
+    up_s: float = Field(description="seconds since the server began")
+    busy_share: float = Field(description="share of these in which it had something to do")
+    trials: dict[str, int] = Field(description="recorded trials by outcome")
+    trials_per_minute: float
+    num_quarantines: int = Field(description="how often it was found unfit")
+
+
+class CardView(View):
+    """A card of the server's machine as the driver sees it now; null where it does not say."""
+
+    uuid: str
+    name: str
+    temperature_c: int | None
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    utilization: float | None = Field(description="share of the last moments in which a kernel ran")
+    memory_used_bytes: int | None
+    memory_bytes: int | None
+
+
+class SeriesView(View):
+    """A figure over the last day, at most."""
+
+    name: str
+    unit: str
+    points: list[tuple[float, float]] = Field(description="hours before now, and the figure; the oldest first")
+
+    @property
+    def last(self) -> float:
+        """The newest."""
+        return self.points[-1][1]
+
+    @property
+    def most(self) -> float:
+        """The largest."""
+        return max(value for _, value in self.points)
+
+
+class JobFailuresView(View):
+    """A job that had trials fail."""
+
+    id: str
+    workload: str
+    num_trials: int
+    num_failed: int
+    kinds: dict[str, int] = Field(description="failed trials by kind, the most frequent first")
+    page: Link
+
+
+class FleetPage(View):
+    """The fleet."""
+
+    history: list[SeriesView] = Field(description="trials a minute, and of each card temperature, clock and power")
+    failures: list[JobFailuresView] = Field(description="the newest jobs that had trials fail")
+
+    workers: list[WorkerView]
+    cards: list[CardView] = Field(description="of the server's machine; empty without a driver")
+    running: list[ListedJob] = Field(description="jobs under way")
+    jobs: dict[str, dict[str, int]] = Field(description="number of jobs by target and state")
+
+
+class KnownResult(View):
+    """What is known of one problem on one GPU model."""
+
+    gpu: str
+    simulated: bool
+    workload: str
+    m: int
+    dtype: str
+    objective: str
+    library_us: float | None
+    torch_us: float | None = Field(description="PyTorch's own calls; null where they were not timed")
+    ours_us: float | None = Field(description="of the winner, or of the fastest of ours where the library won")
+    speedup: float | None = Field(description="the library's time over ours")
+    ours: PlanKind | None = Field(description="the kind whose time that is")
+    winner: PlanKind | None = Field(description="the kind that the verdict names, or of the fastest of ours")
+    verdict: Verdict | None = Field(description="null for shipped winners of which no finals are known")
+    source: str = Field(description="a job's id, or the name of a shipped row")
+    href: Link = Field(description="the job's page; empty for shipped winners")
+    at: datetime | None
+    kernel_version: str
+
+
+class ResultFilterView(View):
+    """Which results are listed; null for all."""
+
+    target: str | None
+    m: int | None
+    n: int | None
+    k: int | None
+
+
+class ResultsPage(View):
+    """What is known."""
+
+    filter: ResultFilterView
+    jobs: PageView[KnownResult] = Field(description="of finished jobs, the newest first")
+    shipped: list[KnownResult] = Field(description="winners that come with the program")
+    shipped_targets: list[str]

@@ -1,0 +1,209 @@
+"""What the dashboard's pages show: a page's template and its JSON form read the same model."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field
+
+from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.core.proof.candidate_plans import launches_of
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.batch import BatchSummary, batch_name
+from tuner.core.trial.job import JobState
+from tuner.core.trial.outcome import FailureKind
+from tuner.core.trial.records import JobRecord, Verdict
+from tuner.wire.base.root_path import Link
+from tuner.wire.base.view import View
+from tuner.wire.requests.submit_form import SubmitForm
+from tuner.wire.responses.inspections import InspectedFinalist
+from tuner.wire.responses.job_detail import JobDetail
+from tuner.wire.responses.job_view import JobView
+from tuner.wire.responses.responses import BestView, PageView, TargetView, TrialView
+
+
+class BatchSummaryView(View):
+    """The jobs of a batch that a listing's filters let through, which are one row of it."""
+
+    id: str
+    name: str = Field(description="the shape of its newest job, and from how many rows to how many it goes")
+    jobs_by_state: dict[JobState, int]
+    num_jobs: int
+    num_trials: int
+    num_planned: int = Field(description="trials of all budgets")
+    speedups: tuple[float, float] | None = Field(description="the smallest and the largest gain; null before the first")
+    page: Link
+
+    @property
+    def state(self) -> JobState:
+        """Where its jobs stand: the first that one of them has, of those under way, those that wait, and the ends."""
+        return next(state for state in _IN_ORDER if state in self.jobs_by_state)
+
+    @classmethod
+    def of(cls, batch: BatchSummary, workload: Workload) -> Self:
+        """Copies `batch`, one of whose jobs is of `workload`."""
+        return cls(
+            id=batch.id,
+            name=batch_name(workload, batch.rows),
+            jobs_by_state=batch.counts,
+            num_jobs=sum(batch.counts.values()),
+            **{name: getattr(batch, name) for name in ("num_trials", "num_planned", "speedups")},
+            page=f"/ui/batches/{batch.id}",
+        )
+
+
+_IN_ORDER = (
+    *(JobState.SEARCHING, JobState.FINALS, JobState.QUEUED),
+    *(JobState.FAILED, JobState.SUCCEEDED, JobState.CANCELLED),
+)
+
+
+class ListedJob(JobView):
+    """A job as a listing shows it."""
+
+    batch: BatchSummaryView | None = Field(description="its batch, where the row stands for that; else null")
+
+    verdict: Verdict | None = Field(description="null before it succeeded")
+    winner: PlanKind | None = Field(description="the plan kind that won; null before it succeeded")
+    queue_position: int | None = Field(description="jobs before it; 0 for one under way, null for one that is over")
+    queue_eta_s: float | None = Field(description="seconds to its end; null where unknown")
+
+    @classmethod
+    def with_standing(
+        cls,
+        job: JobRecord,
+        result: tuple[Verdict, PlanKind] | None,
+        place: tuple[int | None, float | None],
+        batch: BatchSummary | None = None,
+    ) -> Self:
+        """Copies all: verdict and winner; position in the queue and seconds to the end of the search; the batch that
+        the row stands for."""
+        verdict, winner = result or (None, None)
+        return cls(
+            **dict(JobView.of(job)),
+            verdict=verdict,
+            winner=winner,
+            queue_position=place[0],
+            queue_eta_s=place[1],
+            batch=None if batch is None else BatchSummaryView.of(batch, job.spec.workload),
+        )
+
+
+class JobFilterView(View):
+    """Which jobs a page lists; null for all."""
+
+    state: JobState | None
+    target: str | None
+    owner: str | None
+    project: str | None
+    label: str | None
+    batch: str | None
+    m: int | None
+    n: int | None
+    k: int | None
+
+
+class JobsPage(View):
+    """The front page."""
+
+    targets: list[TargetView]
+    state: JobState | None = Field(description="the filter; null for all")
+    filter: JobFilterView
+    sort: str
+    num_open: int = Field(description="jobs that are queued or under way, whatever the filter")
+    jobs: PageView[ListedJob] = Field(description="rows; one with a `batch` stands for all of its jobs")
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the page may have left out jobs."""
+        return any(value is not None for value in self.filter.model_dump().values())
+
+
+class SubmitPage(View):
+    """The form by which people submit jobs."""
+
+    form: SubmitForm
+    path: Link = Field(description="`/jobs`, or for several numbers of rows `/batches`; empty while a field is wrong")
+    body: dict[str, Any] | None = Field(description="what would be posted there")
+    curl: str
+    client: str
+    problem: str = Field(description="what is wrong with the form; empty where nothing is")
+
+
+class CurvePoint(View):
+    """The state of a search after a trial whose speed-up was above those of all of ours before it."""
+
+    trial_number: int
+    best_us: float = Field(description="its time, microseconds")
+    library_us: float | None = Field(description="fastest of the library so far, microseconds")
+
+
+class TrialFilterView(View):
+    """Which trials the table lists, and in which order."""
+
+    outcome: str | None
+    plan_kind: PlanKind | None
+    reason: FailureKind | None
+    sort: str
+
+
+class OpRow(View):
+    """One op of a chain."""
+
+    name: str
+    sizes: str = Field(description="m x n x k, and that W holds a gate too; of an attention tokens and heads")
+    reads: str = Field(description="what it multiplies")
+    reads_ops: dict[str, str] = Field(
+        description="earlier ops, by the field that names them: source, residual_source, norm"
+    )
+    norm: str = Field(description="what its rows are normed by; empty for nothing")
+    adds: str = Field(description="what is added: a residual, a bias; empty for nothing")
+    activation: str = Field(description="empty for none")
+    launch: int | None = Field(description="which launch of the best of ours computes it, from 1; null before the end")
+
+    @classmethod
+    def all_of(cls, workload: Workload, best: Candidate | None) -> list[Self]:
+        """The ops of a chain, in `best`'s launches; none of a pair."""
+        if workload.kind is not WorkloadKind.CHAIN:
+            return []
+        rows, names, launches = [], {op.name for op in workload.ops}, _launches(workload, best)
+        for op in workload.ops:
+            words = op.words()
+            rows.append(
+                cls(
+                    name=op.name,
+                    sizes=words.sizes,
+                    reads=words.reads,
+                    reads_ops={field: tensor for field, tensor in words.named.items() if tensor in names},
+                    norm=words.norm,
+                    adds=words.adds,
+                    activation=words.function,
+                    launch=launches.get(op.name),
+                )
+            )
+        return rows
+
+
+def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
+    """Of each op the number of its launch, from 1; of none where none is known."""
+    if best is None or best.schedule is None or workload.unknown_kinds:
+        return {}
+    launches = enumerate(launches_of(workload, best), start=1)
+    return {workload.ops[op].name: number for number, launch in launches for op in launch}
+
+
+class JobPage(View):
+    """All about one job."""
+
+    job: JobDetail
+    ops: list[OpRow] = Field(description="the ops of a chain; empty for a pair")
+    outcome_counts: dict[str, int] = Field(description="trials by outcome: measured, rejected, each kind of failure")
+    curve: list[CurvePoint]
+    two_launches_us: float | None = Field(description="fastest of our unfused kernels so far, microseconds")
+    reference_us: float | None = Field(description="the data sheet's bound, microseconds")
+    fastest: TrialView | None = Field(description="the fastest trial of ours so far, by its speed-up")
+    best: BestView | None = Field(description="finals and verdict, once the job succeeded")
+    inspected: list[InspectedFinalist] = Field(description="inspections of the best of each plan kind")
+    filter: TrialFilterView
+    trials: PageView[TrialView]

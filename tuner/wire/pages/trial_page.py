@@ -1,0 +1,164 @@
+"""What the page of one trial shows; its template and its JSON form read the same model."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tuner.core.insight.advice import Bound
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.wire.base.root_path import Link
+from tuner.wire.base.view import View
+from tuner.wire.pages.pages import OpRow
+from tuner.wire.responses.inspections import CountersView, InspectionOnPage
+from tuner.wire.responses.responses import TrialView
+from tuner.wire.responses.samples import SamplesView
+
+
+class BestTrialView(View):
+    """The fastest trial of the job so far, to compare with."""
+
+    number: int
+    plan_kind: PlanKind
+    time_us: float
+    speedup: float
+    text: str = Field(description="its schedule in one line")
+
+
+class DifferenceView(View):
+    """An axis in which a schedule differs from the best one."""
+
+    axis: str
+    here: str
+    best: str
+
+
+class LaunchView(View):
+    """One launch of the candidate, by its plan."""
+
+    ops: list[str]
+    num_tasks: int
+    num_ctas: int
+    assignment: str = Field(description="how tasks come to CTAs")
+    num_signals: int
+    num_waits: int = Field(description="waits of all tasks")
+    plan_bytes: int
+    smem_bytes: int = Field(description="of one CTA, before the compiler has spoken")
+    num_threads: int
+    ctas_per_sm: int
+    limited_by: str = Field(description="what lets no more CTAs onto an SM")
+
+
+class RooflinePoint(View):
+    """A run on the roofline."""
+
+    name: str
+    dram_bytes: float = Field(description="bytes that it moved through DRAM")
+    time_us: float
+    is_counted: bool = Field(description="whether the bytes were counted; else they are the fewest, or a forecast")
+
+
+class RooflineView(View):
+    """What bounds the workload on this GPU, and where runs stand."""
+
+    flops: float = Field(description="operations that the workload asks for")
+    dram_bytes_per_s: float = Field(description="the data sheet's rate")
+    flops_per_s: float = Field(description="the data sheet's rate of the tensor cores")
+    points: list[RooflinePoint]
+
+
+class DownloadView(View):
+    """Something to take along."""
+
+    name: str
+    href: Link
+    what: str = Field(description="one line")
+
+
+class AdviceView(View):
+    """What bounds the kernel, and what to try."""
+
+    bound: Bound
+    dram_share: float = Field(description="share of the data sheet's DRAM rate; of the fewest bytes without counters")
+    tensor_share: float = Field(description="share of the data sheet's tensor rate")
+    over_floor: float | None = Field(description="bytes read over the fewest; null without counters")
+    tries: tuple[str, ...] = Field(description="sentences, the most promising first")
+
+
+class TrialPage(View):
+    """All about one trial."""
+
+    job_id: str
+    workload: str
+    target: str
+    simulated: bool
+    num_trials: int = Field(description="trials of the job so far")
+    trial: TrialView
+    best: BestTrialView | None = Field(description="the fastest trial of ours so far; null before there is one")
+    differences: list[DifferenceView] = Field(description="what differs from the best; empty where it is the best")
+    ops: list[OpRow] = Field(description="the ops of a chain, in this trial's launches; empty for a pair")
+    launches: list[LaunchView]
+    plan_reason: str = Field(description="why there are no plans; empty where there are, and for the library")
+    samples: SamplesView | None = Field(description="null where nothing was measured, or the samples were removed")
+    counters: CountersView | None = Field(description="as asked for last; null where nobody asked")
+    trace: InspectionOnPage | None = Field(description="null where nobody asked")
+    advice: AdviceView | None = Field(description="null where the GPU is not known here, or nothing was measured")
+    roofline: RooflineView | None = Field(description="null where the GPU is not known here, or nothing was measured")
+    downloads: list[DownloadView]
+
+
+class OpTimeView(View):
+    """Where the CTAs' time went that they spent on one op."""
+
+    op: str
+    num_tasks: int
+    wait: float
+    load: float
+    compute: float
+    store: float
+
+
+class WaitView(View):
+    """A task that waited, and for whom."""
+
+    task: int
+    op: str
+    tile: str
+    sm: int
+    waited_us: float
+    for_op: str = Field(description="op of the task that it waited for last; empty where nobody is known")
+    for_tile: str
+    for_sm: int | None
+
+
+class SmView(View):
+    """What one SM did; shares are of its CTAs' time."""
+
+    sm: int
+    num_tasks: int
+    wait: float
+    load: float
+    compute: float
+    store: float
+
+
+class TimelinePage(View):
+    """A trace or a forecast in tables: what the Gantt chart says without a picture."""
+
+    job_id: str
+    number: int
+    of: str = Field(description="`measured` or `forecast`")
+    simulated: bool
+    makespan_us: float
+    ops: list[OpTimeView]
+    waits: list[WaitView] = Field(description="the longest first")
+    sms: list[SmView]
+
+
+class SourcePage(View):
+    """The source of a trial's kernel."""
+
+    job_id: str
+    number: int
+    schedule: str
+    num_lines: int
+    source: str

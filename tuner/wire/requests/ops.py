@@ -1,0 +1,65 @@
+"""An op of a chain as a client gives it: a model for each kind that is known, by the fields of what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+import pydantic
+from pydantic import Discriminator, Tag, create_model, model_serializer
+
+from tuner.core.problem.asked import asked_op
+from tuner.core.problem.op_kinds import OpKind, op_kinds
+from tuner.wire.base.fields import Strict
+from tuner.wire.base.models import members
+
+
+class _Op(Strict):
+    """An op of any kind."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty_lists(self, handler: Any):  # type: ignore[no-untyped-def]  # with a type OpenAPI has no fields
+        """As released documents have it, of which none has such a list."""
+        return {name: value for name, value in handler(self).items() if value != []}
+
+
+@cache
+def _model(kind: OpKind) -> type[Strict]:
+    asked = asked_op(kind.name)
+    named: Any = (Literal[kind.name], pydantic.Field(description="the kind of the op; a product says nothing"))
+    op: dict[str, Any] = {} if kind.is_unnamed else {"op": named}
+    return create_model(asked.__name__, __base__=_Op, __doc__=asked.__doc__, **op, **members(asked))
+
+
+#: Begins the tag of an op in a union, which no request names.
+_TAG = "op:"
+#: What an op of a chain may be: first the kind that is not named.
+_KINDS = sorted(op_kinds().values(), key=lambda kind: not kind.is_unnamed)
+#: Tags of the union of ops.
+OP_TAGS = tuple(f"{_TAG}{kind.name}" for kind in _KINDS)
+
+
+def _tag(op: Any) -> str:
+    """Which of the ops it is: one kind alone does not say so."""
+    said = op.get("op") if isinstance(op, dict) else getattr(op, "op", None)
+    if said is None:
+        return OP_TAGS[0]
+    return f"{_TAG}{said}"
+
+
+if TYPE_CHECKING:
+    AnyOp = Strict
+else:
+    AnyOp = Annotated[
+        Union[tuple(Annotated[_model(kind), Tag(f"{_TAG}{kind.name}")] for kind in _KINDS)],  # noqa: UP007
+        Discriminator(_tag),
+    ]
+
+
+def of_unknown_kind(context: Mapping[str, Any]) -> str:
+    """What would be right where Pydantic found an op of no known kind; empty where it speaks of another union."""
+    if not context.get("discriminator", "").startswith(_tag.__name__):
+        return ""
+    named = [kind.name for kind in _KINDS if not kind.is_unnamed]
+    return f"use {' or '.join(map(repr, named))}, or leave it out for a product"

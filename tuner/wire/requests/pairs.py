@@ -1,0 +1,119 @@
+"""What may be tuned, in requests and in answers: a model for each way to spell a workload, by its fields."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+
+import pydantic
+from pydantic import Field, create_model
+
+from tuner.core.problem import asked
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.asked import CHAIN, AskedWorkload, asked_workloads
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+from tuner.wire.base.fields import DtypeName, Size, Strict
+from tuner.wire.base.models import members
+from tuner.wire.requests.ops import AnyOp
+
+
+class Pair(Strict):
+    """A way to spell a workload."""
+
+    kind: str
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """The ops.
+
+        Raises:
+            InvalidInput: names what is wrong with a field or an op, or with how they read each other.
+        """
+        return asked.workload_of(self.model_dump())
+
+
+class Chain(Pair):
+    """Up to eight ops in topological order: products and others, each behind what it reads."""
+
+    kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
+    m: Size = Field(description="rows of every tensor")
+    ops: list[AnyOp] = Field(min_length=1, description="each after those that it reads")
+
+    @classmethod
+    def from_workload(cls, workload: Workload) -> Self:
+        """Any workload, op by op."""
+        return cls.model_validate(asked.chain_of(workload))
+
+
+class UnknownOps(Strict):
+    """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
+
+    kind: Literal["unknown"] = Field(description="an op's kind is not known here")
+    unknown_kinds: list[str] = Field(description="the kinds: install the packages that bring them")
+    ops: list[dict[str, Any]] = Field(description="as the server that took the job kept them")
+    dtype: DtypeName
+
+    @classmethod
+    def from_workload(cls, workload: Workload) -> Self:
+        """What is kept of them."""
+        kinds = list(workload.unknown_kinds)
+        return cls(kind="unknown", unknown_kinds=kinds, ops=workload.to_json()["ops"], dtype=workload.dtype)
+
+
+@cache
+def model_of(one: type[AskedWorkload]) -> type[Pair]:
+    """The model of a way to spell a workload."""
+    kind: Any = (Literal[one.KIND], pydantic.Field(description=one.SUMMARY))
+    return create_model(one.__name__, __base__=Pair, __doc__=one.__doc__, **{"kind": kind, **members(one)})
+
+
+#: Names of all, which are tags of their union.
+KINDS = (*asked_workloads(), CHAIN)
+_MODELS: dict[str, type[Pair]] = {**{name: model_of(one) for name, one in asked_workloads().items()}, CHAIN: Chain}
+#: Those that answers have: of a preset they have the chain.
+_ANSWERED = tuple(_MODELS[one.KIND] for one in asked_workloads().values() if one.of is not AskedWorkload.of)
+
+if TYPE_CHECKING:
+
+    class FfnShape(Strict):
+        """An FFN without its rows."""
+
+        dtype: Dtype
+        activation: Activation
+
+    Asked = Pair
+    AnyKept = Pair | UnknownOps
+    AnswerPair = Pair
+else:
+    FfnShape = create_model("FfnShape", __base__=Strict, **members(asked_workloads()["ffn"], without=("m",)))
+    _ABOUT = {"discriminator": "kind", "description": "the ops; a preset, expanded"}
+    Asked = Annotated[Union[tuple(_MODELS.values())], Field(discriminator="kind", description="the ops to tune")]  # noqa: UP007
+    AnyKept = Annotated[Union[(*_ANSWERED, Chain, UnknownOps)], Field(**_ABOUT)]
+    AnswerPair = Annotated[Union[(*_ANSWERED, Chain)], Field(**_ABOUT)]
+
+
+def workload_of(pair: Pair) -> Workload:
+    """The domain's view of a pair, or of a chain.
+
+    Raises:
+        InvalidInput: a matrix overflows a 32-bit index, or a chain's ops do not fit together.
+    """
+    try:
+        return pair.to_workload()
+    except InvalidInput as error:
+        if pair.kind == CHAIN or error.field.partition(".")[0] in type(pair).model_fields:
+            # The client names the tensor that is added in the field that says whether one is.
+            field = error.field.replace(".residual_source", ".residual")
+            raise InvalidInput(f"pair.{field}", error.problem, error.remedy) from error
+        # The domain names an op's matrix, the client knows the pair.
+        raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
+
+
+def pair_of(workload: Workload) -> Pair | UnknownOps:
+    """Inverse of `workload_of`, but that a preset has become its chain."""
+    if workload.unknown_kinds:
+        return UnknownOps.from_workload(workload)
+    document = asked.pair_of(workload)
+    return _MODELS[document["kind"]].model_validate(document)

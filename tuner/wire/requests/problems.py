@@ -1,0 +1,121 @@
+"""Problem documents (RFC 9457): what was wrong with a request, field by field, and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.errors import InvalidInput
+from tuner.wire.requests.ops import OP_TAGS, of_unknown_kind
+from tuner.wire.requests.pairs import KINDS
+
+#: Where Pydantic found a value.
+_SOURCES = ("body", "query", "path", "header")
+#: What a value of a wrong type should have been, by the first part of Pydantic's name of the error.
+_TYPES = {
+    "model": "a JSON object", "dict": "a JSON object", "list": "a list", "tuple": "a list", "string": "a string",
+    "int": "an integer", "float": "a number", "bool": "true or false",
+}  # fmt: skip
+_TYPE_ERRORS = ("type", "attributes_type", "parsing", "from_float")
+
+MEDIA_TYPE = "application/problem+json"
+
+#: Longest value that a message repeats.
+_MAX_ECHO = 60
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong."""
+
+    model_config = ConfigDict(frozen=True)
+
+    field: str = Field(description="dotted path, e.g. `pair.m`")
+    problem: str = Field(description="what is wrong")
+    remedy: str = Field(description="what would be right")
+
+
+class Problem(BaseModel):
+    """The body of every error."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem] = []
+
+
+def problem(status: int, detail: str, errors: Sequence[FieldProblem] = ()) -> Problem:
+    """A problem document with the status' own title."""
+    return Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=list(errors))
+
+
+def of_invalid_input(error: InvalidInput) -> FieldProblem:
+    """The domain's refusal, field by field."""
+    return FieldProblem(field=error.field, problem=error.problem, remedy=error.remedy)
+
+
+def of_validation(error: Mapping[str, Any]) -> FieldProblem:
+    """One of Pydantic's errors, with what would be right instead."""
+    context = error.get("ctx", {})
+    field = _path(error["loc"])
+    match error["type"]:
+        case "missing":
+            return FieldProblem(field=field, problem="is missing", remedy="add it")
+        case "extra_forbidden":
+            return FieldProblem(field=field, problem="is not a known field", remedy="check its spelling, or remove it")
+        case "union_tag_not_found":
+            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy=f"give one of {', '.join(KINDS)}")
+        case "union_tag_invalid" if remedy := of_unknown_kind(context):
+            problem = f"{_echo(error['input']['op'])} is not one of the choices"
+            return FieldProblem(field=f"{field}.op", problem=problem, remedy=remedy)
+        case "union_tag_invalid":
+            return FieldProblem(
+                field=f"{field}.kind",
+                problem=f"no kind is called {_echo(context['tag'])}",
+                remedy=f"use one of {context['expected_tags']}",
+            )
+        case "enum" | "literal_error":
+            problem = f"{_echo(error['input'])} is not one of the choices"
+            return FieldProblem(field=field, problem=problem, remedy=f"use {context['expected']}")
+        case "too_short" | "too_long":
+            problem = f"has {context['actual_length']} entries"
+            return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
+        case "string_too_short" | "string_too_long":
+            problem = f"has {len(error['input'])} characters"
+            return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
+        case "string_pattern_mismatch":
+            problem = f"{_echo(error['input'])} does not match {context['pattern']}"
+            return FieldProblem(field=field, problem=problem, remedy="give a value that does")
+    first, _, rest = error["type"].partition("_")
+    if first in _TYPES and rest in _TYPE_ERRORS:
+        problem = f"should be {_TYPES[first]}, got {_echo(error['input'])}"
+        return FieldProblem(field=field, problem=problem, remedy=f"give {_TYPES[first]}")
+    message = error["msg"].removeprefix("Input ")
+    return FieldProblem(
+        field=field, problem=f"{message}, got {_echo(error['input'])}", remedy=_remedy(context, message)
+    )
+
+
+def _remedy(context: Mapping[str, Any], message: str) -> str:
+    bounds = {
+        "ge": "at least", "gt": "more than", "le": "at most", "lt": "less than", "min_length": "at least",
+        "max_length": "at most",
+    }  # fmt: skip
+    found = [f"{words} {str(context[key]).removesuffix('.0')}" for key, words in bounds.items() if key in context]
+    return f"give {' and '.join(found)}" if found else f"give a value that {message.replace('should be', 'is')}"
+
+
+def _path(location: Sequence[int | str]) -> str:
+    """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
+    steps = [str(step) for step in location if step not in (*_SOURCES, *KINDS, *OP_TAGS)]
+    return ".".join(steps) or "body"
+
+
+def _echo(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= _MAX_ECHO else f"{text[:_MAX_ECHO]}…"

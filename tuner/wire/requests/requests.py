@@ -1,0 +1,210 @@
+"""What a client may ask: strict models with bounds, and their way into the domain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tuner.core.problem.asked import asked_workloads
+from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.space.sweeps import Sweep, swept
+from tuner.core.trial.job import (
+    MAX_LABELS,
+    MAX_PRIORITY,
+    Budget,
+    JobSpec,
+    JobTerms,
+    PriorsChoice,
+)
+from tuner.errors import InvalidInput
+from tuner.wire.base.fields import Strict
+from tuner.wire.requests.given import MAX_SCHEDULES, GivenSchedule, candidates_of
+from tuner.wire.requests.pairs import Asked, workload_of
+from tuner.wire.requests.searches import (
+    MAX_SECONDS,
+    BudgetRequest,
+    ObjectiveRequest,
+    objective_of,
+)
+from tuner.wire.requests.sizes import check_size
+
+SweepName = Annotated[Sweep, Field(strict=False)]
+#: Seeds stay within what every random generator takes.
+MAX_SEED = 2**31 - 1
+
+#: Of one line, in anybody's words: a database that takes no NUL must take it, too.
+_LINE = r"^[^\x00-\x1f\x7f]*$"
+Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
+Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="what it belongs to, in your own words")]
+PriorsName = Annotated[
+    PriorsChoice,
+    Field(
+        strict=False,
+        description="`nearest`: the search begins with what was found for the nearest shapes on the same GPU model; "
+        "`none`: it knows of no earlier one",
+    ),
+]
+TargetId = Annotated[
+    str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
+]
+
+
+LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
+_OPTIONS = dict.fromkeys(("bias", "gated", "residual", "row_scale"), False)
+EXAMPLES: dict[str, Any] = {
+    "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
+    "all_fields": {
+        "summary": "A feed-forward block with SiLU, every field given",
+        "value": {
+            "pair": {**LLAMA_FFN, **_OPTIONS, "activation": "silu"},
+            "target": "simulated:h200",
+            "objective": {"l2": "cold", "regime": "burst"},
+            "budget": {"trials": 60, "seconds": 600, "patience": 30},
+            "seed": 0,
+            "priors": "nearest",
+            "reuse": True,
+            "priority": -1,
+            "project": "llama",
+            "labels": ["nightly"],
+            "deadline_s": 3600,
+            "webhook": "https://ci.example/hooks/tuner",
+        },
+    },
+    "chain": {
+        "summary": "Three GEMMs: the second adds what the first wrote, the third norms that",
+        "value": {
+            "pair": {
+                "kind": "chain",
+                "m": 16,
+                "ops": [
+                    {"name": "o_proj", "source": "x", "n": 2048, "k": 2048, "residual": "stream"},
+                    {"name": "up", "source": "o_proj", "norm": "o_proj", "n": 8192, "k": 2048, "activation": "silu"},
+                    {"name": "down", "source": "up", "n": 2048, "k": 8192, "residual": "o_proj"},
+                ],
+            },
+        },
+    },
+    **{
+        name: {"summary": example.summary, "value": {"pair": {"kind": one.KIND, **example.fields}}}
+        for one in asked_workloads().values()
+        for name, example in one.EXAMPLES.items()
+    },
+}
+
+
+class TuneRequest(Strict):
+    """The body of `POST /jobs`."""
+
+    pair: Asked
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    objective: ObjectiveRequest = ObjectiveRequest()
+    budget: BudgetRequest = BudgetRequest()
+    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
+    priors: PriorsName = PriorsChoice.NEAREST
+    schedules: list[GivenSchedule] = Field(
+        default=[],
+        max_length=MAX_SCHEDULES,
+        description="exactly these are tried, beside the library, and nothing is searched: `budget.trials` is theirs",
+    )
+    sweep: SweepName | None = Field(
+        default=None,
+        description="tried, too, is all that this study makes of the schedules: `rasters`, `merges`, `signals`, "
+        "`launches` or `shares` are varied, and all else stays",
+    )
+    reuse: bool = Field(
+        default=False, description="answer with the best finished job of the same problem, if there is one"
+    )
+    priority: int = Field(
+        default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
+    )
+    project: Project = ""
+    labels: list[Label] = Field(default=[], max_length=MAX_LABELS, description="words by which it is found again")
+    deadline_s: float | None = Field(
+        default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
+    )
+    webhook: str | None = Field(
+        default=None, min_length=1, max_length=500, description="address that is told of its end, of an allowed host"
+    )
+
+    @property
+    def terms(self) -> JobTerms:
+        """How the job is to be treated."""
+        return JobTerms(
+            priority=self.priority,
+            project=self.project,
+            labels=tuple(self.labels),
+            deadline_s=self.deadline_s,
+            webhook=self.webhook,
+        )
+
+    def to_spec(self, default_target_id: str | None) -> JobSpec:
+        """The job that is asked for.
+
+        Raises:
+            InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        workload = workload_of(self.pair)
+        check_size("pair", self.pair, workload, target_id)
+        tried = self._tried(workload, target_id)
+        return JobSpec(
+            workload=workload,
+            target_id=target_id,
+            objective=objective_of(self.objective, workload),
+            budget=self._budget(len(tried)),
+            seed=self.seed,
+            priors=self.priors,
+            energy_within_percent=self.objective.energy_within_percent,
+            torch_compile=self.objective.torch_compile,
+            tried=tried,
+        )
+
+    def _tried(self, workload: Workload, target_id: str) -> tuple[Candidate, ...]:
+        """What is given, and what a sweep makes of it.
+
+        Raises:
+            InvalidInput: one is not legal, there is nothing to sweep, or it is too much.
+        """
+        given = candidates_of("schedules", self.schedules, workload, target_id)
+        if self.sweep is None:
+            return given
+        if not given:
+            raise InvalidInput("sweep", f"varies {self.sweep}, and no schedule is given", "give `schedules`, too")
+        gpu, sweep = parse_target(target_id).gpu, self.sweep
+        found = tuple(dict.fromkeys(one for each in given for one in swept(sweep, workload, gpu, each)))
+        if len(found) > MAX_SCHEDULES:
+            remedy = f"give fewer schedules: at most {MAX_SCHEDULES} are tried"
+            raise InvalidInput("sweep", f"makes {len(found)} schedules", remedy)
+        return found
+
+    def _budget(self, num_tried: int) -> Budget:
+        """That of a search; of what is given, as many trials as there are."""
+        budget = Budget(**self.budget.model_dump())
+        return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical body, hex: two bodies that ask the same have the same. What came later is left out
+        while it has its default, so that a body that was sent to an older version keeps its digest."""
+        body = self.model_dump(mode="json")
+        if self.priors is PriorsChoice.NEAREST:
+            del body["priors"]
+        if self.objective.energy_within_percent is None:
+            del body["objective"]["energy_within_percent"]
+        if not self.objective.torch_compile:
+            del body["objective"]["torch_compile"]
+        if self.budget.patience is None:
+            del body["budget"]["patience"]
+        for name in ("priority", "project", "labels", "deadline_s", "webhook", "schedules", "sweep"):
+            if body[name] == type(self).model_fields[name].default:
+                del body[name]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

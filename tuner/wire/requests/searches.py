@@ -1,0 +1,62 @@
+"""What a request says of a search: what "fast" means, and when it stops."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import Budget, CacheState, Objective, Regime, default_regime
+from tuner.wire.base.fields import Strict
+
+MAX_TRIALS = 100_000
+MAX_SECONDS = 7 * 24 * 3600.0
+
+CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
+RegimeName = Annotated[
+    Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
+]
+
+
+class ObjectiveRequest(Strict):
+    """What "fast" means."""
+
+    l2: CacheName = CacheState.COLD
+    regime: RegimeName | None = None
+    energy_within_percent: float | None = Field(
+        default=None,
+        gt=0,
+        le=100,
+        description="take what needs the least energy, so much slower than the fastest at most",
+    )
+    torch_compile: bool = Field(
+        default=False,
+        description="take the faster of the vendor's library and of torch.compile as the library of the finals, where "
+        "PyTorch is installed beside the card; it takes longer than a search in burst",
+    )
+
+
+class BudgetRequest(Strict):
+    """When the search stops: whichever comes first."""
+
+    trials: int = Field(default=Budget.trials, ge=1, le=MAX_TRIALS, description="recorded outcomes, baselines included")
+    seconds: float = Field(
+        default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
+    )
+    patience: int | None = Field(
+        default=Budget.patience,
+        ge=1,
+        le=MAX_TRIALS,
+        description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
+    )
+
+
+def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
+    """What is asked for, with the regime of the rows where none is given."""
+    return objective_for(asked.l2, asked.regime, workload)
+
+
+def objective_for(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
+    """The regime is that of the rows, where none is given."""
+    return Objective(l2=l2, regime=regime or default_regime(workload.num_rows))

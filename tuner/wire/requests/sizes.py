@@ -1,0 +1,53 @@
+"""What is too large to be searched: refused before it becomes a job, which would keep its card from all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tuner.core.problem.gpu import CATALOGUE, SIMULATED_PREFIX
+from tuner.core.problem.op import TILE
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+from tuner.wire.base.fields import Strict
+
+#: Rows, columns and inner sizes of a product.
+MOST_SIZE = 2**20
+#: Of all ops. An output of 2^31 elements has half as many.
+MOST_TILES = 2**18
+_SIZES = ("m", "n", "k", "d_in", "d_hidden", "d_out")
+
+
+def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> None:
+    """`field` names the pair in the request.
+
+    Raises:
+        InvalidInput: a size, its tiles, or what it takes of the target's memory is beyond what a search can do.
+    """
+    for name, size in _sizes(field, pair.model_dump()):
+        if size > MOST_SIZE:
+            raise InvalidInput(name, f"is {size}, and no size of a product is searched above {MOST_SIZE}", "give less")
+    if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
+        problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"
+        remedy = f"keep them at or under {MOST_TILES} in all ops together: give fewer rows or columns"
+        raise InvalidInput(field, problem, remedy)
+    gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))  # a card that no data sheet is of tells it itself
+    if gpu is not None and workload.compulsory_bytes > gpu.dram_bytes:
+        problem = f"reads and writes {_gib(workload.compulsory_bytes)}, and the {gpu.name} has {_gib(gpu.dram_bytes)}"
+        raise InvalidInput(field, problem, "give smaller sizes, or another target")
+
+
+def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
+    """Each size of a product in a request, with the whole name of its field; `name` is its last word."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _sizes(f"{field}.{key}", inner, key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _sizes(f"{field}.{index}", inner, name)
+    elif name in _SIZES and value is not None:
+        yield field, value
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"

@@ -1,0 +1,372 @@
+"""Batches: what a client may ask, and what the service answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import Field
+
+from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.trial.batch import MAX_JOBS, BatchRecord
+from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
+from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
+from tuner.core.trial.records import JobRecord
+from tuner.errors import InvalidInput
+from tuner.wire.base.fields import Size, Strict
+from tuner.wire.base.root_path import Link
+from tuner.wire.base.view import View, is_simulated, moment
+from tuner.wire.requests.pairs import Asked, FfnShape, workload_of
+from tuner.wire.requests.requests import MAX_SEED, Label, PriorsName, Project, TargetId
+from tuner.wire.requests.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
+from tuner.wire.requests.sizes import check_size
+from tuner.wire.responses.job_view import JobView
+from tuner.wire.responses.responses import ArtifactLink, CandidateView, PageView
+
+MAX_SHAPES = 64
+RowCounts = Annotated[list[Size], Field(min_length=1, max_length=MAX_JOBS, description="numbers of rows, one job each")]
+
+EXAMPLES: dict[str, Any] = {
+    "ladder": {
+        "summary": "One feed-forward block at several numbers of rows",
+        "value": {"shapes": [{"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "m": [1, 2, 4, 8, 16, 32, 64]}]},
+    },
+    "list": {
+        "summary": "Any list of pairs",
+        "value": {
+            "pairs": [
+                {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096},
+                {
+                    "kind": "independent",
+                    "first": {"m": 512, "n": 4096, "k": 4096},
+                    "second": {"m": 512, "n": 1024, "k": 4096},
+                },
+            ],
+            "budget": {"trials": 40},
+        },
+    },
+}
+
+
+class LadderShape(FfnShape):
+    """An FFN, and the rows to tune it for."""
+
+    m: RowCounts
+
+    def to_workloads(self) -> list[Workload]:
+        """The pair at each number of rows."""
+        return [ffn_pair(m=m, **self.model_dump(exclude={"m"})) for m in self.m]
+
+
+class BatchRequest(Strict):
+    """The body of `POST /batches`."""
+
+    shapes: list[LadderShape] = Field(
+        default=[], max_length=MAX_SHAPES, description="FFNs, each with the rows to tune it for"
+    )
+    pairs: list[Asked] = Field(default=[], max_length=MAX_JOBS, description="pairs as a job has them, one job each")
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    objective: ObjectiveRequest = ObjectiveRequest()
+    budget: BudgetRequest = BudgetRequest()
+    neighbour_trials: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TRIALS,
+        description="`budget.trials` of jobs that begin with what others of their ladder found; by default a third",
+    )
+    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of every job")
+    priors: PriorsName = PriorsChoice.NEAREST
+    reuse: bool = Field(default=False, description="take finished jobs of the same problems, where there are any")
+    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="as in a job")
+    project: Project = ""
+    labels: list[Label] = Field(
+        default=[], max_length=MAX_LABELS, description="words by which its jobs are found again"
+    )
+    deadline_s: float | None = Field(
+        default=None, gt=0, le=MAX_SECONDS, description="seconds until all searches must end; finals not counted"
+    )
+
+    @property
+    def terms(self) -> JobTerms:
+        """How its jobs are to be treated."""
+        return JobTerms(
+            priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
+        )
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical body, hex."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+    def to_specs(self, default_target_id: str | None) -> list[JobSpec]:
+        """The jobs that are asked for.
+
+        Raises:
+            InvalidInput: nothing is asked for, a pair is not well formed or too large, or there is no target.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        workloads = self._workloads(target_id)
+        if not workloads:
+            raise InvalidInput("shapes", "is empty, and so is pairs", "give a shape with its m, or a pair")
+        return [
+            JobSpec(
+                workload=workload,
+                target_id=target_id,
+                objective=objective_of(self.objective, workload),
+                budget=Budget(**self.budget.model_dump()),
+                seed=self.seed,
+                priors=self.priors,
+                energy_within_percent=self.objective.energy_within_percent,
+                torch_compile=self.objective.torch_compile,
+            )
+            for workload in workloads
+        ]
+
+    def _workloads(self, target_id: str) -> list[Workload]:
+        """Each that is asked for, once."""
+        named = [
+            (f"shapes.{index}.m.{row}", workload)
+            for index, shape in enumerate(self.shapes)
+            for row, workload in enumerate(_ladder(index, shape, target_id))
+        ]
+        named += [(f"pairs.{index}", _checked(index, pair, target_id)) for index, pair in enumerate(self.pairs)]
+        first = dict[Workload, str]()
+        for field, workload in named:
+            if workload in first:
+                problem = f"asks for {workload.describe()}, as {first[workload]} does"
+                raise InvalidInput(field, problem, "ask for each problem once")
+            first[workload] = field
+        return list(first)
+
+
+def _ladder(index: int, shape: LadderShape, target_id: str) -> list[Workload]:
+    try:
+        workloads = shape.to_workloads()
+    except InvalidInput as error:
+        raise InvalidInput(f"shapes.{index}", f"{error.field}: {error.problem}", error.remedy) from error
+    for workload in workloads:
+        check_size(f"shapes.{index}", shape, workload, target_id)
+    return workloads
+
+
+def _checked(index: int, pair: Any, target_id: str) -> Workload:
+    try:
+        workload = workload_of(pair)
+        check_size("pair", pair, workload, target_id)
+        return workload
+    except InvalidInput as error:
+        field = f"pairs.{index}{error.field.removeprefix('pair')}"
+        raise InvalidInput(field, error.problem, error.remedy) from error
+
+
+class BatchView(View):
+    """A batch as it stands."""
+
+    id: str
+    name: str = Field(description="the shape of its first job, from how many rows to how many, and how many others")
+    labels: tuple[str, ...] = Field(description="of its first job")
+    state: JobState
+    target: str
+    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
+    owner: str = Field(description="who asked for it; empty where the service knew no tokens")
+    project: str
+    created_at: datetime
+    num_jobs: int
+    jobs_by_state: dict[JobState, int]
+    num_trials: int = Field(description="recorded trials of all its jobs")
+    num_planned: int = Field(
+        description="trials that these will be at most: of all budgets, and what the jobs of a ladder share"
+    )
+    num_paused: int = Field(description="open jobs that wait, since an owner asked for that")
+    search_s: float = Field(description="seconds of search of all its jobs")
+    eta_s: float | None = Field(
+        description="seconds left, of search and of its jobs' finals, at the pace so far and by the cards that work "
+        "now; null before the first trial"
+    )
+    card_share: float | None = Field(
+        description="share of the search for which the card was busy with trials; null where that is not known"
+    )
+    speedups: tuple[float, float] | None = Field(
+        description="the smallest and the largest gain over the library of its jobs that succeeded; null before one has"
+    )
+    queue_position: int | None = Field(
+        description="jobs that come before the next one of it; 0 while one is under way, null where none waits"
+    )
+    num_ladders: int
+    num_answered: int = Field(description="ladders that have an answer, or never will")
+    links: dict[str, Link] = Field(description="paths of what belongs to the batch")
+
+    @classmethod
+    def of(
+        cls,
+        batch: BatchRecord,
+        num_cards: int,
+        *,
+        name: str,
+        labels: tuple[str, ...],
+        speedups: tuple[float, float] | None,
+        queue_position: int | None,
+    ) -> Self:
+        """Copies `batch`, whose jobs so many cards take side by side, and what is known of its jobs."""
+        path = f"/batches/{batch.id}"
+        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
+        return cls(
+            name=name,
+            labels=labels,
+            speedups=speedups,
+            queue_position=queue_position,
+            eta_s=batch.eta_s(num_cards, time.time()),
+            **{name: getattr(batch, name) for name in (*copied, "card_share", "num_ladders", "num_answered")},
+            target=batch.target_id,
+            simulated=is_simulated(batch.target_id),
+            created_at=moment(batch.created_at),
+            jobs_by_state=dict(batch.counts),
+            links={
+                "self": path,
+                **{name: f"{path}/{name}" for name in ("jobs", "events", "best")},
+                "page": f"/ui{path}",
+            },
+        )
+
+
+class BatchJobView(View):
+    """A job of a batch."""
+
+    ladder: int = Field(description="number of its ladder, which the jobs of one shape share")
+    m: int = Field(description="its rows")
+    job: JobView
+
+    @classmethod
+    def of(cls, job: JobRecord, ladder: int) -> Self:
+        """Copies `job`."""
+        return cls(ladder=ladder, m=job.spec.workload.num_rows, job=JobView.of(job))
+
+
+class LadderKernelView(View):
+    """A kernel that a ladder uses."""
+
+    candidate: CandidateView
+    m_lo: int = Field(description="the fewest rows that it runs for")
+    m_hi: int = Field(description="the most rows that it runs for, which are those of its artifact")
+    job_id: str = Field(description="the job of these rows")
+    artifact: ArtifactLink | None
+
+    @classmethod
+    def of(cls, kernel: LadderKernel, workload: Workload) -> Self:
+        """Copies `kernel`, which is for `workload`."""
+        digest = kernel.artifact_digest
+        return cls(
+            candidate=CandidateView.of(kernel.candidate, workload),
+            m_lo=kernel.m_lo,
+            m_hi=kernel.m_hi,
+            job_id=kernel.job_id,
+            artifact=None if digest is None else ArtifactLink(digest=digest, href=f"/artifacts/{digest}"),
+        )
+
+
+class RungView(View):
+    """What runs for a range of rows."""
+
+    m_lo: int
+    m_hi: int = Field(description="the end of the range, which is in it; the figures are those of so many rows")
+    kernel: int | None = Field(description="index in `kernels`; null for the library")
+    job_id: str | None = Field(description="the job that measured it; null where nothing was measured")
+    time_us: float | None
+    library_us: float | None
+    speedup: float | None = Field(description="library time over this time, the median of the rounds")
+    speedup_ci95: tuple[float, float] | None
+    loss: float | None = Field(description="by how much it is slower than the fastest that was measured, relative")
+
+
+class GainView(View):
+    """What the ladder gains at one number of rows that was measured: a point of its curve."""
+
+    m: int
+    time_us: float
+    library_us: float
+    speedup: float
+    speedup_ci95: tuple[float, float] | None
+    kernel: int | None
+
+
+class LadderView(View):
+    """The answer of a ladder; above its last rung the library runs."""
+
+    number: int
+    workload: str = Field(description="the pair of the most rows in one line")
+    simulated: bool
+    rungs: list[RungView] = Field(description="every number of rows from 1 to the largest is in one of them")
+    kernels: list[LadderKernelView]
+    gains: list[GainView] = Field(description="speed-up over rows: the measured ones, ascending")
+    slack: float = Field(description="kernels within so much of the fastest count as equal, relative")
+    least_kernels: int = Field(description="it is proven that no fewer kernels do")
+    reason: str = Field(description="why there is no answer; empty where there is")
+
+    @classmethod
+    def of(cls, number: int, ladder: Ladder, workloads: Mapping[str, Workload], target_id: str) -> Self:
+        """Copies `ladder`; `workloads` are those of its jobs, by id."""
+        return cls(
+            number=number,
+            workload=ladder.workload,
+            simulated=is_simulated(target_id),
+            rungs=[RungView.model_validate(rung) for rung in ladder.rungs],
+            kernels=[LadderKernelView.of(kernel, workloads[kernel.job_id]) for kernel in ladder.kernels],
+            gains=[gain for rung in ladder.rungs if (gain := _gain(rung))],
+            slack=ladder.slack,
+            least_kernels=ladder.least,
+            reason=ladder.reason,
+        )
+
+
+def _gain(rung: LadderRung) -> GainView | None:
+    if rung.time_us is None or rung.library_us is None or rung.speedup is None:
+        return None
+    return GainView(
+        m=rung.m_hi,
+        time_us=rung.time_us,
+        library_us=rung.library_us,
+        speedup=rung.speedup,
+        speedup_ci95=rung.speedup_ci95,
+        kernel=rung.kernel,
+    )
+
+
+class BatchBestView(View):
+    """The answers of a batch."""
+
+    id: str = Field(description="of the batch")
+    target: str
+    simulated: bool
+    is_complete: bool = Field(description="whether every ladder has its answer")
+    ladders: list[LadderView]
+
+    @classmethod
+    def of(cls, batch: BatchRecord, ladders: Mapping[int, Ladder], workloads: Mapping[str, Workload]) -> Self:
+        """Copies `ladders`."""
+        return cls(
+            id=batch.id,
+            target=batch.target_id,
+            simulated=is_simulated(batch.target_id),
+            is_complete=batch.num_answered == batch.num_ladders,
+            ladders=[LadderView.of(number, one, workloads, batch.target_id) for number, one in ladders.items()],
+        )
+
+
+class BatchPage(View):
+    """All about one batch."""
+
+    batch: BatchView
+    ladders: list[LadderView] = Field(description="the answers that there are")
+    jobs: PageView[BatchJobView]
+
+
+class BatchesPage(View):
+    """All batches."""
+
+    batches: PageView[BatchView]

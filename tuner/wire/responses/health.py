@@ -1,0 +1,25 @@
+"""What probes answer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tuner import __version__
+from tuner.versions import WIRE_VERSION
+from tuner.wire.base.view import View
+
+
+class Health(View):
+    """The answer of a probe, and what answers."""
+
+    status: Literal["ok"] = "ok"
+    version: str = Field(default=__version__, description="of the program")
+    wire_version: int = Field(default=WIRE_VERSION, description="of requests and answers")
+
+
+class Readiness(Health):
+    """Ready, if perhaps not on every target."""
+
+    quarantined: dict[str, str] = Field(description="target -> why nothing is measured on it now")

@@ -1,0 +1,145 @@
+"""A job as clients see it."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Self
+
+from pydantic import Field
+
+from tuner.core.trial.job import CacheState, JobState, PriorsChoice, Regime
+from tuner.core.trial.records import JobRecord
+from tuner.wire.base.root_path import Link
+from tuner.wire.base.view import View, is_simulated, moment
+from tuner.wire.requests.pairs import AnyKept, pair_of
+
+
+class ObjectiveView(View):
+    """What "fast" means for the job."""
+
+    l2: CacheState
+    regime: Regime
+    energy_within_percent: float | None = Field(
+        description="the answer takes the least energy, and so much more time than the fastest at most; null for none"
+    )
+    torch_compile: bool = Field(
+        description="the library of the finals is the faster of the vendor's and of torch.compile"
+    )
+
+
+class BudgetView(View):
+    """When the search stops."""
+
+    trials: int
+    seconds: float
+    patience: int | None = Field(description="trials without progress after which nothing new is tried; null for none")
+
+
+#: Fields of a job that the wire copies under their own names.
+_COPIED = (
+    "id",
+    "state",
+    "reason",
+    "num_trials",
+    "num_measured",
+    "num_rejected",
+    "num_failed",
+    "best_us",
+    "library_us",
+    "best_speedup",
+    "search_s",
+    "card_share",
+    "since_progress",
+    "owners",
+    "priority",
+    "project",
+    "labels",
+    "is_paused",
+)
+
+
+class JobView(View):
+    """A job as it stands."""
+
+    id: str
+    state: JobState
+    reason: str = Field(description="why it failed, or why an open job waits; empty otherwise")
+    workload: str = Field(description="the pair in one line")
+    pair: AnyKept
+    target: str
+    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
+    objective: ObjectiveView
+    budget: BudgetView
+    seed: int
+    priors: PriorsChoice = Field(description="what the search begins with")
+    num_given: int = Field(
+        description="schedules that it tries beside the library, and no others; 0 where it searches for them"
+    )
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    num_trials: int
+    num_measured: int
+    num_rejected: int
+    num_failed: int
+    best_us: float | None = Field(
+        description="of the fastest of ours so far, by its speed-up, microseconds; in its finals, once it succeeded"
+    )
+    library_us: float | None = Field(
+        description="the library's time so far, microseconds; of a job that succeeded, in its finals"
+    )
+    best_speedup: float | None = Field(
+        description="the library's time over that of the fastest of ours: the median over the rounds that both were "
+        "timed in, so it may differ a little from the ratio of the two times"
+    )
+    search_s: float = Field(description="seconds of search spent, over restarts")
+    eta_s: float | None = Field(
+        description="seconds of search left at most, by budget and deadline, while it is searched; null before the "
+        "first trial, and afterwards"
+    )
+    card_share: float | None = Field(
+        description="share of the search for which the card was busy with trials; null where that is not known"
+    )
+    since_progress: int = Field(description="trials recorded since the last one that was faster by half a per cent")
+    owners: tuple[str, ...] = Field(
+        description="who asked for it and shares its run; empty where the service knew no tokens"
+    )
+    priority: int
+    project: str
+    labels: tuple[str, ...]
+    deadline_at: datetime | None = Field(description="when its search must end; null for whenever")
+    is_paused: bool = Field(description="whether it waits, since an owner asked for that")
+    links: dict[str, Link] = Field(description="paths of what belongs to the job")
+
+    @classmethod
+    def of(cls, job: JobRecord) -> Self:
+        """Copies `job`."""
+        spec, path = job.spec, f"/jobs/{job.id}"
+        return cls(
+            workload=spec.workload.describe(),
+            pair=pair_of(spec.workload),
+            target=spec.target_id,
+            simulated=is_simulated(spec.target_id),
+            objective=ObjectiveView(
+                l2=spec.objective.l2,
+                regime=spec.objective.regime,
+                energy_within_percent=spec.energy_within_percent,
+                torch_compile=spec.torch_compile,
+            ),
+            budget=BudgetView.model_validate(spec.budget),
+            seed=spec.seed,
+            priors=spec.priors,
+            num_given=len(spec.tried),
+            deadline_at=None if job.deadline_at is None else moment(job.deadline_at),
+            created_at=moment(job.created_at),
+            started_at=None if job.started_at is None else moment(job.started_at),
+            finished_at=None if job.finished_at is None else moment(job.finished_at),
+            eta_s=job.eta_s(time.time()),
+            **{name: getattr(job, name) for name in _COPIED},
+            links={
+                "self": path,
+                **{name: f"{path}/{name}" for name in ("trials", "events", "best")},
+                "page": f"/ui{path}",
+            },
+        )

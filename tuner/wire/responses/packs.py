@@ -1,0 +1,137 @@
+"""A pack is asked for, and where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from tuner.core.problem.objective import CacheState
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+from tuner.packs.ladder import DEFAULT_MIN_GAIN
+from tuner.packs.order import MadePack, PackOrder
+from tuner.packs.shapes import Shape, shape_kinds, shape_of
+from tuner.wire.base.fields import Size, Strict
+from tuner.wire.base.root_path import Link
+from tuner.wire.base.view import View
+from tuner.wire.requests.pairs import Chain, FfnShape
+from tuner.wire.requests.requests import TargetId
+from tuner.wire.requests.searches import CacheName
+
+#: Of one pack.
+MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
+
+Rows = Annotated[list[Size], Field(min_length=1, max_length=MAX_ROW_COUNTS, description="the m that were tuned")]
+
+
+class PackShape(FfnShape):
+    """An FFN without its rows, and the rows that it was tuned at."""
+
+    rows: Rows
+
+    def to_shape(self) -> Shape:
+        """The shape alone."""
+        data = self.model_dump(exclude={"rows"})
+        return Shape(**data | {"dtype": str(self.dtype), "activation": str(self.activation)})
+
+
+class PackRequest(Strict):
+    """The body of `POST /packs`."""
+
+    shapes: Annotated[list[PackShape], Field(max_length=MAX_SHAPES)] = Field(default=[])
+    attentions: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
+        default=[],
+        description="attentions that were tuned, each alone or with a plain product behind it, as their jobs have them",
+    )
+    layers: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
+        default=[],
+        description="layers that were tuned, each an attention with other products around it, as their jobs have them",
+    )
+    chains: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
+        default=[],
+        description="chains of products without an attention, as their jobs have them: an MLP with its norm",
+    )
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    l2: CacheName = CacheState.COLD
+    min_gain: float = Field(
+        default=DEFAULT_MIN_GAIN, ge=0, le=100, description="least speed-up over the library for which a kernel is kept"
+    )
+
+    batch_invariant: bool = Field(
+        default=False,
+        description="a row's bits depend on no other row: kernels of one order of sums alone; no `min_gain`",
+    )
+
+    def to_order(self, default_target_id: str | None) -> PackOrder:
+        """The pack that is asked for.
+
+        Raises:
+            InvalidInput: nothing is asked for, or a shape twice, a workload is in another list, others than FFNs shall
+                be batch-invariant, or no target is given and there is none.
+        """
+        workloads = tuple(_workloads(self))
+        if not self.shapes and not workloads:
+            raise InvalidInput("shapes", "is empty, and so are the others", "name what was tuned")
+        if workloads and self.batch_invariant:
+            problem = "is asked for, and only an FFN of `shapes` promises anything of the kind"
+            raise InvalidInput("batch_invariant", problem, "leave it out, or make a pack of these alone")
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        shapes = tuple((shape.to_shape(), tuple(shape.rows)) for shape in self.shapes)
+        _check_once(shapes)
+        return PackOrder(
+            shapes=shapes,
+            workloads=workloads,
+            target_id=target_id,
+            l2=self.l2,
+            min_gain=self.min_gain,
+            batch_invariant=self.batch_invariant,
+        )
+
+
+def _workloads(asked: PackRequest) -> Iterator[Workload]:
+    seen: dict[Workload, str] = {}
+    for section in (section for section in shape_kinds() if section != Shape.section):
+        for number, chain in enumerate(getattr(asked, section)):
+            workload: Workload = chain.to_workload()
+            field = f"{section}.{number}"
+            if (found := shape_of(workload.to_json()).section) != section:
+                raise InvalidInput(field, f"is one of {found}", f"give it among the {found}")
+            if (first := seen.setdefault(workload, field)) != field:
+                raise InvalidInput(field, f"is {first} once more", "give each once")
+            yield workload
+
+
+def _check_once(shapes: Sequence[tuple[Shape, tuple[int, ...]]]) -> None:
+    seen: dict[Shape, int] = {}
+    for number, (shape, rows) in enumerate(shapes):
+        if shape in seen:
+            problem = f"is the shape of shapes.{seen[shape]} once more"
+            raise InvalidInput(f"shapes.{number}", problem, "give a shape once, with all of its rows")
+        if len(set(rows)) < len(rows):
+            raise InvalidInput(f"shapes.{number}.rows", "names a number twice", "give each number of rows once")
+        seen[shape] = number
+
+
+class PackView(View):
+    """A pack that the service made and keeps."""
+
+    digest: str = Field(description="sha256 of the file, hex")
+    href: Link = Field(description="where it lies")
+    size_bytes: int
+    key: str = Field(description="the public Ed25519 key that signed it, hex; clients pin it")
+    simulated: bool = Field(description="whether no card ever ran its kernels")
+
+    @classmethod
+    def of(cls, made: MadePack) -> Self:
+        """Copies `made`."""
+        return cls(
+            digest=made.digest,
+            href=f"/artifacts/{made.digest}",
+            size_bytes=made.size_bytes,
+            key=made.key,
+            simulated=made.simulated,
+        )

@@ -1,0 +1,81 @@
+"""The raw samples of a trial."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from tuner.core.problem.objective import CacheState, LaunchStyle, Regime
+from tuner.core.trial.job import Trial
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import JobRecord
+from tuner.core.trial.samples import DropReason, Round
+from tuner.wire.base.view import View, is_simulated
+
+
+class FinalsProcedureView(View):
+    """How finals were held."""
+
+    num_rounds: int = Field(description="rounds in each of the two processes")
+    min_tie_band: float = Field(description="least relative distance below which two times are a tie")
+
+
+class PolicyTimeView(View):
+    """What a policy's order reaches with the kernel of the job's best fused schedule."""
+
+    policy: str = Field(description="`searched` for the order of that schedule itself, else the rule's name")
+    forecast_us: float = Field(description="by the simulator, microseconds")
+    measured_us: float | None = Field(description="median of the trial that ran this order; null where none did")
+    trial_number: int | None
+
+
+class ProcedureView(View):
+    """What a time is the time of."""
+
+    l2: CacheState
+    regime: Regime
+    launch: LaunchStyle = Field(description="`pdl` where a run overlaps with its neighbours in the chain")
+    chain_length: int = Field(description="runs of one sample, whose time is divided by it")
+
+
+class RoundView(View):
+    """One interleaved sample of the candidate and of the library."""
+
+    time_us: float
+    library_us: float | None = Field(description="null for the library itself, and in trials of older versions")
+    clock_mhz: int = Field(description="mean SM clock of the candidate's sample; 0 where it is not known")
+    library_clock_mhz: int
+    kept: bool = Field(description="whether the round counts")
+    dropped: DropReason | None = Field(description="why it does not")
+
+    @classmethod
+    def of(cls, one: Round) -> Self:
+        """Copies `one`."""
+        fields = {name: getattr(one, name) for name in cls.model_fields if name != "kept"}
+        return cls(kept=one.dropped is None, **fields)
+
+
+class SamplesView(View):
+    """All rounds of a trial in the order in which they were taken."""
+
+    job_id: str
+    number: int
+    simulated: bool
+    procedure: ProcedureView | None = Field(description="null in trials of older versions")
+    truncated: bool
+    remark: str
+    rounds: list[RoundView]
+
+    @classmethod
+    def of(cls, trial: Trial, measured: Measured, job: JobRecord) -> Self:
+        """Copies `measured`, the outcome of `trial`, which belongs to `job`."""
+        return cls(
+            job_id=job.id,
+            number=trial.number,
+            simulated=is_simulated(job.spec.target_id),
+            procedure=None if measured.procedure is None else ProcedureView.model_validate(measured.procedure),
+            truncated=measured.truncated,
+            remark=measured.remark,
+            rounds=[RoundView.of(one) for one in measured.rounds],
+        )

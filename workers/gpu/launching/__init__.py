@@ -1,0 +1,1 @@
+"""Launches of products: parameters, workspaces, tensor maps."""

@@ -1,0 +1,91 @@
+"""Sums of squares on the card: the tables that ops of a chain write for norms, and those that come with an input."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from tuner.core.plan.norm_slots import squares_bytes
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
+
+from ...source.launch_args import WORD_BYTES, OpBuffers
+from ...source.tools import kernel_of
+from .launch import FP32_NAN, Guarded, check, fill, launch_config, programmatic_attribute
+
+#: Threads of a CTA of `tuner_squares`, which takes a row.
+_SQUARES_THREADS = 512
+
+
+class SquaresTables:
+    """The tables of one candidate, which all of its launches share; none where no op is normed."""
+
+    def __init__(self, workload: Workload, tiling: Tiling) -> None:
+        """Allocates them, poisoned: how large they are depends on the tiles."""
+        self._workload = workload
+        sizes = {index: squares_bytes(workload, tiling, index) // WORD_BYTES for index in range(len(workload.tile_ops))}
+        self._tables = {
+            index: Guarded(np.full(size, FP32_NAN, dtype=np.uint32)) for index, size in sizes.items() if size > 0
+        }
+
+    def given_to(self, ops: tuple[OpBuffers, ...]) -> tuple[OpBuffers, ...]:
+        """`ops` with the tables that each of them writes and reads."""
+        if not self._tables:
+            return ops
+        given = []
+        for index, buffers in enumerate(ops):
+            producer = self._workload.norm_producer_of(index)
+            if producer is not None:
+                buffers = replace(buffers, row_scale=self._tables[producer].address)
+            if index in self._tables:
+                buffers = replace(buffers, squares=self._tables[index].address)
+            given.append(buffers)
+        return tuple(given)
+
+    def poison(self) -> None:
+        """Every word becomes NaN; on the current stream."""
+        for table in self._tables.values():
+            fill(table.words, FP32_NAN)
+
+    def overwritten(self) -> str:
+        """Around which table something was written, in words; empty where nothing was."""
+        names = [self._workload.tile_ops[index].name for index, table in self._tables.items() if not table.is_guarded()]
+        return f"what lies around the squares of {names[0]}" if names else ""
+
+
+class InputSquares:
+    """The squares of inputs that are normed, by a small kernel in front of ours.
+
+    Who makes such an input may leave them; here nobody does, and the library's time has its norm in it, too.
+    """
+
+    def __init__(self, workload: Workload, tools: Any) -> None:
+        """`tools` has the kernel `tuner_squares` of each dtype."""
+        self._workload = workload
+        self._function = tools.get_function(kernel_of("tuner_squares", workload.dtype)).ptr
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int, *, is_programmatic: bool) -> None:
+        """Enqueues it once for each such input; a programmatic one may begin while the launch before it ends."""
+        for source, squares, rows, columns in dict.fromkeys(self._needed(ops)):
+            values = (
+                ctypes.c_void_p(source),
+                ctypes.c_void_p(squares),
+                ctypes.c_uint32(columns),
+            )
+            pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+            config = launch_config(rows, _SQUARES_THREADS, 0, stream)
+            config.attrs = [programmatic_attribute()] if is_programmatic else []
+            config.numAttrs = len(config.attrs)
+            check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
+
+    def _needed(self, ops: tuple[OpBuffers, ...]) -> Iterator[tuple[int, int, int, int]]:
+        for index, op in enumerate(self._workload.tile_ops):
+            if op.norm and self._workload.norm_producer_of(index) is None:
+                if op.norm != op.source:
+                    continue  # an input that the op does not read has its squares from elsewhere
+                yield ops[index].a, ops[index].row_scale, op.m, op.k

@@ -1,0 +1,1 @@
+"""The vendor libraries' way of a workload."""

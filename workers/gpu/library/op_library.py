@@ -1,0 +1,280 @@
+"""A vendor library's way of one launch op, and a workload's chain of them with the library's products between.
+
+A kind has ``baseline_of(op, data, slots, lt, tools)`` in its folder ``card``, which makes an `OpLibrary`: `data` has
+the op's tensors, `slots` the arrays of each timed run, `lt` is cuBLASLt and `tools` the module of `tools_source`. It
+may import what the card's machine has. Its calls go into the graphs in which the library is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import cupy
+
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.proof.launch_order import in_launch_order
+from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.errors import WorkerError
+
+from ...timing.library_choice import Picked
+from ..tensors.data import ProblemData
+from ..tensors.op_data import Arrays, OpData, RunOperands
+from .baselines import LibraryRunner
+from .cublaslt import CublasLt
+
+
+class OpLibrary(ABC):
+    """Of one launch op."""
+
+    #: How many ways there are to choose from.
+    num_choices: int = 1
+    #: Which of them is used.
+    choice: int = 0
+
+    @abstractmethod
+    def enqueue(self, arrays: Arrays, stream: int) -> None:
+        """One run over a run's arrays, whose results are in them; `stream` is the current one of CuPy."""
+
+    @abstractmethod
+    def recipe(self) -> str:
+        """How to call the library as this does, in words."""
+
+    def poison(self) -> None:  # noqa: B027  # most have no memory of their own
+        """NaN into memory of its own that a run must write before it reads it."""
+
+
+class TorchOpLibrary(OpLibrary):
+    """One whose calls PyTorch alone can capture."""
+
+    @abstractmethod
+    def captured(self, arrays: Arrays) -> Callable[[], Any]:
+        """What enqueues one timed run over these arrays on PyTorch's current stream, and returns a tensor with the
+        results. What it needs of memory is made ready here, since a capture may not hand over any."""
+
+
+class ChainLibrary:
+    """All ops of a workload by libraries, one after the other; a `Runner`."""
+
+    #: Ops that read each other do not run side by side.
+    can_run_beside = False
+
+    def __init__(self, lt: CublasLt, data: ProblemData, own: Sequence[OpLibrary], tools: Any) -> None:
+        """`own` is the library of each launch op.
+
+        Raises:
+            WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
+        """
+        self._data, self._lt_version, self._own = data, lt.version, tuple(own)
+        self._products = LibraryRunner(lt, data, tools) if data.workload.tile_ops else None
+        ops = range(len(data.workload.tile_ops))
+        #: The index of a tile op, or a launch op's library.
+        self._order: list[tuple[int, int | OpLibrary]] = in_launch_order(
+            data.workload, (((op,), op) for op in ops), self._own
+        )
+
+    @property
+    def num_algorithms(self) -> tuple[int, ...]:
+        """Of each tile op, and behind these of each launch op, how many there are to choose from."""
+        return (*(self._products.num_algorithms if self._products else ()), *(one.num_choices for one in self._own))
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._products is not None and self._products.can_add_in_norms
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Of each tile op, and behind these of each launch op."""
+        return (*(self._products.choices if self._products else ()), *(one.choice for one in self._own))
+
+    @choices.setter
+    def choices(self, choices: tuple[int, ...]) -> None:
+        count = len(choices) - len(self._own)
+        if self._products:
+            self._products.choices = choices[:count]
+        for one, choice in zip(self._own, choices[count:], strict=True):
+            one.choice = choice
+
+    def use(self, picked: Picked) -> None:
+        """Runs as was picked from now on."""
+        if self._products:
+            self._products.use(replace(picked, choices=picked.choices[: -len(self._own)]))
+        self.choices = picked.choices
+
+    def recipe(self) -> LibraryRecipe:
+        """How to call the libraries as this does."""
+        calls = self._products.recipe().calls if self._products else ()
+        own = "; ".join(dict.fromkeys(one.recipe() for one in self._own))
+        return LibraryRecipe(cublaslt_version=self._lt_version, beside=False, calls=calls, attention=own)
+
+    def enqueue(self, ops: RunOperands, stream: int) -> None:
+        """Enqueues one run, whose results are in the problem's outputs."""
+        with stream_at(stream):
+            for _, one in self._order:
+                if isinstance(one, OpLibrary):
+                    one.enqueue(ops.arrays, stream)
+                else:
+                    assert self._products is not None
+                    self._products.enqueue_some(tuple(ops), stream, one, one + 1)
+
+    def abort_record(self) -> str | None:
+        """Libraries never wait."""
+        return None
+
+    def overwritten(self) -> str:
+        """They have no memory that they must not write but the problem's."""
+        return ""
+
+    def poison(self) -> None:
+        """What lies between the ops."""
+        for one in self._own:
+            one.poison()
+        if self._products:
+            self._products.poison()
+
+
+class TorchChainLibrary(ChainLibrary):
+    """One with an op that PyTorch alone can capture."""
+
+    def captured(self) -> TorchGraph:
+        """A chain of runs over the slots. What PyTorch's calls make lies where PyTorch puts it: products read it there,
+        and other launch ops a copy at its place."""
+        import torch
+
+        data = self._data
+        slots = [data.slot_ops(slot) for slot in range(data.num_slots)]
+        made = [
+            {
+                number: one.captured(ops.arrays)
+                for number, (_, one) in enumerate(self._order)
+                if isinstance(one, TorchOpLibrary)
+            }
+            for ops in slots
+        ]
+        run = partial(self._run_captured, torch, slots, made)
+        return TorchGraph(torch, [partial(run, slot) for slot in range(data.chain_length)], kept=made)
+
+    def _run_captured(
+        self, torch: Any, slots: Sequence[RunOperands], made: Sequence[dict[int, Callable[[], Any]]], slot: int
+    ) -> Any:
+        index, kept, results = slot % len(slots), list[Any](), dict[str, int]()
+        given, stream = slots[index], torch.cuda.current_stream().cuda_stream
+        own = {id(one): of.op for one, of in zip(self._own, self._data.own, strict=True)}
+        for number, (_, one) in enumerate(self._order):
+            if isinstance(one, int):
+                assert self._products is not None
+                source = self._data.workload.tile_ops[one].source
+                ops = list(given)
+                if source in results:
+                    ops[one] = replace(ops[one], a=results[source])
+                with stream_at(stream):
+                    self._products.enqueue_some(tuple(ops), stream, one, one + 1)
+                continue
+            if not isinstance(one, TorchOpLibrary):
+                with stream_at(stream):
+                    one.enqueue(given.arrays, stream)
+                continue
+            found, op = made[index][number](), own[id(one)]
+            if any(op.name in other.read_names for other in self._data.workload.ops):
+                found = found.contiguous()
+            kept.append(found)
+            results[op.name] = found.data_ptr()
+            if any(op.name in of.read_from_ops for of in self._data.own):
+                out = given.arrays[op.name]
+                cupy.cuda.runtime.memcpyAsync(out.data.ptr, found.data_ptr(), out.nbytes, 3, stream)
+        return kept
+
+
+def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> LibraryRunner | ChainLibrary:
+    """The library's best for a workload.
+
+    Raises:
+        WorkerError: of the kind of a launch op nothing is known that a library does.
+    """
+    if not data.own:
+        return LibraryRunner(lt, data, tools)
+    own = own_libraries(lt, data, tools)
+    chain = TorchChainLibrary if any(isinstance(one, TorchOpLibrary) for one in own) else ChainLibrary
+    return chain(lt, data, own, tools)
+
+
+def own_libraries(lt: CublasLt, data: ProblemData, tools: Any) -> list[OpLibrary]:
+    """Of each launch op of a problem.
+
+    Raises:
+        WorkerError: of the kind of one nothing is known that a library does.
+    """
+    slots = [data.slot_ops(slot).arrays for slot in range(data.num_slots)]
+    return [_of(one, slots, lt, tools) for one in data.own]
+
+
+def _of(data: OpData, slots: list[Arrays], lt: CublasLt, tools: Any) -> OpLibrary:
+    card = part_of(data.op.KIND, "card")
+    if card is None or not hasattr(card, "baseline_of"):
+        raise WorkerError(f"{data.op.describe()}: this machine has no library that computes such an op on a card")
+    made: OpLibrary = card.baseline_of(data.op, data, slots, lt, tools)
+    return made
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """What is garbage is freed before: modules, graphs or memory that a collection frees would end a capture."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class TorchGraph:
+    """A chain captured by PyTorch; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
+
+    def __init__(self, torch: Any, runs: Sequence[Callable[[], Any]], kept: Any) -> None:
+        """Warms up, and captures all of `runs`; what they return, and `kept`, lives as long as the graph."""
+        self._torch, self._read = torch, kept
+        side = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side):
+            runs[0]()
+            torch.cuda.synchronize()
+            self._graph = torch.cuda.CUDAGraph()
+            with _without_collections():
+                self._graph.capture_begin()
+                try:
+                    self._written = [run() for run in runs]
+                finally:
+                    self._graph.capture_end()
+        torch.cuda.synchronize()
+
+    def launch(self, stream: Any) -> None:
+        """Enqueues the chain on a CuPy stream."""
+        with self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream.ptr)):
+            self._graph.replay()
+
+
+@dataclass(frozen=True)
+class _Address:
+    """A stream of someone else's, by CUDA's protocol of streams."""
+
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the address."""
+        return 0, self.address
+
+
+def stream_at(address: int) -> Any:
+    """CuPy's view of that stream. Releases that know `from_external` warn of the other way."""
+    stream = cupy.cuda.Stream
+    if hasattr(stream, "from_external"):
+        return stream.from_external(_Address(address))
+    return cupy.cuda.ExternalStream(address)

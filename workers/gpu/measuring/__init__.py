@@ -1,0 +1,1 @@
+"""Candidates and library beside each other: times, counters, energy, traces."""

@@ -1,0 +1,40 @@
+"""The energy of one run: the chain back to back, without a pause, while the driver's counter is watched."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from ...timing.energy import Energy, Reading, energy_of, is_enough
+from .timing import Timer
+
+#: Between two readings, seconds: the card's counter moves in steps of tens of milliseconds.
+_TURN_S = 0.005
+#: Load before the first reading, seconds: the card settles at its power limit.
+_SETTLE_S = 0.1
+#: Seconds after which it is given up: the counter does not move.
+_PATIENCE_S = 3.0
+
+
+def measure_energy(timer: Timer, graph: Any) -> Energy | None:
+    """Of one run of the chain `graph`; None where the driver does not tell, or where a run alone would not be cold.
+
+    Every run is one of sustained load, whatever the regime of the times.
+    """
+    if timer.card is None or timer.data.needs_flush or timer.card.energy_mj() is None:
+        return None
+    chain_length = timer.data.chain_length
+    launches_a_turn = math.ceil(_TURN_S / (1e-6 * timer.sample_us(graph) * chain_length))
+    readings: list[Reading] = []
+    start = time.perf_counter()
+    for num_launches in timer.keep_busy(graph, launches_a_turn):
+        total_mj, now = timer.card.energy_mj(), time.perf_counter()
+        if total_mj is None or now - start > _SETTLE_S + _PATIENCE_S:
+            break
+        if now - start > _SETTLE_S:
+            readings.append(Reading(at_s=now, total_mj=total_mj, num_runs=num_launches * chain_length))
+        if is_enough(readings):
+            break
+    timer.stream.synchronize()
+    return energy_of(readings)

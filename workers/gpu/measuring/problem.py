@@ -1,0 +1,77 @@
+"""A problem on a card: its inputs, its references and the library's baseline, made once for all candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+
+from tuner.core.trial.evaluator import Problem
+
+from ...protocol.stopwatch import Stopwatch
+from ...timing.library_choice import Picked
+from ..launching.squares import InputSquares
+from ..library.baseline import Library
+from ..library.baselines import Runner
+from ..library.cublaslt import CublasLt
+from ..library.op_library import library_of
+from ..tensors.compare import Comparer
+from ..tensors.data import ProblemData
+from ..tensors.integrity import Integrity, Overwritten
+from ..tensors.op_data import RunOperands
+from .algorithms import pick_algorithms
+from .card import CardView
+from .timing import Timer
+
+
+class ProblemOnCard:
+    """A problem on the card, with its library baseline."""
+
+    def __init__(
+        self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None, picked: Picked | None = None
+    ) -> None:
+        """`picked` are the library's algorithms, where they were picked before."""
+        watch = Stopwatch()
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.problem = problem
+        self.data = ProblemData(problem, int(properties["l2CacheSize"]), watch)
+        self.timer = Timer(self.data, tools, view)
+        self.comparer = Comparer(tools)
+        self.library: Library = library_of(lt, self.data, tools)
+        self.input_squares = InputSquares(problem.workload, tools)
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        if picked is not None:
+            self.library.use(picked)
+        self.picked = picked or pick_algorithms(self.library, self.timer)
+        self.library_graph = self.timer.capture(self.library)
+        #: Its time in the last rounds that were taken, microseconds; None before the first. A preview's samples are of
+        #: another power state.
+        self.library_us: float | None = None
+        watch.ended("library")
+        self._integrity = Integrity(tools, self.data.regions())
+        watch.ended("fingerprints")
+        #: Seconds that making it took by stage.
+        self.stage_s = watch.stage_s
+
+    def run_once(self, runner: Runner, ops: RunOperands) -> str | None:
+        """One run to its end, of which nothing is there before; why it gave up waiting, or None."""
+        runner.poison()
+        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        with self.stream:
+            runner.enqueue(ops, self.stream.ptr)
+        self.stream.synchronize()
+        return runner.abort_record()
+
+    def await_busily(self, is_there: Callable[[], bool]) -> None:
+        """Has the library keep the card in its power state until the next candidate `is_there`, or for a while."""
+        self.timer.await_busily(self.library_graph, is_there)
+
+    def check_intact(self, runner: Runner) -> None:
+        """That nothing was written by what ran since the problem was made but what may be.
+
+        Raises:
+            Overwritten: something was, so nothing here can be used any more.
+        """
+        if found := runner.overwritten() or self._integrity.overwritten():
+            raise Overwritten(f"the kernel wrote where it must not: {found}")

@@ -1,0 +1,75 @@
+"""All launches of a workload with launch ops: one way to run it."""
+
+from __future__ import annotations
+
+from tuner.core.proof.launch_order import in_launch_order
+
+from ...source.launchable import LaunchRefused
+from ..launching.launch import PlanOnDevice
+from ..library.baselines import ChainRunner, StreamsRunner
+from ..tensors.op_data import RunOperands
+from .launch import OnDevice
+
+
+class OwnRunner:
+    """All launches of a workload with launch ops, in the order of its ops, on one stream."""
+
+    def __init__(self, own: tuple[OnDevice, ...], products: ChainRunner | None) -> None:
+        """`products` where there are any.
+
+        Raises:
+            LaunchRefused: products on both sides run on two streams.
+        """
+        self._own, self._products = own, products
+        workload = own[0].launchable.workload
+        plans = products.plans if products else ()
+        shared = [(plan.plan.graph.op_indices, index) for index, plan in enumerate(plans)]
+        #: Each launch op, and between them the launches of products that follow each other.
+        self._order = list[OnDevice | range]()
+        for _, launch in in_launch_order(workload, shared, own):
+            if not isinstance(launch, int):
+                self._order.append(launch)
+            elif self._order and isinstance(before := self._order[-1], range):
+                self._order[-1] = range(before.start, launch + 1)
+            else:
+                self._order.append(range(launch, launch + 1))
+        if isinstance(products, StreamsRunner) and range(len(plans)) not in self._order:
+            raise LaunchRefused("a launch op runs between products, and these run on two streams side by side")
+
+    @property
+    def plans(self) -> tuple[OnDevice | PlanOnDevice, ...]:
+        """Of all launches, in order."""
+        plans = list[OnDevice | PlanOnDevice]()
+        for one in self._order:
+            if isinstance(one, range):
+                assert self._products is not None
+                plans += self._products.plans[one.start : one.stop]
+            else:
+                plans.append(one)
+        return tuple(plans)
+
+    def enqueue(self, ops: RunOperands, stream: int) -> None:
+        """Enqueues the launches in order."""
+        for one in self._order:
+            if isinstance(one, range):
+                assert self._products is not None
+                self._products.enqueue_some(tuple(ops), stream, one.start, one.stop)
+            else:
+                one.launch(ops, stream)
+
+    def abort_record(self) -> str | None:
+        """What a launch op refused, or whose wait in it expired, else the products' first one."""
+        found = next((found for one in self._own if (found := one.abort_record())), None)
+        return found or (self._products.abort_record() if self._products else None)
+
+    def overwritten(self) -> str:
+        """The first that any of its launches wrote."""
+        found = next((found for one in self._own if (found := one.overwritten())), "")
+        return found or (self._products.overwritten() if self._products else "")
+
+    def poison(self) -> None:
+        """What launch ops and products have of their own."""
+        for one in self._own:
+            one.poison()
+        if self._products is not None:
+            self._products.poison()

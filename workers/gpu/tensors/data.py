@@ -1,0 +1,400 @@
+"""A problem's tensors on the card: random inputs, weights that rotate, outputs between canaries, references.
+
+A *slot* is one copy of the problem on weights, inputs and outputs of its own; intermediates are shared, as a caching
+allocator would have it. A chain of launches walks the slots, so every launch reads its weights from DRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import cupy
+
+from tuner.core.plan.norm_slots import slot_stride
+from tuner.core.problem.dtype import ELEMENTS
+from tuner.core.problem.dtype_row import DtypeRow, OperandRow
+from tuner.core.problem.epilogue import Product
+from tuner.core.problem.epilogue.residual import residual_of
+from tuner.core.problem.epilogue.sums import Known
+from tuner.core.problem.op import Role, Tensor
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import CacheState
+
+from ...protocol.stopwatch import Stopwatch
+from ...source.launch_args import OpBuffers
+from .fitting import NUM_CHECKS, slots_that_fit
+from .integrity import Region, region
+from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
+from .outputs import GuardedOutput, bits_type
+from .own_ops import reference_of
+from .reference import Reference
+from .segments import Segments
+from .turned import Turned, TurnedCache
+
+Array = Any  # a cupy.ndarray; CuPy has no type annotations
+
+#: Launches of one timed chain, at least.
+MIN_CHAIN = 8
+#: ... and at most: beyond, a flush in front of the chain makes it cold.
+MAX_CHAIN = 256
+#: Seeds whose numbers are checked before timing; one more is checked after it.
+NUM_CHECK_SEEDS = NUM_CHECKS - 1
+
+
+#: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a
+#: model's residual stream look like that.
+LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
+
+
+class _Draws:
+    """What the parts of epilogues draw, for one slot or one check; `inputs` are what is drawn already."""
+
+    def __init__(self, data: ProblemData, inputs: Mapping[str, Array]) -> None:
+        self._data, self._inputs = data, inputs
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        """Elements, as bits."""
+        return self._data._draw(shape, 1.0)
+
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """fp32, from 0.5 to 2."""
+        return 0.5 + 1.5 * self._data._random.random(shape, dtype=cupy.float32)
+
+    def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
+        """int32."""
+        return self._data._random.integers(least, most, shape, dtype=cupy.int32, endpoint=True)
+
+    def squares(self, name: str) -> Array | None:
+        """Of an input's rows."""
+        return self._data._squares(self._inputs[name]) if name in self._inputs else None
+
+
+class _Tensors:
+    """What the reference of an op reads: earlier references, inputs, weights, and what belongs to a cache."""
+
+    def __init__(
+        self, data: ProblemData, op: Product, inputs: Mapping[str, Array], made: Mapping[str, Reference]
+    ) -> None:
+        self._data, self._op, self._inputs, self._made = data, op, inputs, made
+
+    def __getitem__(self, name: str) -> Known:
+        if name in self._made:
+            return Known(values=self._made[name].values, tolerance=self._made[name].tolerance)
+        array = self._data._array(self._op, name, self._inputs)
+        dtype = self._data.workload.dtype
+        if array.dtype == bits_type(dtype):
+            array = from_bits(array, dtype, as_type=cupy.float64)
+        return Known(values=array)
+
+
+def _address(array: Array | None) -> int:
+    return 0 if array is None else int(array.data.ptr)
+
+
+#: Slots beyond those that fill three L2s.
+_SPARE_SLOTS = 1
+
+
+def guarded(tensor: Tensor) -> GuardedOutput:
+    """Memory of what a launch op writes beside its output."""
+    return GuardedOutput(tensor.num_elements // tensor.shape[-1], tensor.shape[-1], element_of(tensor))
+
+
+def element_of(tensor: Tensor) -> Dtype | DtypeRow:
+    """One of `Dtype`; of factors and integers their row."""
+    row = ELEMENTS[tensor.dtype]
+    return Dtype(tensor.dtype) if isinstance(row, OperandRow) else row
+
+
+class ProblemData:
+    """All tensors of one problem."""
+
+    def __init__(self, problem: Problem, l2_bytes: int, watch: Stopwatch) -> None:
+        """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model. `watch` is told when the inputs
+        and when the references are there.
+
+        Raises:
+            DoesNotFit: the card's free memory does not hold one copy.
+        """
+        self.problem = problem
+        self.workload: Workload = problem.workload
+        self.l2_bytes = l2_bytes
+        #: Of each launch op.
+        self.own = tuple(data_of(self.workload, op, problem.seed) for op in self.workload.launch_ops)
+        self._segments = Segments(self)
+        self.chain_length, num_slots = self._rotation()
+        dtype, self._num_drawn = self.workload.dtype, 0
+        self._random = cupy.random.default_rng(problem.seed)
+        ops = self.workload.tile_ops
+        #: By name, of the op that writes to a cache: that.
+        self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
+        #: By name, weights of parts of epilogues.
+        self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
+        self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
+        self._inputs = [self._slot_inputs() for _ in range(num_slots)]
+        self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
+        #: By check and name, what a launch op changes in place as it is before each launch.
+        self._before = [
+            {name: inputs[name].copy() for own in self.own for name in own.in_place()} for inputs in self._check_inputs
+        ]
+        written = self.workload.ops
+        kept = [op for op in written if not self.workload.leaves(op)]
+        beside = [one for own in self.own for one in own.outputs]
+        shared = {op.name: GuardedOutput(op.m, op.c_columns, dtype) for op in kept}
+        #: By slot and op, in the order in which they are written.
+        self.outputs: list[dict[str, GuardedOutput]] = [
+            {op.name: shared.get(op.name) or GuardedOutput(op.m, op.c_columns, dtype) for op in written}
+            | {one.name: guarded(one) for one in beside}
+            for _ in range(num_slots)
+        ]
+        cupy.cuda.Device().synchronize()
+        watch.ended("inputs")
+        #: By check and name, of what the inputs alone tell.
+        self.references = [self._segments.first(inputs) for inputs in self._check_inputs]
+        self._segments.warm_up()
+        cupy.cuda.Device().synchronize()
+        watch.ended("references")
+        self._flush = cupy.zeros(3 * l2_bytes // 4, dtype=cupy.uint32)
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether the chain alone does not push its own weights out of the L2."""
+        cold = self.problem.objective.l2 is CacheState.COLD
+        return cold and self.chain_length * self.workload.rotated_bytes < 3 * self.l2_bytes
+
+    @property
+    def flush_buffer(self) -> Array:
+        """Three times the L2, to be read."""
+        return self._flush
+
+    @property
+    def num_slots(self) -> int:
+        """Different ones; those of a chain's launches repeat."""
+        return len(self._weights)
+
+    def slot_ops(self, slot: int) -> RunOperands:
+        """Operands of one launch of the chain."""
+        index = slot % len(self._weights)
+        return self._operands(index, self._inputs[index])
+
+    def check_ops(self, seed_index: int) -> RunOperands:
+        """Operands of a checked launch: slot 0 on the inputs of one check seed."""
+        return self._operands(0, self._check_inputs[seed_index])
+
+    def _operands(self, slot: int, inputs: dict[str, Array]) -> RunOperands:
+        written = {name: output.bits for name, output in self.outputs[slot].items()}
+        return RunOperands.of(self._op_buffers(slot, inputs), inputs | written)
+
+    def poison(self) -> None:
+        """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
+        for output in self.outputs[0].values():
+            output.poison()
+        for inputs, before in zip(self._check_inputs, self._before, strict=True):
+            for name, array in before.items():
+                inputs[name][...] = array
+        for cache in self.caches.values():
+            cache.poison(self._check_inputs)
+
+    def written(self, name: str, seed_index: int) -> Array:
+        """What a checked launch left of an op, as bits [m, n]: of what is turned queries, keys and values."""
+        if name in self._before[seed_index]:
+            array = self._check_inputs[seed_index][name]
+            return array.reshape(-1, array.shape[-1])
+        bits = self.outputs[0][name].bits
+        if name not in self.caches:
+            return bits
+        return self.caches[name].beside(bits, self._check_inputs[seed_index])
+
+    def strayed(self, name: str, seed_index: int) -> str:
+        """Where a checked launch wrote that it must not, beside an op's output, in words; empty where it did not."""
+        if name not in self.caches:
+            return ""
+        return self.caches[name].strayed(self._check_inputs[seed_index])
+
+    def wanted(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
+        """What a checked launch must have left of each op, by name. Each is to be judged before the next one is asked
+        for: what follows may start from what the launch wrote."""
+        yield from self.references[seed_index].items()
+        yield from self._segments.behind(seed_index)
+
+    def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
+        """By name; what launches change in place as it was before."""
+        return self._check_inputs[seed_index] | self._before[seed_index]
+
+    def dtype_of(self, name: str) -> Dtype | DtypeRow:
+        """Of what a launch writes."""
+        if name in self.outputs[0]:
+            return self.outputs[0][name].dtype
+        (tensor,) = (one for own in self.own for one in own.given if one.name == name)
+        return element_of(tensor)
+
+    def _cache_of(self, op: TileOp) -> Turned:
+        of_own = (cache for own in self.own if (cache := own.cache_of(op)))
+        return next(of_own, None) or TurnedCache(op, self.workload.dtype)
+
+    def regions(self) -> list[Region]:
+        """All that no launch may write: operands, references, and what lies around the outputs."""
+        ops = self.workload.tile_ops
+        found = [region(f"the weight {name}", array) for name, array in self._own.items()]
+        for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
+            found += [region(f"the weights of {op.name} in slot {slot}", w) for op, w in zip(ops, weights, strict=True)]
+            found += [region(f"the input {name} of slot {slot}", array) for name, array in self._only_read(inputs)]
+        for seed, (inputs, references) in enumerate(zip(self._check_inputs, self.references, strict=True)):
+            found += [region(f"the input {name} of check {seed}", array) for name, array in self._only_read(inputs)]
+            for name, wanted in references.items():
+                found.append(region(f"the reference of {name} in check {seed}", wanted.values))
+                found.append(region(f"the tolerance of {name} in check {seed}", wanted.tolerance))
+        for slot, outputs in enumerate(self.outputs):
+            for name, output in outputs.items():
+                found += output.surroundings(f"the output {name} of slot {slot}")
+        for name, cache in self.caches.items():
+            found += cache.regions(name)
+        return found
+
+    def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
+        """All but squares, which a kernel in front of ours may leave."""
+        left = {f"{op.norm}.squares" for op in self.workload.tile_ops}
+        left |= {tensor.name for own in self.own for tensor in own.given}
+        found = [(name, array) for name, array in inputs.items() if name not in left]
+        return found + [one for own in self.own for one in own.only_read(inputs)]
+
+    def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
+        outputs = self.outputs[slot]
+
+        def address(name: str) -> int:
+            """0 for squares that an op writes: they are a candidate's."""
+            if name in outputs:
+                return outputs[name].address
+            return _address(inputs.get(name, self._own.get(name)))
+
+        return tuple(
+            OpBuffers(
+                a=address(op.source),
+                w=int(self._weights[slot][i].data.ptr),
+                c=outputs[op.name].address,
+                **{"bias": 0} | {part.slot: address(part.pointer(op)) for part in op.parts if part.slot},
+                parts={one.name: address(one.tensor) for part in op.parts for one in part.pointers(op)}
+                | (self.caches[op.name].arguments(inputs) if op.name in self.caches else {}),
+                m=op.m,
+                n=op.n,
+                k=op.k,
+            )
+            for i, op in enumerate(self.workload.tile_ops)
+        )
+
+    def _rotation(self) -> tuple[int, int]:
+        """Launches of a chain, and slots that they rotate over."""
+        free_bytes, _ = cupy.cuda.runtime.memGetInfo()
+        fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
+        if self.problem.objective.l2 is CacheState.WARM:
+            return MIN_CHAIN, 1
+        enough = -(
+            -3 * self.l2_bytes // max(1, self.workload.rotated_bytes)
+        )  # an op may have neither weights nor caches
+        wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
+        if self.own:  # caches are large, so that there are no more than make every launch cold
+            fits = min(fits, enough + _SPARE_SLOTS)
+        return wanted, min(wanted, fits)
+
+    def _copy_bytes(self) -> int:
+        """Of one slot's weights, inputs and outputs."""
+        workload = self.workload
+        others = sum(op.m * (op.n + op.source_columns) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
+        weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
+        return weights + others + sum(own.copy_bytes for own in self.own)
+
+    def _check_bytes(self) -> int:
+        """Of what checks have that is as large as a slot: no tensor of theirs is."""
+        return sum(own.check_bytes for own in self.own)
+
+    def _slot_inputs(self) -> dict[str, Array]:
+        """Of one slot. What products read too is drawn as they need it."""
+        own = [one.draw_slot() for one in self.own]
+        return {name: array for found in (*own, self._draw_inputs()) for name, array in found.items()}
+
+    def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
+        """Of one check: odd ones in every second."""
+        own = [one.draw_check(seed, self._inputs[0]) for one in self.own]
+        of_products = self._draw_inputs(is_odd=seed % 2 == 1)
+        return {name: array for found in (*own, of_products) for name, array in found.items()}
+
+    def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
+        """Inputs by tensor name, residuals and row scales among them.
+
+        Row scales are in [0.5, 2) and fp32: the rows' own would all be near 1, and a wrong row would not show. What is
+        normed has rows of unequal sizes for the same reason. Where it `is_odd`, one of its channels is as large as in
+        some models, and every second row is small.
+        """
+        inputs: dict[str, Array] = {}
+        written = {op.name for op in self.workload.launch_ops}
+        normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
+        for i, op in enumerate(self.workload.tile_ops):
+            if self.workload.producer_of(i) is None and op.source not in inputs and op.source not in written:
+                drawn = self._draw((op.m, op.source_columns), 1.0)
+                inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
+            for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
+                inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
+        for cache in self.caches.values():
+            inputs |= cache.draw(self._num_drawn)
+        self._num_drawn += 1
+        return inputs
+
+    def _drawn_parts(self, op: Product, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """What the op's epilogue reads of that role, by name, but for what is `there` and what an op writes."""
+        names, draws = {other.name for other in self.workload.ops}, _Draws(self, there)
+        for part in op.parts:
+            for tensor in () if part.changes_cache else part.tensors(op, self.workload.dtype):
+                if tensor.role is not role or tensor.name in names or tensor.name in there:
+                    continue
+                if (drawn := part.draw(op, tensor, draws)) is not None:
+                    yield tensor.name, drawn
+
+    def _array(self, op: Product, name: str, inputs: Mapping[str, Array]) -> Array:
+        """What the op reads by that name and no other op has written; weights are those of slot 0."""
+        if name == f"{op.name}.weight":
+            return self._weights[0][[one.name for one in self.workload.tile_ops].index(op.name)]
+        if name in inputs or name in self._own:
+            return inputs.get(name, self._own.get(name))
+        return self.caches[op.name].array(name.removeprefix(f"{op.name}."), inputs)
+
+    def _normed_inputs(self, op: TileOp) -> tuple[str, ...]:
+        """What says how large the rows are that the op norms: that input, or what the op reads that writes them."""
+        producer = self.workload.norm_producer_of(self.workload.tile_ops.index(op))
+        if producer is None:
+            return (op.norm,)
+        return self.workload.tile_ops[producer].source, residual_of(self.workload.tile_ops[producer])
+
+    def _with_sizes(self, bits: Array, *, is_odd: bool) -> Array:
+        """Rows of unequal sizes."""
+        values = from_bits(bits, self.workload.dtype)
+        rows = cupy.arange(values.shape[0])
+        if is_odd:
+            values[:, values.shape[1] // 3] = LARGE_CHANNEL * (rows % 2 == 0)
+        sizes = cupy.where(rows % 2 == 1, SMALL_ROW, 1.0) if is_odd else 0.5 + rows % 4
+        return to_bits(values * sizes[:, None].astype(cupy.float32), self.workload.dtype)
+
+    def _squares(self, bits: Array) -> Array:
+        """Sums of the squares of an input's rows, with room for a whole vector behind them."""
+        sums = (from_bits(bits, self.workload.dtype, as_type=cupy.float64) ** 2).sum(axis=1)
+        padded = cupy.zeros(slot_stride(sums.size), dtype=cupy.float32)
+        padded[: sums.size] = sums
+        return padded
+
+    def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
+        return draw_bits(self._random, shape, scale, self.workload.dtype)
+
+    def references_of(
+        self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
+    ) -> dict[str, Reference]:
+        """The outputs of those ops for these inputs, behind those that are known."""
+        references = dict(known)
+        for i in op_indices:
+            op = self.workload.tile_ops[i]
+            tensors = _Tensors(self, op, inputs, references)
+            is_normed = self.workload.writes_squares(i)
+            references[op.name] = reference_of(op, tensors, self.workload.dtype, is_normed=is_normed)
+        return references

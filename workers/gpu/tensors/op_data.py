@@ -1,0 +1,201 @@
+"""The tensors of a launch op on the card, and what its launches must leave there.
+
+What its kind says of tensors is enough for most: what is given is drawn, weights and what a launch brings rotate from
+slot to slot, and the kind's file ``numbers`` has the reference. A kind that knows better has ``data_of`` in its folder
+``card``, which makes a subclass of `OpData`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tuner.core.problem.dtype import ELEMENTS, FP32, INT32, Dtype
+from tuner.core.problem.op import LaunchOp, Role, Tensor
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.numbers import Expected, drawn
+from tuner.errors import WorkerError
+
+from ...source.launch_args import OpBuffers
+from .outputs import bits_type
+from .reference import Reference
+from .turned import Turned
+
+Array = Any  # a cupy.ndarray; CuPy has no type annotations
+#: By tensor name, on the card: elements as unsigned integers of their size, factors as float32, integers as int32.
+Arrays = Mapping[str, Array]
+
+
+class RunOperands(tuple[OpBuffers, ...]):
+    """What a run is given: of each tile op the addresses, and of all ops the arrays by the names of their tensors."""
+
+    arrays: Arrays
+
+    @classmethod
+    def of(cls, tile_ops: tuple[OpBuffers, ...], arrays: Arrays) -> RunOperands:
+        """Both."""
+        made = cls(tile_ops)
+        made.arrays = arrays
+        return made
+
+
+def to_bits(values: Array, dtype: Dtype) -> Array:
+    """float32 -> the element type (nearest even) as bits of the same shape."""
+    return dtype.row.to_bits(cupy, values)
+
+
+def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
+    """The element type as bits -> float32 (or `as_type`) of the same shape."""
+    return dtype.row.from_bits(cupy, bits).astype(as_type or cupy.float32)
+
+
+def draw_bits(random: Any, shape: tuple[int, ...], scale: float, dtype: Dtype) -> Array:
+    """Signed normal numbers as bits; large arrays in pieces, since the generator draws in float32."""
+    size, piece = math.prod(shape), 1 << 25
+    bits = cupy.empty(size, dtype=bits_type(dtype))
+    for begin in range(0, size, piece):
+        count = min(piece, size - begin)
+        values = random.standard_normal(count, dtype=cupy.float32) * cupy.float32(scale)
+        bits[begin : begin + count] = to_bits(values, dtype)
+    return bits.reshape(shape)
+
+
+def widened(bits: Array, dtype: str) -> Array:
+    """An array of an element type's, in float64; integers as int64."""
+    if dtype == INT32.name:
+        return bits.astype(cupy.int64)
+    if dtype == FP32.name:
+        return bits.astype(cupy.float64)
+    return from_bits(bits, Dtype(dtype), as_type=cupy.float64)
+
+
+def on_card(values: np.ndarray[Any, Any], dtype: str) -> Array:
+    """What was drawn, as the element type has it on the card."""
+    if dtype in (INT32.name, FP32.name):
+        return cupy.asarray(values.astype(ELEMENTS[dtype].array_name))
+    return cupy.asarray(Dtype(dtype).row.to_bits(np, values.astype(np.float32)))
+
+
+class OpData:
+    """Of one launch op of a problem."""
+
+    def __init__(self, workload: Workload, op: Any, seed: int) -> None:
+        """`seed` is the problem's.
+
+        Raises:
+            WorkerError: its kind has no reference.
+        """
+        self.workload, self.op, self._seed = workload, op, seed
+        self._numbers = part_of(op.KIND, "numbers")
+        self._num_drawn = 0
+        if type(self) is OpData and self._numbers is None:
+            raise WorkerError(f"{op.describe()}: its kind has no file 'numbers', so its launches cannot be checked")
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that the op reads and writes."""
+        found: tuple[Tensor, ...] = self.op.tensors(self.workload.dtype)
+        return found
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """What it writes beside the tensor that has its name."""
+        return tuple(one for one in self.tensors if one.role is Role.OUTPUT and one.name != self.op.name)
+
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        """What it reads that no op of the workload writes."""
+        written = {op.name for op in self.workload.ops}
+        return tuple(one for one in self.tensors if one.role is not Role.OUTPUT and one.name not in written)
+
+    @property
+    def read_from_ops(self) -> tuple[str, ...]:
+        """The names of earlier ops whose outputs it reads."""
+        written = {op.name for op in self.workload.ops}
+        return tuple(name for name in dict.fromkeys(self.op.read_names) if name in written)
+
+    @property
+    def copy_bytes(self) -> int:
+        """Of one slot, but for its output."""
+        return sum(one.num_bytes for one in (*self.given, *self.outputs))
+
+    @property
+    def check_bytes(self) -> int:
+        """Of what checks keep that is as large as a slot."""
+        return sum(one.num_bytes for one in self.given if one.role is Role.CACHE)
+
+    def draw_slot(self) -> dict[str, Array]:
+        """What a timed launch is given, of one slot."""
+        return self._drawn(0)
+
+    def draw_check(self, seed: int, first: Arrays) -> dict[str, Array]:
+        """What a checked launch is given; `first` are the arrays of the first slot, whose weights it has."""
+        found = self._drawn(seed)
+        return found | {one.name: first[one.name] for one in self.given if one.role is Role.WEIGHT}
+
+    def _drawn(self, turn: int) -> dict[str, Array]:
+        random = np.random.default_rng((self._seed, self._num_drawn))
+        self._num_drawn += 1
+        return {one.name: self._made(one, turn, random) for one in self.given}
+
+    def _made(self, tensor: Tensor, turn: int, random: np.random.Generator) -> Array:
+        assert self._numbers is not None, self.op.KIND
+        if hasattr(self._numbers, "draw") or tensor.dtype in (INT32.name, FP32.name):
+            return on_card(drawn(self._numbers, self.op, tensor, turn, random), tensor.dtype)
+        seed = int(random.integers(2**31))  # on the card, since a weight may be large
+        return draw_bits(cupy.random.default_rng(seed), tensor.shape, 1.0, Dtype(tensor.dtype))
+
+    def references(self, inputs: Arrays, read: Arrays) -> dict[str, Reference]:
+        """What each tensor that a launch writes must be; `read` are the rows of earlier ops that it starts from, as
+        bits."""
+        assert self._numbers is not None, self.op.KIND
+        dtypes = {one.name: one.dtype for one in self.tensors}
+        given = {name: widened(array, dtypes[name]) for name, array in {**inputs, **read}.items() if name in dtypes}
+        found: Mapping[str, Expected] = self._numbers.reference(self.op, given, self.workload.dtype, cupy)
+        missing = {one.name for one in self.tensors if one.role is Role.OUTPUT} - set(found)
+        if missing:
+            raise WorkerError(f"{self.op.describe()}: its reference says nothing of {', '.join(sorted(missing))}")
+        columns = {one.name: one.shape[-1] for one in self.tensors} | {self.op.name: self.op.c_columns}
+        return {name: _reference(expected, columns[name]) for name, expected in found.items()}
+
+    def in_place(self) -> tuple[str, ...]:
+        """What a launch may change: it is as it was drawn before each checked one."""
+        return tuple(one.name for one in self.given if one.role is Role.CACHE)
+
+    def only_read(self, inputs: Arrays) -> list[tuple[str, Array]]:
+        """What no launch may write of a slot's or a check's inputs that are its own, by name."""
+        changed = self.in_place()
+        return [(one.name, inputs[one.name]) for one in self.given if one.name not in changed]
+
+    def cache_of(self, op: Any) -> Turned | None:
+        """What a product in front that is turned writes keys and values to, where that is this op's."""
+        return None
+
+
+def _reference(expected: Expected, columns: int) -> Reference:
+    """As matrices of so many columns."""
+    values = cupy.asarray(expected.values, dtype=cupy.float64)
+    tolerance = 0.0 if expected.tolerance is None else expected.tolerance
+    wide = cupy.broadcast_to(cupy.asarray(tolerance, dtype=cupy.float32), values.shape)
+    return Reference(
+        values=cupy.ascontiguousarray(values.reshape(-1, columns)),
+        tolerance=cupy.ascontiguousarray(wide.reshape(-1, columns)),
+    )
+
+
+def data_of(workload: Workload, op: LaunchOp, seed: int) -> OpData:
+    """Of a launch op, by its kind.
+
+    Raises:
+        WorkerError: its kind has nothing that says what a launch must leave.
+    """
+    card = part_of(op.KIND, "card")
+    if card is not None and hasattr(card, "data_of"):
+        made: OpData = card.data_of(workload, op, seed)
+        return made
+    return OpData(workload, op, seed)

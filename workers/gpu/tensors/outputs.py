@@ -1,0 +1,54 @@
+"""What launches write: memory between canaries, NaN before each checked one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype_row import DtypeRow, OperandRow
+
+from ..launching.launch import fill
+from .integrity import Region, region
+
+#: Of 32 bits a NaN, or the largest integer.
+_NAN_OR_MOST = 0x7FFFFFFF
+_CANARY_BYTE = 0xA5
+#: Of one canary, and what its buffer is a multiple of.
+_CANARY_BYTES, _PADDING_BYTES = 2048, 256
+
+
+def bits_type(dtype: Dtype) -> Any:
+    """Unsigned integers of an element's size, which hold its bits."""
+    return cupy.dtype(dtype.row.bits_name)
+
+
+class GuardedOutput:
+    """An output [m, n] with canaries in front of it and behind it."""
+
+    def __init__(self, m: int, n: int, dtype: Dtype | DtypeRow) -> None:
+        #: One of `Dtype`; of factors and integers their row.
+        self.dtype = dtype
+        row = dtype.row if isinstance(dtype, Dtype) else dtype
+        self._nan_bits = row.nan_bits if isinstance(row, OperandRow) else _NAN_OR_MOST
+        num_bytes = m * n * row.size_bytes
+        padded = -(-num_bytes // _PADDING_BYTES) * _PADDING_BYTES
+        self._buffer = cupy.full(padded + 2 * _CANARY_BYTES, _CANARY_BYTE, dtype=cupy.uint8)
+        #: Where the canary behind starts: right after the last element.
+        self._end = _CANARY_BYTES + num_bytes
+        self.bits = self._buffer[_CANARY_BYTES : self._end].view(f"uint{row.bits}").reshape(m, n)
+
+    @property
+    def address(self) -> int:
+        """Device address of element [0, 0], 256-byte aligned."""
+        return int(self.bits.data.ptr)
+
+    def poison(self) -> None:
+        """Every element becomes NaN."""
+        fill(self.bits, self._nan_bits)
+
+    def surroundings(self, name: str) -> list[Region]:
+        """What lies before and behind it."""
+        front, behind = self._buffer[:_CANARY_BYTES], self._buffer[self._end :]
+        return [region(f"what lies before {name}", front), region(f"what lies behind {name}", behind)]
