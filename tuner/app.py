@@ -35,7 +35,7 @@ from tuner.service import Service
 from tuner.service.metrics import Observer
 from tuner.service.runner.searching import Search
 from tuner.service.webhooks.policy import WebhookPolicy
-from tuner.service.webhooks.sender import Courier
+from tuner.service.webhooks.sender import WebhookSender
 from tuner.settings import Settings, is_loopback
 from tuner.standby import Standby
 from tuner.store import Store
@@ -105,7 +105,7 @@ def open_service(
         leader_trouble=lambda: "" if standby is None else standby.trouble,
         winners=ShippedWinners(),
         retention=settings.retention,
-        courier=_courier(settings, store, leads),
+        webhook_sender=_webhook_sender(settings, store, leads),
         search=search,
         always_asks=bool(settings.login_header),
     )
@@ -129,13 +129,13 @@ def _searching(settings: Settings) -> Iterator[Search]:
         processes.close()
 
 
-def _courier(settings: Settings, store: Store, leads: Callable[[], bool]) -> Courier | None:
+def _webhook_sender(settings: Settings, store: Store, leads: Callable[[], bool]) -> WebhookSender | None:
     """What sends webhooks, where there are hosts that may be told."""
     hosts, networks = settings.allowed_webhooks
     if not hosts:
         return None
     policy = WebhookPolicy(hosts=hosts, networks=networks, secret=settings.webhook_secret.get_secret_value())
-    return Courier(store, policy, partial(job_ended_body, root_path=settings.root_path), leads=leads)
+    return WebhookSender(store, policy, partial(job_ended_body, root_path=settings.root_path), leads=leads)
 
 
 def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:

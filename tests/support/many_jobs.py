@@ -33,7 +33,7 @@ def many_jobs(store: Store) -> Service:
             [replace(spec(), workload=shape) for shape in shapes], caller=callers[batch % NUM_OWNERS], terms=terms
         )
     for number in range(NUM_ALONE):
-        service.desk.submit(Submission(spec=spec(m=1000 + number), caller=callers[number % NUM_OWNERS]))
+        service.submissions.submit(Submission(spec=spec(m=1000 + number), caller=callers[number % NUM_OWNERS]))
     with store.write() as session:
         for place, row in enumerate(session.query(JobRow).order_by(JobRow.seq).all()):
             if place % 50 == 3:

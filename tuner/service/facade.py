@@ -41,7 +41,7 @@ from tuner.service.queries.overview import Overview
 from tuner.service.queries.reading import TrialReader
 from tuner.service.results.matching import check_match
 from tuner.service.results.pack_maker import make_pack
-from tuner.service.retention import Janitor
+from tuner.service.retention import Remover
 from tuner.service.runner.helpers import Helpers
 from tuner.service.runner.runner import Runner
 from tuner.service.runner.runners import Runners
@@ -49,8 +49,8 @@ from tuner.service.runner.searching import Search
 from tuner.service.submission.authorization import Access
 from tuner.service.submission.batches import Batches
 from tuner.service.submission.intake import Intake
-from tuner.service.submission.submissions import Desk, Submission
-from tuner.service.webhooks.sender import Courier
+from tuner.service.submission.submissions import Submission, Submissions
+from tuner.service.webhooks.sender import WebhookSender
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
 from tuner.store import Freed, Store
 from tuner.store.access import audit
@@ -86,7 +86,7 @@ class Service(TrialReader):
         leads: Callable[[], bool] = lambda: True,
         leader_trouble: Callable[[], str] = lambda: "",
         retention: Retention | None = None,
-        courier: Courier | None = None,
+        webhook_sender: WebhookSender | None = None,
         search: Search = search_here,
         always_asks: bool = False,
     ) -> None:
@@ -95,7 +95,7 @@ class Service(TrialReader):
         `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
         jobs for the one that does; `leader_trouble` why nobody does. `retention` is which ended jobs are kept: all,
-        where it is not given. `courier` sends the webhooks; without one none may be asked for. `search` begins a
+        where it is not given. `webhook_sender` sends the webhooks; without one none may be asked for. `search` begins a
         search, here or in another process. `always_asks` has nobody let in who does not say who he is."""
         super().__init__(store)
         self._dispatcher = dispatcher
@@ -103,11 +103,13 @@ class Service(TrialReader):
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         #: Where jobs are asked for, paused and ended.
-        self.desk = Desk(store, dispatcher, clock, leads, courier.policy if courier else None)
+        self.submissions = Submissions(
+            store, dispatcher, clock, leads, webhook_sender.policy if webhook_sender else None
+        )
         #: Takes in what many ask for at once.
-        self.intake = Intake(self.desk)
+        self.intake = Intake(self.submissions)
         #: Jobs that are asked for together.
-        self.batches = Batches(store, self.desk, clock)
+        self.batches = Batches(store, self.submissions, clock)
         #: The tokens, and the audit log.
         self.access = Access(store, clock, always_asks=always_asks)
         #: What the charts of the pages show.
@@ -141,10 +143,10 @@ class Service(TrialReader):
             )
         )
         #: What works beside the runners, in threads of its own.
-        self._beside: list[Janitor | Courier | FleetHistory] = [
+        self._beside: list[Remover | WebhookSender | FleetHistory] = [
             self.fleet_history,
-            Janitor(store, retention or Retention(), clock, leads, clock_steps),
-            *([courier] if courier else []),
+            Remover(store, retention or Retention(), clock, leads, clock_steps),
+            *([webhook_sender] if webhook_sender else []),
         ]
         dispatcher.watch(self._runners.join_in)
 
@@ -195,7 +197,7 @@ class Service(TrialReader):
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
         """
-        return self.desk.submit(
+        return self.submissions.submit(
             Submission(
                 spec=spec,
                 caller=caller,
@@ -213,7 +215,7 @@ class Service(TrialReader):
             NotFound: no such job.
         """
         with self._store.read() as session:
-            return self.desk.with_wait(jobs.get(session, job_id))
+            return self.submissions.with_wait(jobs.get(session, job_id))
 
     def jobs(self, *, cursor: str | None = None, limit: int = 50, **chosen: Any) -> Page[JobRecord]:
         """Jobs, newest first; `chosen` is as `tuner.store.jobs.jobs.JobFilter` has it.
@@ -224,7 +226,7 @@ class Service(TrialReader):
         check_limit(limit)
         with self._store.read() as session:
             page = jobs.page(session, cursor, limit, jobs.JobFilter(**chosen))
-        return Page(items=[self.desk.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
+        return Page(items=[self.submissions.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
 
     def cancel(self, job_id: str, caller: Caller = LOCAL) -> JobRecord:
         """Ends a job; one already cancelled stays so. Where others share its run, it goes on without `caller`.
@@ -234,7 +236,7 @@ class Service(TrialReader):
             Forbidden: it is somebody else's.
             Conflict: it has succeeded or failed.
         """
-        return self.desk.cancel(job_id, caller)
+        return self.submissions.cancel(job_id, caller)
 
     def best(self, job_id: str) -> Best:
         """Raises:
@@ -243,7 +245,7 @@ class Service(TrialReader):
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
-            waiting = "" if job.state.is_final else self.desk.waiting(job.spec.target_id)
+            waiting = "" if job.state.is_final else self.submissions.waiting(job.spec.target_id)
             why = waiting or _NO_RESULT_YET.get(job.state, f"it failed: {job.reason}")
             raise NotFound(f"{job_id} has no result: {why}")
         return best
@@ -268,7 +270,7 @@ class Service(TrialReader):
         with self._store.write() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
             check_inspection(trial, kind)
-            if waiting := self.desk.unserved(job.spec.target_id):
+            if waiting := self.submissions.unserved(job.spec.target_id):
                 raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
             audit.append(session, caller, f"{kind}.ask", f"{job_id}/{number}", self._clock())
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
@@ -295,7 +297,7 @@ class Service(TrialReader):
 
     def _inspection_with_wait(self, inspection: Inspection, job: JobRecord) -> Inspection:
         """The inspection with a reason if it is pending and nobody takes it."""
-        waiting = self.desk.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
+        waiting = self.submissions.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
         return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:

@@ -15,7 +15,7 @@ from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRecord
 from tuner.errors import InvalidInput, NotFound, Quarantined, TunerError, WorkerError
 from tuner.logs import about
-from tuner.service.concurrency.background import Errands
+from tuner.service.concurrency.background import BackgroundWork
 from tuner.service.concurrency.waiting import Stopped, result_of
 from tuner.store import Session
 from tuner.store.jobs import jobs
@@ -69,7 +69,7 @@ def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]
     return asked
 
 
-class Inspector(Errands):
+class Inspector(BackgroundWork):
     """Takes the inspections of one target, one at a time, in the thread of its runner."""
 
     def take_one(self, *, urgent_only: bool = False) -> bool:
@@ -94,7 +94,7 @@ class Inspector(Errands):
             self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was taken")
             return
         try:
-            job, trial = self._keeper.write(lambda session: _begin(session, inspection))
+            job, trial = self._writer.write(lambda session: _begin(session, inspection))
         except NotFound as error:
             _log.info("an inspection is not taken: %s", error)
             return
@@ -102,16 +102,16 @@ class Inspector(Errands):
             with about(job_id=job.id, trial_number=str(trial.number)):
                 result = self._inspect(inspection, problem_of(job), trial)
         except (Stopped, Quarantined):
-            self._keeper.write(lambda session: inspections.put_back(session, inspection.seq))
+            self._writer.write(lambda session: inspections.put_back(session, inspection.seq))
             raise
         except Exception as error:
             if self._stop.is_set():  # closing pulled the worker from under it
-                self._keeper.write(lambda session: inspections.put_back(session, inspection.seq))
+                self._writer.write(lambda session: inspections.put_back(session, inspection.seq))
                 raise Stopped from error
             self._end(inspection, error)
         else:
             now = self._clock()
-            self._keeper.write(lambda session: _finish(session, inspection, result, now))
+            self._writer.write(lambda session: _finish(session, inspection, result, now))
 
     def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | EnergyReport | Trace:
         """The result; figures that take a time in take the trial's own, measured without a profiler."""
@@ -131,7 +131,7 @@ class Inspector(Errands):
         match error:
             case InvalidInput():
                 refusal, now = (error.field, error.problem, error.remedy), self._clock()
-                self._keeper.write(lambda session: inspections.refuse(session, inspection.seq, refusal, now))
+                self._writer.write(lambda session: inspections.refuse(session, inspection.seq, refusal, now))
             case WorkerError() if inspection.num_attempts + 1 < inspections.MAX_ATTEMPTS:
                 _log.warning("the %s of trial %d of %s failed, they are tried again: %s",
                              inspection.kind, inspection.trial_number, inspection.job_id, error)  # fmt: skip
@@ -150,7 +150,7 @@ class Inspector(Errands):
 
     def _fail(self, inspection: Inspection, reason: str) -> None:
         now = self._clock()
-        self._keeper.write(lambda session: inspections.fail(session, inspection.seq, reason, now))
+        self._writer.write(lambda session: inspections.fail(session, inspection.seq, reason, now))
 
 
 def _begin(session: Session, inspection: Inspection) -> tuple[JobRecord, Trial]:

@@ -27,7 +27,7 @@ _SLICE = 20
 _DAY_S = 86400.0
 
 
-class Janitor:
+class Remover:
     """Works in a thread of its own, beside the runners, on the server that runs the jobs."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Janitor:
         self._clock_steps = clock_steps
         self._stop = threading.Event()
         self._checked_at = float("-inf")
-        self._thread = threading.Thread(target=self._run, name="janitor", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="remover", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""

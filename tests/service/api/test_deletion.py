@@ -15,8 +15,7 @@ from tests.support.waiting import wait_until
 from tuner.client.cli import main
 from tuner.core.access.caller import Role
 from tuner.dispatch import LocalDispatcher
-from tuner.service import Service
-from tuner.service import retention as janitor
+from tuner.service import Service, retention
 from tuner.settings import Retention
 from tuner.store import Store
 
@@ -83,8 +82,8 @@ def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path
 def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(janitor, "RETENTION_PERIOD_S", 0.1)
-    monkeypatch.setattr(janitor, "PERIOD_S", 0.1)
+    monkeypatch.setattr(retention, "RETENTION_PERIOD_S", 0.1)
+    monkeypatch.setattr(retention, "PERIOD_S", 0.1)
     store = Store.open(tmp_path / "data")
     service = Service(store, LocalDispatcher([evaluator()]), retention=Retention(num_jobs=1))
     service.start()

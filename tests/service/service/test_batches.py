@@ -116,7 +116,7 @@ def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> N
     wait_until(latch.is_reached.is_set)
     first, second = (job for job, _ in service.batches.jobs(batch.id).items)
     assert (first.state, second.state) == (JobState.SEARCHING, JobState.QUEUED)
-    service.desk.pause(second.id, LOCAL, True)
+    service.submissions.pause(second.id, LOCAL, True)
     latch.is_open.set()
     wait_until(lambda: service.job(first.id).batch_step == BatchStep.SHARE)
     waiting = service.job(first.id)
@@ -126,7 +126,7 @@ def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> N
     assert (found.num_paused, found.num_trials) == (1, first.spec.budget.trials)
     budgets = first.spec.budget.trials + second.spec.budget.trials
     assert found.num_planned == budgets + 2 * MOST_SHARED, "the second has its own before it, and both share"
-    service.desk.pause(second.id, LOCAL, False)
+    service.submissions.pause(second.id, LOCAL, False)
     assert finish(service, batch.id)[0].rungs
     ended = service.batches.get(batch.id)
     assert (ended.num_paused, ended.num_planned) == (0, ended.num_trials)

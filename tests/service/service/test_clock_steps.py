@@ -19,7 +19,7 @@ from tuner.core.trial.job import JobState, JobTerms
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.service.concurrency.clock_steps import ClockSteps
-from tuner.service.retention import Janitor
+from tuner.service.retention import Remover
 from tuner.settings import Retention
 from tuner.store import Store
 from tuner.store.access import ended_sessions
@@ -78,12 +78,12 @@ def test_after_a_step_no_job_is_too_old_for_an_hour(tmp_path: Path) -> None:
         finish(service, service.submit(spec(trials=3))[0])
     clock, store = Clock(), Store.open(tmp_path / "data")
     steps = ClockSteps(store, clock, lambda: steady_s[0])
-    janitor = Janitor(store, Retention(days=1.0, keeps_best=False), clock, lambda: True, steps)
+    remover = Remover(store, Retention(days=1.0, keeps_best=False), clock, lambda: True, steps)
     clock.step_s = 30 * 86400.0
     steps.follow()
-    assert janitor.expire() == 0
+    assert remover.expire() == 0
     steady_s[0], clock.step_s = 3601.0, clock.step_s + 3601.0
-    assert janitor.expire() == 1
+    assert remover.expire() == 1
     store.close()
 
 
@@ -103,12 +103,12 @@ def test_a_clock_that_is_set_right_bit_by_bit_moves_no_deadline(store: Store) ->
 def test_a_session_that_was_ended_is_forgotten_when_its_cookie_is_too_old_but_not_by_a_step(store: Store) -> None:
     clock, steady_s = Clock(), [0.0]
     steps = ClockSteps(store, clock, lambda: steady_s[0])
-    janitor = Janitor(store, Retention(), clock, lambda: True, steps)
+    remover = Remover(store, Retention(), clock, lambda: True, steps)
     with store.write() as session:
         ended_sessions.end(session, "a word", clock())
 
     def is_ended() -> bool:
-        janitor.forget_sessions()
+        remover.forget_sessions()
         with store.read() as session:
             return ended_sessions.is_ended(session, "a word")
 
@@ -130,24 +130,24 @@ def test_servers_of_one_machine_move_a_deadline_once_and_all_say_that_the_clock_
     deadline_at = job.deadline_at
     assert deadline_at is not None
 
-    def server(name: str) -> Janitor:
+    def server(name: str) -> Remover:
         steps = ClockSteps(store, clock, lambda: time.time())
-        return Janitor(store, Retention(), clock, lambda: leader == [name], steps)
+        return Remover(store, Retention(), clock, lambda: leader == [name], steps)
 
     def steps_said() -> int:
         return sum(f"a step of {step_s:+.0f} s" in one.getMessage() for one in caplog.records)
 
-    janitors = [server("first"), server("second")]
+    removers = [server("first"), server("second")]
     with caplog.at_level(logging.WARNING):
-        for janitor in janitors:
-            janitor.start()
+        for remover in removers:
+            remover.start()
         clock.step_s = step_s
         wait_until(lambda: steps_said() == 2)
         leader[0] = "second"
         time.sleep(0.5)  # it leads, and looks at its clock again
-    for janitor in janitors:
-        janitor.stop()
-        janitor.join()
+    for remover in removers:
+        remover.stop()
+        remover.join()
     with store.read() as session:
         assert jobs.get(session, job.id).deadline_at == pytest.approx(deadline_at + step_s, abs=1)
     assert steps_said() == 2

@@ -54,7 +54,7 @@ def test_what_comes_while_the_database_is_busy_is_written_together(service: Serv
 
 def test_the_same_problem_twice_in_one_transaction_is_one_job(service: Service) -> None:
     labelled = Submission(spec=spec(16), caller=ALICE, terms=JobTerms(labels=("nightly",)))
-    first, second = service.desk.submit_together([Submission(spec=spec(16)), labelled])
+    first, second = service.submissions.submit_together([Submission(spec=spec(16)), labelled])
     assert not isinstance(first, Exception)
     assert not isinstance(second, Exception)
     assert (first[0].id, first[1], second[1]) == (second[0].id, True, False)
@@ -65,16 +65,16 @@ def test_one_that_cannot_be_taken_is_refused_and_the_others_are_not(service: Ser
     high = Submission(spec=spec(32), caller=ALICE, terms=JobTerms(priority=5))
     unserved = Submission(spec=spec(48, target_id="simulated:a100"))
     good = [Submission(spec=spec(m), caller=ALICE, idempotency_key=f"key-{m}") for m in (16, 64)]
-    outcomes = service.desk.submit_together([good[0], high, unserved, good[1]])
+    outcomes = service.submissions.submit_together([good[0], high, unserved, good[1]])
     assert [type(one) for one in outcomes] == [tuple, Forbidden, InvalidInput, tuple]
     assert {one[0].id for one in outcomes if isinstance(one, tuple)} == ids(service)
 
 
 def test_a_key_with_another_body_changes_nothing_of_what_came_with_it(service: Service) -> None:
-    first = service.desk.submit(Submission(spec=spec(16), idempotency_key="nightly", body_digest="one"))[0]
+    first = service.submissions.submit(Submission(spec=spec(16), idempotency_key="nightly", body_digest="one"))[0]
     wrong = Submission(spec=spec(32), idempotency_key="nightly", body_digest="other")
     again = Submission(spec=spec(16), idempotency_key="nightly", body_digest="one")
-    refused, known, new = service.desk.submit_together([wrong, again, Submission(spec=spec(64))])
+    refused, known, new = service.submissions.submit_together([wrong, again, Submission(spec=spec(64))])
     assert isinstance(refused, InvalidInput)
     assert not isinstance(known, Exception)
     assert not isinstance(new, Exception)
@@ -124,7 +124,7 @@ def test_what_was_asked_for_before_the_end_is_written(tmp_path: Path) -> None:
 
 
 def test_what_is_written_at_the_end_of_a_transaction_is_whole_and_in_order(service: Service) -> None:
-    outcomes = service.desk.submit_together([Submission(spec=spec(m), caller=ALICE) for m in (16, 32, 48)])
+    outcomes = service.submissions.submit_together([Submission(spec=spec(m), caller=ALICE) for m in (16, 32, 48)])
     found = [one[0].id for one in outcomes if isinstance(one, tuple)]
     with service._store.read() as session:
         entries = audit.page(session, None, 10).items

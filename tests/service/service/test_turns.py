@@ -187,8 +187,8 @@ def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
     job, _ = service.submit(spec(trials=40), caller=ALICE)
     wait_until(lambda: service.job(job.id).num_trials >= 3)
     with pytest.raises(Forbidden):
-        service.desk.pause(job.id, BOB, True)
-    assert service.desk.pause(job.id, ALICE, True).is_paused
+        service.submissions.pause(job.id, BOB, True)
+    assert service.submissions.pause(job.id, ALICE, True).is_paused
     latch.is_open.set()
     other = finish(service, service.submit(spec(32, trials=3))[0])
     assert other.state is JobState.SUCCEEDED
@@ -196,11 +196,11 @@ def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
     assert (paused.state, paused.reason) == (JobState.SEARCHING, "it is paused")
     time.sleep(0.2)
     assert service.job(job.id).num_trials == paused.num_trials
-    service.desk.pause(job.id, ALICE, False)
+    service.submissions.pause(job.id, ALICE, False)
     assert finish(service, job).state is JobState.SUCCEEDED
     assert is_whole(service, job, 40)
     with pytest.raises(Conflict, match=r"has ended \(succeeded\), and can neither wait nor go on$"):
-        service.desk.pause(job.id, ALICE, True)
+        service.submissions.pause(job.id, ALICE, True)
 
 
 def test_at_its_deadline_a_search_ends_with_what_it_has_and_a_waiting_job_fails(serve: Serve) -> None:
@@ -217,9 +217,9 @@ def test_what_failed_or_was_cancelled_is_tried_again_on_its_terms(serve: Serve) 
     terms = JobTerms(project="llama", labels=("nightly",), priority=2)
     job, _ = service.submit(spec(trials=200), terms=terms)
     with pytest.raises(Conflict):
-        service.desk.retry(job.id, ALICE)
+        service.submissions.retry(job.id, ALICE)
     service.cancel(job.id)
-    again, is_new = service.desk.retry(job.id, ALICE)
+    again, is_new = service.submissions.retry(job.id, ALICE)
     assert (is_new, again.id != job.id, again.project, again.labels) == (True, True, "llama", ("nightly",))
     assert (again.owners, again.priority) == (("alice",), 0)
     with pytest.raises(Forbidden, match="above 0"):

@@ -25,10 +25,10 @@ from tuner.core.trial.records import Webhook, WebhookState
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import InvalidInput
 from tuner.service import Service
-from tuner.service.webhooks import sender as courier
+from tuner.service.webhooks import sender
 from tuner.service.webhooks.network import NoAnswer, post
 from tuner.service.webhooks.policy import NotAllowed, WebhookPolicy
-from tuner.service.webhooks.sender import Courier
+from tuner.service.webhooks.sender import WebhookSender
 from tuner.store import Store
 from tuner.wire.responses.webhooks import JobEnded, job_ended_body
 
@@ -38,9 +38,9 @@ SECRET = "a secret of sixteen or more"
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses of a test's length."""
-    monkeypatch.setattr(courier, "PAUSES_S", (0.05, 0.1, 0.2))
-    monkeypatch.setattr(courier, "PERIOD_S", 0.05)
-    monkeypatch.setattr(courier, "_REST_S", 0.05)
+    monkeypatch.setattr(sender, "PAUSES_S", (0.05, 0.1, 0.2))
+    monkeypatch.setattr(sender, "PERIOD_S", 0.05)
+    monkeypatch.setattr(sender, "_REST_S", 0.05)
 
 
 class Services:
@@ -55,7 +55,7 @@ class Services:
         store = Store.open(self.path)
         policy = WebhookPolicy(hosts=frozenset(hosts), secret=SECRET)
         self.now = Service(
-            store, LocalDispatcher([latch or evaluator()]), courier=Courier(store, policy, job_ended_body)
+            store, LocalDispatcher([latch or evaluator()]), webhook_sender=WebhookSender(store, policy, job_ended_body)
         )
         self.now.start()
         return self.now
@@ -78,7 +78,7 @@ def submit(service: Service, url: str, m: int = 16, **options: Any) -> str:
 
 
 def only(service: Service, job_id: str) -> Webhook:
-    (webhook,) = service.desk.webhooks(job_id)
+    (webhook,) = service.submissions.webhooks(job_id)
     return webhook
 
 
@@ -140,7 +140,7 @@ def test_what_fails_is_tried_again_under_the_same_name_until_it_is_taken_or_give
 def test_a_receiver_that_hangs_holds_up_neither_jobs_nor_others(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "ATTEMPT_S", 600.0)
+    monkeypatch.setattr(sender, "ATTEMPT_S", 600.0)
     with Receiver(pause_s=600.0) as hanging, Receiver() as other:
         service = services.start(hanging.host, other.host)
         stuck, other_id = submit(service, hanging.url()), submit(service, other.url(), 32)
@@ -253,7 +253,7 @@ def test_a_public_address_or_an_allowed_network_is_followed_and_localhost_is_thi
 def test_a_receiver_that_says_nothing_holds_up_no_other_one_of_its_host(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "ATTEMPT_S", 60.0)  # no attempt ends meanwhile, however slow the machine is
+    monkeypatch.setattr(sender, "ATTEMPT_S", 60.0)  # no attempt ends meanwhile, however slow the machine is
     with Receiver() as receiver:
         receiver.silent_at = tuple(f"/dead/{number}" for number in range(3))
         service = services.start(receiver.host)
@@ -261,6 +261,6 @@ def test_a_receiver_that_says_nothing_holds_up_no_other_one_of_its_host(
         wait_until(lambda: {path for path, _, _ in receiver.got} == set(receiver.silent_at))
         begin_s = time.monotonic()
         assert ended(service, submit(service, receiver.url("/live"))).state is WebhookState.DELIVERED
-        assert time.monotonic() - begin_s < courier.ATTEMPT_S
+        assert time.monotonic() - begin_s < sender.ATTEMPT_S
         assert all(only(service, job_id).ended_at is None for job_id in dead)
         assert len(receiver.got) == 4, "a receiver is asked once at a time"

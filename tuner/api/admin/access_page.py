@@ -52,13 +52,13 @@ def access_page_routes(router: APIRouter, service: Service) -> None:
         """Sets a quota."""
         scope, name = _whose(form)
         limits = _filled(QuotaRequest, {key: value for key, value in form.items() if key not in ("scope", "name")})
-        service.desk.quotas.put(Quota(scope=scope, name=name, **limits.model_dump()), caller)
+        service.submissions.quotas.put(Quota(scope=scope, name=name, **limits.model_dump()), caller)
         return RedirectResponse(_PAGE, 303)
 
     @router.post("/ui/access/quotas/drop", include_in_schema=False)
     def drop_quota(caller: Asker, form: Form) -> Response:
         """Removes a quota."""
-        service.desk.quotas.drop(*_whose(form), caller)
+        service.submissions.quotas.drop(*_whose(form), caller)
         return RedirectResponse(_PAGE, 303)
 
 
@@ -67,7 +67,7 @@ def _page(request: Request, service: Service, made: NewTokenView | None = None) 
     tokens = [TokenView.of(one, now) for one in reversed(service.access.tokens())]
     page = AccessPage(
         tokens=sorted(tokens, key=lambda token: not token.is_valid),
-        quotas=[QuotaView.of(*one) for one in service.desk.quotas.every()],
+        quotas=[QuotaView.of(*one) for one in service.submissions.quotas.every()],
         made=made,
     )
     return render(request, "access.html", page, roles=tuple(Role), scopes=tuple(QuotaScope))

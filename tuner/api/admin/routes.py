@@ -20,7 +20,7 @@ Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner's 
 def admin_routes(service: Service) -> APIRouter:
     """Make, list and revoke tokens; set, list and drop quotas."""
     router = APIRouter(tags=["access"], responses=PROBLEM_RESPONSES)
-    access, quotas = service.access, service.desk.quotas
+    access, quotas = service.access, service.submissions.quotas
 
     @router.get("/tokens")
     def list_tokens() -> list[TokenView]:

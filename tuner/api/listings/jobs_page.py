@@ -54,7 +54,9 @@ def jobs_page_routes(router: APIRouter, service: Service) -> None:
         filters = chosen.model_dump(exclude={"target", "batch"})
         order = Order.NEWEST if batch and sort is Order.STANDING else sort
         found = service.overview.entries(cursor, _JOBS_PER_PAGE, order, target_id=target, batch_id=batch, **filters)
-        records = Page(items=[service.desk.with_wait(one.job) for one in found.items], next_cursor=found.next_cursor)
+        records = Page(
+            items=[service.submissions.with_wait(one.job) for one in found.items], next_cursor=found.next_cursor
+        )
         batches = {one.job.id: one.batch for one in found.items if one.batch is not None}
         page = JobsPage(
             targets=target_views(service),

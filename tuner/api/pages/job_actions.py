@@ -22,12 +22,12 @@ def job_action_routes(router: APIRouter, service: Service) -> None:
     def act(job_id: JobId, verb: Verb, caller: Asker, form: Form) -> Response:
         """Does it, and shows the job: after a retry, the new one; after a deletion, the jobs that are left."""
         if verb == "delete":
-            left = service.desk.delete(job_id, caller)
+            left = service.submissions.delete(job_id, caller)
             return RedirectResponse("/" if left is None else f"/ui/jobs/{job_id}", 303)
         if verb == "cancel":
             job = service.cancel(job_id, caller)
         elif verb == "retry":
-            job, _ = service.desk.retry(job_id, caller)
+            job, _ = service.submissions.retry(job_id, caller)
         else:
-            job = service.desk.pause(job_id, caller, verb == "pause")
+            job = service.submissions.pause(job_id, caller, verb == "pause")
         return RedirectResponse(f"/ui/jobs/{job.id}", 303)

@@ -34,7 +34,7 @@ Sort = Annotated[Literal["number", "time", "speedup"], Query(description="fastes
 
 def default_target_id(service: Service) -> str | None:
     """What is meant where no target is named."""
-    return service.desk.default_target_id()
+    return service.submissions.default_target_id()
 
 
 def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView[TrialView]:
@@ -52,8 +52,8 @@ def job_detail(service: Service, job: JobRecord) -> JobDetail:
         job,
         service.forecast_quality(job.id),
         service.priors(job.id),
-        service.desk.place(job.id),
-        service.desk.webhooks(job.id),
+        service.submissions.place(job.id),
+        service.submissions.webhooks(job.id),
     )
 
 
@@ -104,7 +104,7 @@ def job_routes(service: Service) -> APIRouter:
     def delete_job(job_id: JobId, caller: Asker) -> Response | JobView:
         """Deletes a job that has ended, with its trials, events, result and artifact. Where others share its run, it
         stays theirs: the answer is the job without its former owner."""
-        left = service.desk.delete(job_id, caller)
+        left = service.submissions.delete(job_id, caller)
         return Response(status_code=204) if left is None else JobView.of(left)
 
     @router.post("/jobs/{job_id}:cancel")
@@ -115,19 +115,19 @@ def job_routes(service: Service) -> APIRouter:
     @router.post("/jobs/{job_id}:pause")
     def pause_job(job_id: JobId, caller: Asker) -> JobView:
         """Has an open job wait; what is at the card is recorded first."""
-        return JobView.of(service.desk.pause(job_id, caller, True))
+        return JobView.of(service.submissions.pause(job_id, caller, True))
 
     @router.post("/jobs/{job_id}:resume")
     def resume_job(job_id: JobId, caller: Asker) -> JobView:
         """Has a paused job go on."""
-        return JobView.of(service.desk.pause(job_id, caller, False))
+        return JobView.of(service.submissions.pause(job_id, caller, False))
 
     @router.post(
         "/jobs/{job_id}:retry", status_code=202, responses={200: {"model": JobView, "description": "The job existed"}}
     )
     def retry_job(job_id: JobId, response: Response, caller: Asker) -> JobView:
         """Submits the problem of a job that failed or was cancelled again, on the same terms."""
-        job, created = service.desk.retry(job_id, caller)
+        job, created = service.submissions.retry(job_id, caller)
         response.status_code = 202 if created else 200
         response.headers["location"] = f"/jobs/{job.id}"
         return JobView.of(job)

@@ -59,12 +59,12 @@ async def submit(service: Service, body: TuneRequest, caller: Caller, key: str |
     """The job for a body, and whether it is new.
 
     Raises:
-        TunerError: as `TuneRequest.to_spec` and `Desk.submit`.
+        TunerError: as `TuneRequest.to_spec` and `Submissions.submit`.
     """
-    desk = service.desk
-    target_id = desk.own_target_id
+    submissions = service.submissions
+    target_id = submissions.own_target_id
     if body.target is None and target_id is None:  # it may be in the database, for which no other request waits
-        target_id = await asyncio.to_thread(desk.default_target_id)
+        target_id = await asyncio.to_thread(submissions.default_target_id)
     asked = Submission(
         spec=body.to_spec(target_id),
         caller=caller,

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from tuner.core.problem.gpu import Target
 from tuner.dispatch import MeasureLane
 from tuner.service.concurrency.claims import Claims
-from tuner.service.concurrency.retrying import Keeper
+from tuner.service.concurrency.retrying import RetryingWriter
 from tuner.store import Store
 
 
-class Errands:
+class BackgroundWork:
     """What each of them needs."""
 
     def __init__(
@@ -22,7 +22,7 @@ class Errands:
         lane: MeasureLane,
         target: Target,
         claims: Claims,
-        keeper: Keeper,
+        writer: RetryingWriter,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -31,6 +31,6 @@ class Errands:
         self._lane = lane
         self._target = target
         self._claims = claims
-        self._keeper = keeper
+        self._writer = writer
         self._stop = stop
         self._clock = clock

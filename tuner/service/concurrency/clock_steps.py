@@ -24,7 +24,7 @@ def steady_s() -> float:
 
 
 class ClockSteps:
-    """Thread-safe; the runners of a service and its janitor share one."""
+    """Thread-safe; the runners of a service and its remover share one."""
 
     def __init__(self, store: Store, clock: Callable[[], float], steady: Callable[[], float] = steady_s) -> None:
         self._store = store

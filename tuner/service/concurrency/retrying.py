@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 RETRY_PAUSES_S = (0.1, 0.3, 1.0, 2.0)
 
 
-class Keeper:
+class RetryingWriter:
     """The writing hand of one runner. One thread uses it; any thread may read `trouble`."""
 
     def __init__(self, store: Store, stop: threading.Event) -> None:

@@ -21,7 +21,7 @@ from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord, PolicyTime
 from tuner.dispatch import MeasureLane
 from tuner.dispatch.sources import kernel_version_for, without_artifact
-from tuner.service.concurrency.retrying import Keeper
+from tuner.service.concurrency.retrying import RetryingWriter
 from tuner.service.concurrency.waiting import JobFailed, Patience
 from tuner.service.finals.finals import Judgement, choose_finalists, judge, near_the_fastest
 from tuner.service.inspections import inspections_of, problem_of
@@ -42,7 +42,7 @@ class Finisher:
     def __init__(
         self,
         store: Store,
-        keeper: Keeper,
+        writer: RetryingWriter,
         lane: MeasureLane,
         finals: FinalsProcedure,
         disk_limit_bytes: int,
@@ -51,7 +51,7 @@ class Finisher:
     ) -> None:
         """`finals` says how those of a job are held; `disk_limit_bytes` is what may be left on disk behind it."""
         self._store = store
-        self._keeper = keeper
+        self._writer = writer
         self._lane = lane
         self._finals = finals
         self._disk_limit_bytes = disk_limit_bytes
@@ -96,7 +96,7 @@ class Finisher:
         if times.torch is not None and times.torch.reason:
             _log.warning("%s: PyTorch has no time: %s", job.id, times.torch.reason)
         content = self._pack(job, problem, judgement)
-        digest = self._keeper.keep(content) if content else None
+        digest = self._writer.keep(content) if content else None
         best = Best(
             job_id=job.id,
             verdict=judgement.verdict,
@@ -112,7 +112,7 @@ class Finisher:
             torch=times.torch,
         )
         finals_s = time.monotonic() - begin_s
-        self._keeper.write(partial(_keep_result, best=best, content=content, finals_s=finals_s, now=self._clock()))
+        self._writer.write(partial(_keep_result, best=best, content=content, finals_s=finals_s, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)
 
     def _energies_mj(

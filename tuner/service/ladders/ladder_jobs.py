@@ -69,7 +69,7 @@ def given_to(job: JobRecord, past: Sequence[Trial]) -> GivenCandidates:
     return GivenCandidates(one for one in dict.fromkeys((LIBRARY, *job.spec.tried)) if one not in done)
 
 
-class Siblings:
+class LadderJobs:
     """Reads what the other jobs of a ladder have found."""
 
     def __init__(self, store: Store) -> None:

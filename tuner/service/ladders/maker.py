@@ -19,7 +19,7 @@ from tuner.core.trial.ladder import (
 from tuner.core.trial.records import Best, JobRecord, kernel_row
 from tuner.dispatch.sources import without_artifact
 from tuner.errors import Quarantined, WorkerError
-from tuner.service.concurrency.background import Errands
+from tuner.service.concurrency.background import BackgroundWork
 from tuner.service.concurrency.waiting import JobFailed, Patience, Stopped
 from tuner.service.inspections import problem_of
 from tuner.service.results.zip_files import pack_zip
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 Key = tuple[str, int]
 
 
-class LadderMaker(Errands):
+class LadderMaker(BackgroundWork):
     """Answers the ladders of one target, one at a time, in the thread of its runner."""
 
     def take_one(self) -> bool:
@@ -72,7 +72,7 @@ class LadderMaker(Errands):
             _log.error("ladder %d of %s failed", number, batch_id, exc_info=error)
             ladder = without_answer(largest, f"a fault of the service: {type(error).__name__}: {error}")
         now = self._clock()
-        self._keeper.write(lambda session: batches.answer(session, batch_id, number, ladder, now))
+        self._writer.write(lambda session: batches.answer(session, batch_id, number, ladder, now))
         _log.info("ladder %d of %s: %d kernels for %d jobs", number, batch_id, len(ladder.kernels), len(members))
 
     def _ladder(self, largest: str, measured: Sequence[tuple[JobRecord, Best]]) -> Ladder:
@@ -94,12 +94,12 @@ class LadderMaker(Errands):
             lambda: self._lane.artifact(problem_of(job), kernel.candidate, extra)
         )
         content = pack_zip(files.files)
-        digest, now = self._keeper.keep(content), self._clock()
+        digest, now = self._writer.keep(content), self._clock()
 
         def note(session: Session) -> None:
             register(session, digest, len(content), now)
 
-        self._keeper.write(note)
+        self._writer.write(note)
         return replace(kernel, artifact_digest=digest)
 
 

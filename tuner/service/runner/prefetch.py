@@ -72,7 +72,7 @@ class _Begun:
     is_wanted: threading.Event = field(default_factory=threading.Event)
 
 
-class Beforehand:
+class Prefetch:
     """Of one runner, whose thread calls its methods."""
 
     def __init__(self, search_by: Search, builds: Callable[[], BuildPool], name: str) -> None:

@@ -10,8 +10,8 @@ from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.priors import Found, KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.search.priors import Asked, choose_priors
-from tuner.service.concurrency.retrying import Keeper
-from tuner.service.ladders.ladder_jobs import Siblings
+from tuner.service.concurrency.retrying import RetryingWriter
+from tuner.service.ladders.ladder_jobs import LadderJobs
 from tuner.store import Store
 from tuner.store.results import imports, priors
 
@@ -19,13 +19,15 @@ from tuner.store.results import imports, priors
 class PriorBook:
     """Looks up what was found before: in the database, and in what came with the program."""
 
-    def __init__(self, store: Store, keeper: Keeper, winners: KnownWinners | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, writer: RetryingWriter, winners: KnownWinners | None, clock: Callable[[], float]
+    ) -> None:
         """`winners` are those that are kept outside of the database, where there are any."""
         self._store = store
-        self._keeper = keeper
+        self._writer = writer
         self._winners = winners
         self._clock = clock
-        self._siblings = Siblings(store)
+        self._ladder_jobs = LadderJobs(store)
 
     def of(self, job: JobRecord, space: AnySpace, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
         """The priors of a job that has these trials already; none for a search that began in an older version.
@@ -40,7 +42,7 @@ class PriorBook:
         if kept is not None:
             return kept
         chosen = () if past else self.by_now(job, space, kernel_version)
-        self._keeper.write(partial(priors.choose, job_id=job.id, priors=chosen, now=self._clock()))
+        self._writer.write(partial(priors.choose, job_id=job.id, priors=chosen, now=self._clock()))
         return chosen
 
     def by_now(self, job: JobRecord, space: AnySpace, kernel_version: str) -> tuple[Prior, ...]:
@@ -56,7 +58,7 @@ class PriorBook:
             num_trials=job.spec.budget.trials,
         )
         before = self._known(job) if job.spec.priors is PriorsChoice.NEAREST else []
-        return choose_priors(asked, [*self._siblings.found(job, kernel_version), *before])
+        return choose_priors(asked, [*self._ladder_jobs.found(job, kernel_version), *before])
 
     def _known(self, job: JobRecord) -> list[Found]:
         """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""

@@ -24,18 +24,18 @@ from tuner.logs import about
 from tuner.search import search_here
 from tuner.service.concurrency.claims import Claims
 from tuner.service.concurrency.clock_steps import ClockSteps
-from tuner.service.concurrency.retrying import Keeper
+from tuner.service.concurrency.retrying import RetryingWriter
 from tuner.service.concurrency.waiting import GaveWay, JobFailed, Stopped
 from tuner.service.finals.finals import best_speedup
 from tuner.service.finals.finisher import Finisher
 from tuner.service.inspections import Inspector, problem_of
-from tuner.service.ladders.ladder_jobs import GivenCandidates, Siblings, given_to, new_kernels
+from tuner.service.ladders.ladder_jobs import GivenCandidates, LadderJobs, given_to, new_kernels
 from tuner.service.ladders.maker import LadderMaker
 from tuner.service.metrics import Metrics, Observer
 from tuner.service.runner.ahead import Ahead
 from tuner.service.runner.helpers import Helpers, Lanes
 from tuner.service.runner.pipeline import Chooser, Pipeline, end_if_due
-from tuner.service.runner.prefetch import Beforehand, NextJob, next_job
+from tuner.service.runner.prefetch import NextJob, Prefetch, next_job
 from tuner.service.runner.priors import PriorBook
 from tuner.service.runner.probing import Probing
 from tuner.service.runner.progress import Progress
@@ -89,7 +89,7 @@ class Runner:
         self._lane = WatchedLane(dispatcher.lane(target.id, worker), worker, metrics.busy_clock(target.id, worker))
         self._clock = clock
         self._clock_steps = clock_steps
-        self._beforehand = Beforehand(search, lambda: dispatcher.builds(target.id, worker), f"{target.id} {worker}")
+        self._prefetch = Prefetch(search, lambda: dispatcher.builds(target.id, worker), f"{target.id} {worker}")
         self._lost = LostSearches()
         self._num_failures = 0
         #: What ended the thread, where it was no request to stop; empty otherwise.
@@ -99,12 +99,12 @@ class Runner:
         self._drain = threading.Event()
         self._is_working = False
         self._probing = Probing(dispatcher, self._lane, worker, self._stop)
-        self._keeper = Keeper(store, self._stop)
-        self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
-        self._finisher = Finisher(store, self._keeper, self._lane, finals, disk_limit_bytes, self._stop, clock)
-        self._priors = PriorBook(store, self._keeper, winners, clock)
-        self._siblings = Siblings(store)
-        self._ladders = LadderMaker(store, self._lane, target, claims, self._keeper, self._stop, clock)
+        self._writer = RetryingWriter(store, self._stop)
+        self._inspector = Inspector(store, self._lane, target, claims, self._writer, self._stop, clock)
+        self._finisher = Finisher(store, self._writer, self._lane, finals, disk_limit_bytes, self._stop, clock)
+        self._priors = PriorBook(store, self._writer, winners, clock)
+        self._ladder_jobs = LadderJobs(store)
+        self._ladders = LadderMaker(store, self._lane, target, claims, self._writer, self._stop, clock)
         self._thread = threading.Thread(target=self._run, name=f"runner {target.id} {worker}", daemon=True)
 
     def start(self) -> None:
@@ -139,12 +139,12 @@ class Runner:
     @property
     def trouble(self) -> str:
         """Why it waits for the database; empty while it does not."""
-        return self._keeper.trouble
+        return self._writer.trouble
 
     def _run(self) -> None:
         try:
             targets = self._dispatcher.targets
-            self._keeper.write(lambda session: served.note(session, targets), brings_work=False)
+            self._writer.write(lambda session: served.note(session, targets), brings_work=False)
             while not self._stop.is_set() and not self._drain.is_set():
                 self._turn()
         except Exception as error:
@@ -154,7 +154,7 @@ class Runner:
             _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
         finally:
             self._helpers.withdraw(self._lane)
-            self._beforehand.close()
+            self._prefetch.close()
 
     def _turn(self) -> None:
         """One ladder whose jobs have ended, one job, one inspection, or a short wait for any."""
@@ -171,10 +171,10 @@ class Runner:
             return
         except StoreUnavailable as error:  # so it does here
             self._num_failures += 1
-            self._keeper.wait_after(error, self._num_failures)
+            self._writer.wait_after(error, self._num_failures)
             return
         self._num_failures = 0
-        self._keeper.is_well()
+        self._writer.is_well()
         if is_busy:
             self._helpers.withdraw(self._lane)
         else:
@@ -247,7 +247,7 @@ class Runner:
     def _step(self, job_id: str, state: JobState, reason: str = "") -> JobRecord:
         now = self._clock()
         _log.info("%s is %s%s", job_id, state, f": {reason}" if reason else "")
-        return self._keeper.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
+        return self._writer.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
 
     def _work(self, job: JobRecord) -> None:
         """Takes an open job from whatever state it is in to its end."""
@@ -261,7 +261,7 @@ class Runner:
             self._share(job)
             job = self._step(job.id, JobState.FINALS)
         past = self._history(job.id)
-        self._finisher.finish(job, past, self._siblings.finalists(job, past))
+        self._finisher.finish(job, past, self._ladder_jobs.finalists(job, past))
 
     def _share(self, job: JobRecord) -> None:
         """Tries what others of the job's ladder found, once all of these have searched.
@@ -274,17 +274,17 @@ class Runner:
         if job.batch_step == BatchStep.SEARCH:
             job = self._advance(job, BatchStep.SHARE)
         if job.batch_step == BatchStep.SHARE:
-            if self._siblings.are_behind(job):
+            if self._ladder_jobs.are_behind(job):
                 raise GaveWay
             past, space = self._history(job.id), any_space_of(job.spec.workload, self.target.gpu)
-            to_try = self._siblings.to_try(job, space, past)
+            to_try = self._ladder_jobs.to_try(job, space, past)
             self._record_all(job, GivenCandidates(to_try), past, num_trials=len(past) + len(to_try), left_s=math.inf)
             job = self._advance(job, BatchStep.FINALS)
-        if self._siblings.are_behind(job):
+        if self._ladder_jobs.are_behind(job):
             raise GaveWay
 
     def _advance(self, job: JobRecord, step: BatchStep) -> JobRecord:
-        return self._keeper.write(lambda session: batches.advance(session, job.id, step))
+        return self._writer.write(lambda session: batches.advance(session, job.id, step))
 
     def _history(self, job_id: str) -> list[Trial]:
         with self._store.read() as session:
@@ -300,13 +300,13 @@ class Runner:
             return
         space = any_space_of(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
-        with self._beforehand.search(order_of(job, self.target.gpu, past, priors)) as searcher:
-            self._beforehand.begin(partial(self._next_to_search, job.id))
+        with self._prefetch.search(order_of(job, self.target.gpu, past, priors)) as searcher:
+            self._prefetch.begin(partial(self._next_to_search, job.id))
             self._record_all(
                 job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
             )
         if job.batch_step is not None:
-            self._beforehand.build(problem_of(job), new_kernels(space, self._history(job.id)))
+            self._prefetch.build(problem_of(job), new_kernels(space, self._history(job.id)))
 
     def _next_to_search(self, job_id: str) -> NextJob | None:
         """The job that will most likely be searched behind this one, if that has not begun yet."""
@@ -354,7 +354,7 @@ class Runner:
                 spent_s = time.monotonic() - mark
                 progress.saw(trial)
                 record = partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s, card_s=arrival.card_s)
-                self._keeper.write(partial(record, since_progress=progress.num_since), brings_work=False)
+                self._writer.write(partial(record, since_progress=progress.num_since), brings_work=False)
                 left_s -= spent_s
                 self._lost.recorded()
                 self._tell(job.id, trial, arrival.lane)

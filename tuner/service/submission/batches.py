@@ -14,7 +14,7 @@ from tuner.core.trial.ladder import Ladder
 from tuner.core.trial.records import Event, JobRecord, Page
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service.paging import check_limit
-from tuner.service.submission.submissions import Desk, check_terms, key_of
+from tuner.service.submission.submissions import Submissions, check_terms, key_of
 from tuner.store import Store
 from tuner.store.access import audit
 from tuner.store.engine.commits import Wake
@@ -26,9 +26,9 @@ from tuner.store.tables.batch_models import BatchRow
 class Batches:
     """Jobs that are asked for together. Thread-safe."""
 
-    def __init__(self, store: Store, desk: Desk, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, submissions: Submissions, clock: Callable[[], float]) -> None:
         self._store = store
-        self._desk = desk
+        self._submissions = submissions
         self._clock = clock
 
     def submit(
@@ -62,11 +62,11 @@ class Batches:
                 return known, False
             if (known := batches.find_open(session, digest, caller.owner)) is not None:
                 for job, _ in batches.jobs_of(session, known.id):
-                    self._desk.join(session, job, caller, terms)
+                    self._submissions.join(session, job, caller, terms)
                 return known, False
             batch_id, taken = batches.new_id(), dict[str, int]()
             for item in plan_batch(specs, neighbour_trials):
-                job, _ = self._desk.take(session, item.spec, caller, terms, reuse=reuse, batch_id=batch_id)
+                job, _ = self._submissions.take(session, item.spec, caller, terms, reuse=reuse, batch_id=batch_id)
                 taken[job.id] = item.ladder
             row = BatchRow(
                 id=batch_id,
@@ -115,7 +115,8 @@ class Batches:
         with self._store.read() as session:
             page = batches.job_page(session, batch_id, cursor, limit)
         return Page(
-            items=[(self._desk.with_wait(job), ladder) for job, ladder in page.items], next_cursor=page.next_cursor
+            items=[(self._submissions.with_wait(job), ladder) for job, ladder in page.items],
+            next_cursor=page.next_cursor,
         )
 
     def cancel(self, batch_id: str, caller: Caller = LOCAL) -> BatchRecord:
@@ -135,7 +136,7 @@ class Batches:
             if batch.state.is_final:
                 raise Conflict(f"a batch that is {batch.state} cannot become cancelled")
             for job in batches.open_jobs(session, batch_id):
-                self._desk.withdraw(session, job, batch, caller)
+                self._submissions.withdraw(session, job, batch, caller)
             batches.cancel(session, batch_id, now)
             audit.append(session, caller, "batch.cancel", batch_id, now)
             return batches.get(session, batch_id)

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tuner.core.trial.records import JobRecord
 from tuner.errors import StoreUnavailable
-from tuner.service.submission.submissions import Desk, Submission
+from tuner.service.submission.submissions import Submission, Submissions
 
 #: Submissions of a transaction, at most: others wait for the database meanwhile.
 MAX_TOGETHER = 64
@@ -23,8 +23,8 @@ class Intake:
     """One thread that submits for all. Nobody waits longer for it than for the transaction under way, or for its
     period to end. While the database takes no writes, all that wait are told so at once."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, submissions: Submissions) -> None:
+        self._submissions = submissions
         self._lock = threading.Lock()
         self._waiting: list[tuple[Submission, Answer]] = []
         #: When the next transaction may begin, by the monotonic clock.
@@ -32,7 +32,7 @@ class Intake:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="intake")
 
     def submit(self, asked: Submission) -> Answer:
-        """What `Desk.submit` answers, or raises, once it is in the database. Any thread may call."""
+        """What `Submissions.submit` answers, or raises, once it is in the database. Any thread may call."""
         answer = Answer()
         with self._lock:
             self._waiting.append((asked, answer))
@@ -54,7 +54,7 @@ class Intake:
         for begin in range(0, len(waiting), MAX_TOGETHER):
             part = waiting[begin : begin + MAX_TOGETHER]
             if refused is None:
-                outcomes = self._desk.submit_together([asked for asked, _ in part])
+                outcomes = self._submissions.submit_together([asked for asked, _ in part])
                 refused = next((one for one in outcomes if isinstance(one, StoreUnavailable)), None)
             else:  # they have waited as long; each part would wait for the database again, one behind the other
                 outcomes = [refused] * len(part)

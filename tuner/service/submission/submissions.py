@@ -44,7 +44,7 @@ class Submission:
     reuse: bool = False
 
 
-class Desk:
+class Submissions:
     """Takes jobs in, and ends them at their owners' wish."""
 
     def __init__(

@@ -15,7 +15,7 @@ from tuner.core.access.signatures import DELIVERY_HEADER, SIGNATURE_HEADER, sign
 from tuner.core.trial.records import Best, JobRecord, Webhook
 from tuner.errors import InvalidInput, NotFound, StoreUnavailable
 from tuner.logs import about
-from tuner.service.concurrency.retrying import Keeper
+from tuner.service.concurrency.retrying import RetryingWriter
 from tuner.service.concurrency.waiting import Stopped
 from tuner.service.webhooks.network import NoAnswer, post
 from tuner.service.webhooks.policy import NotAllowed, WebhookPolicy
@@ -43,7 +43,7 @@ _GONE = 410
 BodyOf = Callable[[Webhook, JobRecord, Best | None], bytes]
 
 
-class Courier:
+class WebhookSender:
     """Works on the server that runs the jobs. What is due stands in the database, so a restart forgets nothing; a
     process that is killed between a delivery and its note sends it again, under the same name."""
 
@@ -63,14 +63,14 @@ class Courier:
         self._leads = leads
         self._stop = threading.Event()
         self._wake = threading.Event()
-        self._keeper = Keeper(store, self._stop)
+        self._writer = RetryingWriter(store, self._stop)
         self._lock = threading.Lock()
         #: Receivers that are being asked, by URL, each with its host; and those that failed: how often in a row, and
         #: until when they rest, by the monotonic clock.
         self._busy: dict[str, str] = {}
         self._failing: dict[str, tuple[int, float]] = {}
-        self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="courier")
-        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+        self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="webhook_sender")
+        self._thread = threading.Thread(target=self._run, name="webhook_sender", daemon=True)
 
     @property
     def policy(self) -> WebhookPolicy:
@@ -148,15 +148,15 @@ class Courier:
         problem, is_final = self._send(webhook)
         now = self._clock()
         if not problem:
-            self._keeper.write(partial(webhooks.delivered, seq=webhook.seq, now=now))
+            self._writer.write(partial(webhooks.delivered, seq=webhook.seq, now=now))
             _log.info("%s is delivered to %s", webhook.delivery, webhook.host)
             return True
         if is_final or webhook.num_attempts >= len(PAUSES_S):
-            self._keeper.write(partial(webhooks.give_up, seq=webhook.seq, now=now, reason=problem))
+            self._writer.write(partial(webhooks.give_up, seq=webhook.seq, now=now, reason=problem))
             _log.warning("%s to %s is given up: %s", webhook.delivery, webhook.host, problem)
             return False
         due_at = now + PAUSES_S[webhook.num_attempts]
-        self._keeper.write(partial(webhooks.postpone, seq=webhook.seq, due_at=due_at, reason=problem))
+        self._writer.write(partial(webhooks.postpone, seq=webhook.seq, due_at=due_at, reason=problem))
         _log.info("%s to %s is tried again: %s", webhook.delivery, webhook.host, problem)
         return False
 

@@ -24,7 +24,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.errors import SearchLost
 from tuner.search import SearchOrder, search_here
 from tuner.service.ladders.ladder_jobs import new_kernels
-from tuner.service.runner.prefetch import LEAST_PLACES, Beforehand, NextJob
+from tuner.service.runner.prefetch import LEAST_PLACES, NextJob, Prefetch
 from tuner.service.runner.searching import BegunSearch
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
@@ -96,16 +96,16 @@ Card = tuple[Noting, LocalDispatcher]
 def test_what_is_built_beforehand_takes_half_of_the_places_and_the_search_is_taken_over(noting: Card) -> None:
     card, dispatcher = noting
     searches, order = Searches(), order_of_rows(64)
-    beforehand = Beforehand(searches, lambda: dispatcher.builds(TARGET), "test")
-    beforehand.begin(lambda: next_job(order))
+    prefetch = Prefetch(searches, lambda: dispatcher.builds(TARGET), "test")
+    prefetch.begin(lambda: next_job(order))
     foreseen = set(foreseen_by(order))
     wait_until(lambda: set(card.prepared) == foreseen and card.num_building == 0, LIMIT_S)
     assert card.most_building == 2
-    with beforehand.search(order) as search:
+    with prefetch.search(order) as search:
         chosen = [search.ask() for _ in range(8)]
     assert (searches.num_begun, searches.num_ended) == (1, 1)
     assert len(set(card.prepared) & set(chosen)) >= 4, "what is built is hardly tried"
-    beforehand.close()
+    prefetch.close()
 
 
 def test_in_the_turn_of_a_job_the_rest_of_what_is_foreseen_is_built_at_once() -> None:
@@ -113,15 +113,15 @@ def test_in_the_turn_of_a_job_the_rest_of_what_is_foreseen_is_built_at_once() ->
     dispatcher = LocalDispatcher([card], num_places=4)
     order = order_of_rows(64)
     *foreseen, prior = foreseen_by(order)
-    beforehand = Beforehand(search_here, lambda: dispatcher.builds(TARGET), "test")
-    beforehand.begin(lambda: next_job(order))
+    prefetch = Prefetch(search_here, lambda: dispatcher.builds(TARGET), "test")
+    prefetch.begin(lambda: next_job(order))
     wait_until(lambda: len(card.prepared) == 2, LIMIT_S)
-    with beforehand.search(replace(order, priors=(prior,))):
+    with prefetch.search(replace(order, priors=(prior,))):
         wait_until(lambda: prior in card.prepared and card.most_building > 2, LIMIT_S)
         wait_until(lambda: card.num_building == 0, LIMIT_S)
     assert set(card.prepared) <= {*foreseen, prior}
     assert len(card.prepared) == len(set(card.prepared)), "one was asked for twice"
-    beforehand.close()
+    prefetch.close()
     dispatcher.close()
 
 
@@ -134,24 +134,24 @@ def test_it_chooses_as_if_nothing_had_been_begun_with_the_priors_of_its_turn(not
     assert early
     assert late
     expected = replace(order, priors=(late,)).begin()
-    beforehand = Beforehand(search_here, lambda: dispatcher.builds(TARGET), "test")
-    beforehand.begin(lambda: next_job(replace(order, priors=(early,))))
-    with beforehand.search(replace(order, priors=(late,))) as search:
+    prefetch = Prefetch(search_here, lambda: dispatcher.builds(TARGET), "test")
+    prefetch.begin(lambda: next_job(replace(order, priors=(early,))))
+    with prefetch.search(replace(order, priors=(late,))) as search:
         assert [search.ask() for _ in range(12)] == [expected.ask() for _ in range(12)]
-    beforehand.close()
+    prefetch.close()
 
 
 def test_another_job_than_the_one_foreseen_gets_a_search_of_its_own(noting: Card) -> None:
     _, dispatcher = noting
     searches, other = Searches(), order_of_rows(16)
-    beforehand = Beforehand(searches, lambda: dispatcher.builds(TARGET), "test")
-    beforehand.begin(lambda: next_job(order_of_rows(64)))
+    prefetch = Prefetch(searches, lambda: dispatcher.builds(TARGET), "test")
+    prefetch.begin(lambda: next_job(order_of_rows(64)))
     wait_until(lambda: searches.num_begun == 1, LIMIT_S)
-    with beforehand.search(other) as search:
+    with prefetch.search(other) as search:
         assert searches.num_ended == 1
         alone = other.begin()
         assert [search.ask() for _ in range(6)] == [alone.ask() for _ in range(6)]
-    beforehand.close()
+    prefetch.close()
 
 
 def test_a_fault_beforehand_costs_the_job_nothing(noting: Card) -> None:
@@ -160,11 +160,11 @@ def test_a_fault_beforehand_costs_the_job_nothing(noting: Card) -> None:
     def lost() -> NextJob | None:
         raise SearchLost("its process has died")
 
-    beforehand = Beforehand(search_here, lambda: dispatcher.builds(TARGET), "test")
-    beforehand.begin(lost)
-    with beforehand.search(order_of_rows(64)) as search:
+    prefetch = Prefetch(search_here, lambda: dispatcher.builds(TARGET), "test")
+    prefetch.begin(lost)
+    with prefetch.search(order_of_rows(64)) as search:
         assert search.ask() is not None
-    beforehand.close()
+    prefetch.close()
 
 
 class Held(Noting):
@@ -173,7 +173,7 @@ class Held(Noting):
     def __init__(self) -> None:
         super().__init__()
         self.second = threading.Event()
-        self.was_beforehand: bool | None = None
+        self.was_prefetched: bool | None = None
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
         if problem.workload.num_rows == 48:
@@ -181,8 +181,8 @@ class Held(Noting):
         return super().prepare(problem, candidate)
 
     def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
-        if self.was_beforehand is None and candidate_of(prepared).plan_kind.is_ours:
-            self.was_beforehand = self.second.wait(LIMIT_S)
+        if self.was_prefetched is None and candidate_of(prepared).plan_kind.is_ours:
+            self.was_prefetched = self.second.wait(LIMIT_S)
         return super().measure(problem, prepared, *incumbent)
 
 
@@ -191,7 +191,7 @@ def test_the_next_job_is_built_while_the_card_works_and_its_trials_are_those_of_
     service = serve(held, num_places=4, max_ahead=0)
     first, second = (service.submit(replace(spec(m, trials=8), priors=PriorsChoice.NONE))[0] for m in (64, 48))
     assert finish(service, first).state is finish(service, second).state is JobState.SUCCEEDED
-    assert held.was_beforehand
+    assert held.was_prefetched
     alone = order_of_rows(48, num_trials=8).begin()
     for trial in service.trials(second.id, limit=100).items:
         assert trial.candidate == alone.ask()
@@ -214,11 +214,11 @@ def test_what_a_job_of_a_ladder_will_try_of_new_kernels_is_built_while_others_se
 
 def test_few_places_are_left_to_the_job_at_work() -> None:
     searches, few = Searches(), LocalDispatcher([Noting()], num_places=LEAST_PLACES - 1)
-    beforehand = Beforehand(searches, lambda: few.builds(TARGET), "test")
-    beforehand.begin(lambda: next_job(order_of_rows(64)))
-    beforehand.drop()
+    prefetch = Prefetch(searches, lambda: few.builds(TARGET), "test")
+    prefetch.begin(lambda: next_job(order_of_rows(64)))
+    prefetch.drop()
     assert searches.num_begun == 0
-    beforehand.close()
+    prefetch.close()
     few.close()
 
 
@@ -232,9 +232,9 @@ def test_builds_beforehand_that_fail_end_nothing() -> None:
             return failed
 
     searches, order = Searches(), order_of_rows(64)
-    beforehand = Beforehand(searches, Failing, "test")
-    beforehand.begin(lambda: next_job(order))
-    with beforehand.search(order) as search:
+    prefetch = Prefetch(searches, Failing, "test")
+    prefetch.begin(lambda: next_job(order))
+    with prefetch.search(order) as search:
         assert search.ask() is not None
     assert searches.num_ended == searches.num_begun
-    beforehand.close()
+    prefetch.close()

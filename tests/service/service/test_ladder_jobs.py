@@ -26,7 +26,7 @@ from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.search.seeds import by_slice
 from tuner.service import Service
-from tuner.service.ladders.ladder_jobs import NUM_REORDERED, Siblings, new_kernels
+from tuner.service.ladders.ladder_jobs import NUM_REORDERED, LadderJobs, new_kernels
 from tuner.store import Store
 from tuner.store.jobs import batches, jobs
 from tuner.store.trials import trials
@@ -81,7 +81,7 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     lay(store, far, (of_far, 10.0), (BY_ROWS, 12.0))
     past = lay(store, job, (BY_ROWS, 30.0), (FASTEST, 20.0))
     space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
-    given = Siblings(store).to_try(job, space, past)
+    given = LadderJobs(store).to_try(job, space, past)
     own = [replace(FASTEST, schedule=FASTEST.schedule.but(ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
     assert set(given[:2]) == set(own), "its own fastest kernel, launched as it is, in the orders of both"
     deep = [one for one in new_kernels(space, past) if one not in (FASTEST, BY_ROWS)]
@@ -108,7 +108,7 @@ def test_the_fastest_kernels_of_all_and_of_the_fused_are_tried_in_one_launch_wit
     lay(store, near, (BY_ROWS, 10.0))
     fastest = (Candidate(plan_kind=kind, schedule=plain[0]), 20.0)
     past = lay(store, job, (Candidate(plan_kind=PlanKind.FUSED, schedule=plain[1]), 30.0), fastest)
-    given = Siblings(store).to_try(job, space, past)
+    given = LadderJobs(store).to_try(job, space, past)
     sliced = [one for schedule in plain for one in by_slice(space, schedule)]
     assert len(sliced) == 2
     expected = [Candidate(plan_kind=fused, schedule=sliced[0])]
@@ -136,7 +136,7 @@ def test_the_fastest_kernels_are_tried_with_rings_of_weights_as_deep_as_fits(
         (Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=shallow), 20.0),
         (Candidate(plan_kind=PlanKind.FUSED, schedule=full), 30.0),
     )
-    given = Siblings(store).to_try(job, space, past)
+    given = LadderJobs(store).to_try(job, space, past)
     (deep,) = [one for one in given if one.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
     assert deep.schedule is not None
     assert deep.schedule.but(tiling=shallow.tiling) == shallow
@@ -151,7 +151,7 @@ def test_no_more_than_a_few_orders_are_tried_and_nothing_twice(ladder: tuple[Sto
     lay(store, near, *((in_order(BY_ROWS, ordered(1 + i), stages=2 + i), 10.0 + i) for i in range(2)))
     lay(store, far, *((in_order(BY_ROWS, ordered(1 + i), stages=2), 10.0 + i) for i in range(2)))
     past = lay(store, job, (BY_ROWS, 30.0))
-    given = Siblings(store).to_try(job, any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu), past)
+    given = LadderJobs(store).to_try(job, any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu), past)
     assert len(given) == len(set(given)) <= MOST_SHARED
     own_tiling = BY_ROWS.schedule.tiling  # type: ignore[union-attr]
     assert 0 < sum(one.schedule is not None and one.schedule.tiling == own_tiling for one in given) <= NUM_REORDERED
