@@ -201,9 +201,9 @@ def test_a_manifest_names_the_tables_and_who_points_at_them() -> None:
     assert "tensor" not in layout["o.residual"]
     assert float(layout["qkv.eps"]["meaning"]) == DECODE.tile_ops[3].eps
     assert int(layout["gate_up.num_slots"]["meaning"]) == 64
-    tensors = {tensor["name"]: tensor for tensor in _tensors(*CASES["parts"])}
+    tensors = {tensor["name"]: tensor for tensor in _tensors(*CASES["parts"], [])}
     assert tensors["o.squares"]["shape"] == [64, 16]
     assert (tensors["o"]["role"], tensors["gate_up"]["role"]) == ("output", "intermediate")
     assert "down.residual" not in tensors
-    run = _tensors(run_of_block(13), wgmma((16, 56, 64), (16, 64, 64)))
+    run = _tensors(run_of_block(13), wgmma((16, 56, 64), (16, 64, 64)), [])
     assert next(tensor["shape"] for tensor in run if tensor["role"] == "input_squares") == [16]

@@ -96,18 +96,18 @@ def a_span_twice(one: Any) -> None:
 def stale_lengths(one: Any) -> None:
     """Each launch reads the lengths of the first one."""
     kept: list[int] = []
-    launch = one.launch
+    launch = one.launch_over
 
     def late(given: Any, next_weights: int, stream: int) -> None:
         kept.append(given.lengths)
         launch(given._replace(lengths=kept[0]), next_weights, stream)
 
-    one.launch = late
+    one.launch_over = late
 
 
 def keys_of_another_launch(one: Any) -> None:
-    launch = one.launch
-    one.launch = lambda given, weights, stream: launch(given._replace(keys=given.values), weights, stream)
+    launch = one.launch_over
+    one.launch_over = lambda given, weights, stream: launch(given._replace(keys=given.values), weights, stream)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_span_that_is_dropped_and_one_that_is_doubled_are_found_out(on_card: O
 
 def a_page_of_another_sequence(one: Any) -> None:
     """Each launch reads the table of the sequence before."""
-    launch = one.launch
+    launch = one.launch_over
 
     def shifted(given: Any, next_weights: int, stream: int) -> None:
         op = one.launchable.op
@@ -144,7 +144,7 @@ def a_page_of_another_sequence(one: Any) -> None:
         one.kept = cupy.roll(table, 1, axis=0)
         launch(given._replace(pages=one.kept.data.ptr), next_weights, stream)
 
-    one.launch = shifted
+    one.launch_over = shifted
 
 
 @pytest.mark.parametrize("engine", AttentionEngine)

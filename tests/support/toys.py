@@ -53,7 +53,8 @@ class Toys:
     def __init__(self, name: str, folder: Path, *, gpu: str = "simulated:h200") -> None:
         """Starts them."""
         self.site = install(name, folder)
-        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
+        self._others = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), *self._others])}
         self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
         self._own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu]
         self._start()
@@ -70,7 +71,7 @@ class Toys:
     def remove(self) -> None:
         """Both again, without the package, on the same data."""
         self.stop()
-        self._environment["PYTHONPATH"] = str(ROOT)
+        self._environment["PYTHONPATH"] = os.pathsep.join(self._others)
         self._start()
 
     def client(self, *arguments: str) -> str:

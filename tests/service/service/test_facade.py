@@ -77,7 +77,7 @@ def test_each_target_works_off_its_own_jobs(serve: Serve) -> None:
     service = serve(evaluator(), SimulatedEvaluator(parse_target("simulated:a40")))
     jobs = [service.submit(spec(trials=3, target_id=f"simulated:{gpu}"))[0] for gpu in ("h200", "a40")]
     names = [service.best(finish(service, job).id).environment.gpu_name for job in jobs]
-    assert names == ["simulated NVIDIA H200", "simulated NVIDIA A40"]
+    assert names == ["simulated NVIDIA H200", "simulated NVIDIA A40, by its data sheet"]
 
 
 def test_events_tell_a_whole_job_in_order_and_can_be_resumed(serve: Serve) -> None:

@@ -180,10 +180,13 @@ def test_a_wrong_operand_is_both_of_what_callers_catch() -> None:
     assert issubclass(WrongOperand, ValueError)
 
 
-def test_an_op_of_a_kind_that_is_not_known_is_refused_and_not_run_as_a_product() -> None:
+def test_an_op_that_is_no_product_and_that_no_launch_computes_is_refused() -> None:
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     manifest = json.loads(made.files["manifest.json"])
-    manifest["workload"]["ops"][1]["op"] = "mixture"
+    odd = manifest["workload"]["ops"][1]
+    odd["op"] = "mixture"
+    for launch in manifest["launches"]:
+        launch["ops"] = [name for name in launch["ops"] if name != odd["name"]]
     files = {**made.files, "manifest.json": json.dumps(manifest).encode()}
     with pytest.raises(RuntimeFailure, match="has an op 'mixture', and no launch of it"):
         Artifact(files)
