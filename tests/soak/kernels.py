@@ -23,7 +23,7 @@ from tuner.workers.source.render import render
 
 STEP = 5
 #: As many as there are, or a few more: a run takes each once.
-SIZE = 320 * STEP
+SIZE = 330 * STEP
 
 
 @dataclass(frozen=True, kw_only=True)
