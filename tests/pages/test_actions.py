@@ -34,7 +34,7 @@ def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, se
         page.get_by_label(name, exact=True).fill(size)
     page.get_by_label("Trials").fill("5000")
     page.get_by_label("Seconds of search").fill("60")
-    expect(page.locator("#live-commands")).to_contain_text("submit --m 72 --d-in 256 --d-hidden 512 --d-out 256")
+    expect(page.locator("#live-commands")).to_contain_text("submit ffn --m 72 --d-in 256 --d-hidden 512 --d-out 256")
     expect(page.locator("#live-commands")).to_contain_text('"m": 72')
     press(page, page.get_by_role("button", name="Submit"))
     expect(page.get_by_role("heading", level=1)).to_have_text("ffn fp16 M=72 256 → 512 → 256")

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tuner.wire.pairs import pair_of, workload_of
-
 from tests.support.cases import H200
 from tests.support.conformance.table import CASES
 from tuner.core.problem.workload import Workload, WorkloadKind
@@ -23,6 +21,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.ops.attention.plans import digest_of
+from tuner.wire.requests.pairs import pair_of, workload_of
 
 FILE = Path(__file__).with_suffix(".json.gz")
 #: Rows, spread over the tables of `tests/support/conformance`.

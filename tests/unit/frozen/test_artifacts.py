@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuner.client.artifact import open_artifact
-from tuner.client.lock import read_lock
 
 from tests.support.native.recorder import compile_recorder
 from tests.unit.frozen.artifacts import (
@@ -23,6 +21,8 @@ from tests.unit.frozen.artifacts import (
     read_pack_file,
     read_zip,
 )
+from tuner.client.delivery.artifact import open_artifact
+from tuner.client.delivery.lock import read_lock
 from tuner.packs.read import read_pack
 from tuner.packs.records import VERSION, VERSION_OF_SECTION
 from tuner.runtime import RuntimeFailure, load_artifact

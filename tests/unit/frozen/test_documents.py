@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
-from tuner.wire.pairs import AnswerPair, workload_of
 
 from tests.unit.frozen.documents import read, row_of, rows
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.trial.job import JobSpec
+from tuner.wire.requests.pairs import AnswerPair, workload_of
 
 ROWS = rows()
 PAIR: TypeAdapter[Any] = TypeAdapter(AnswerPair)

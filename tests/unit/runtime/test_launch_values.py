@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.chains import block
 from tests.support.native.recorder import Recorder
-from tests.unit.runtime.test_artifact import ROTARIES, TURNED, attention_alone, chain, launched, tensors_of
+from tests.unit.runtime.test_artifact import TURNED, attention_alone, chain, launched, tensors_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.runtime import Artifact, RuntimeFailure
@@ -62,7 +62,7 @@ def test_an_abort_and_a_refused_length_are_told(recorder: Recorder) -> None:
 
 
 def test_keys_of_other_pages_than_values_are_refused() -> None:
-    made, _ = chain(PlanKind.N_LAUNCHES, block(16, rotary=ROTARIES[-1][0]))
+    made, _ = chain(PlanKind.N_LAUNCHES, block(16, rotary=replace(TURNED, page_tokens=16, heads_first=False)))
     artifact = Artifact(made.files)
     given = tensors_of(artifact)
     given["qkv.keys"] = replace(given["qkv.keys"], shape=(3, *given["qkv.keys"].shape[1:]))
