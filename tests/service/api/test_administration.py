@@ -22,7 +22,7 @@ from tuner.store.tables.models import JobRow
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Guarded]:
     """Its jobs stay as they are: it measures nothing."""
-    with running_service(tmp_path / "data", latency_s=30.0) as service, listening(service) as url:
+    with running_service(tmp_path / "data", latency_s=3.0) as service, listening(service) as url:
         people = {"alice": ("alice", Role.SUBMIT), "bob": ("bob", Role.SUBMIT), "admin": ("root", Role.ADMIN)}
         secrets = {name: make_token(service, *who)[1] for name, who in people.items()}
         yield Guarded(url=url, service=service, secrets=secrets)
