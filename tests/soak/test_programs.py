@@ -16,7 +16,7 @@ from tests.soak.program import KEPT, Program, Row, Step, run, total
 from tests.soak.programs import PROGRAMS
 
 #: The share that is run, where a hundredth is less than one unit, or says too little: two chains.
-SHARES = {"emulated": 0.1, "storage": 0.02}
+SHARES = {"emulated": 0.1, "storage": 0.02, "kernels": 0.005, "tilings": 0.005}
 
 
 @pytest.mark.slow
