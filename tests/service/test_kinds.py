@@ -217,8 +217,9 @@ def test_the_tests_of_products_pass_without_the_folder_of_a_kind(tmp_path: Path)
     ]
     tree = without_kind("attention", tmp_path)
     assert [name for name in chosen if not (tree / name).exists()] == []
+    quietly = ["-q", "-p", "no:cacheprovider", "-n", "0", "-m", "not slow and not soak"]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *chosen],
+        [sys.executable, "-m", "pytest", *quietly, *chosen],
         cwd=tree,
         env=os.environ | {"PYTHONPATH": str(tree)},
         capture_output=True,
