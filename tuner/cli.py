@@ -215,6 +215,7 @@ def explain(what: str, **place: Any) -> None:
     if what.startswith("job-"):
         (workload, gpu, schedule), measured = _from_job(what, place)
     else:
+        settings_of(place)  # so that forecasts are by its fits
         workload, gpu, schedule = read_schedule(Path(what))
     heading, *forecast = explained(workload, gpu, schedule)
     for sentence in (heading, *measured, *forecast):

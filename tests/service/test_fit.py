@@ -25,6 +25,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import JobState, Objective
 from tuner.errors import InvalidInput
+from tuner.python.here import service_here
 from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.trials import trials
@@ -136,3 +137,21 @@ def test_a_fit_under_another_gpus_name_is_refused(tmp_path: Path) -> None:
     put(tmp_path, json.dumps(fit.to_json()), "a100")
     with pytest.raises(InvalidInput, match=r"call it h100\.json"):
         use_fits(tmp_path / "fits")
+
+
+def test_explain_takes_the_fits_of_the_folder_for_a_file_too(tmp_path: Path) -> None:
+    own = Fit(rates=BAD, gpu="h200", gpu_name="H200 of mine", date="2026-11-29", commit="x", num_trials=7)
+    put(tmp_path, json.dumps(own.to_json()))
+    asked = {"workload": builders.workload().to_json(), "gpu": "h200", "schedule": builders.schedule().to_json()}
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    result = CliRunner().invoke(main, ["explain", str(tmp_path / "asked.json"), "--data", str(tmp_path)])
+    assert "by a fit to 7 measured trials of an H200 of mine" in result.output
+
+
+def test_a_service_in_a_program_of_ones_own_takes_the_fits_of_its_folder(tmp_path: Path) -> None:
+    path = put(tmp_path, "{")
+    with pytest.raises(InvalidInput, match="is no fit"), service_here(tmp_path, "simulated:h200", None):
+        pass
+    path.write_text(json.dumps(Fit(rates=BAD, gpu="h200", gpu_name="H200", date="", commit="", num_trials=7).to_json()))
+    with service_here(tmp_path, "simulated:h200", None):
+        assert rates_of(H200) == BAD

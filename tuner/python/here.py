@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from tuner.api.app import create_app
 from tuner.app import open_service
+from tuner.core.model.rates import use_fits
 from tuner.python.client_here import ClientHere
 from tuner.settings import Settings
 
@@ -31,11 +32,13 @@ def service_here(data: Path | None, gpu: str | None, token: str | None) -> Itera
 
     Raises:
         StoreError: the folder cannot be used, e.g. since another process has it.
-        InvalidInput: `gpu` is no choice.
+        InvalidInput: `gpu` is no choice, or a fit of the folder is none.
     """
     folder = data or Path(os.environ.get("TUNER_DATA") or default_data())
     given = {"data": folder, "host": "127.0.0.1", "standby": False} | ({} if gpu is None else {"gpu": gpu})
-    service, _, why = open_service(Settings.model_validate(given), lambda: None)
+    settings = Settings.model_validate(given)
+    use_fits(settings.fits_folder)
+    service, _, why = open_service(settings, lambda: None)
     with ExitStack() as stack:
         stack.callback(service.close)
         service.start()
