@@ -6,6 +6,7 @@ A kind of op brings one as `SHAPE` of its file ``pack_shape``.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from tuner.errors import InvalidInput
 from .base_shape import BaseShape
 
 
-class LaunchedShape(BaseShape):
+class LaunchedShape(BaseShape, ABC):
     """Of one such op, and at most a plain product behind it."""
 
     #: Of the index.
@@ -29,9 +30,9 @@ class LaunchedShape(BaseShape):
     d_out: int
 
     @staticmethod
+    @abstractmethod
     def is_op(op: Mapping[str, Any]) -> bool:
         """Whether an op of a manifest's workload is of the kind."""
-        raise NotImplementedError
 
     @classmethod
     def of_workload(cls, workload: Mapping[str, Any]) -> LaunchedShape:
@@ -44,18 +45,18 @@ class LaunchedShape(BaseShape):
         raise InvalidInput("workload", problem, "give one op that a call has operands for, with one product behind it")
 
     @staticmethod
+    @abstractmethod
     def sizes_of(op: Mapping[str, Any]) -> tuple[int, int]:
         """Of an op: sequences, and the longest context."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def columns(self) -> int:
         """Of its rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def figures(self, columns: int) -> tuple[Any, ...]:
         """Of its record, from the dtype on; `columns` are those that leave."""
-        raise NotImplementedError
 
 
 @cache

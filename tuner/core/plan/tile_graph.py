@@ -9,6 +9,7 @@ op a tile belongs to ends here: orders, proofs and simulations see tasks, boxes 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,7 +35,7 @@ def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = Fal
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskGraph:
+class TaskGraph(ABC):
     """The tiles of the ops that one launch runs, by what they read and write, and who reads whom."""
 
     #: Ops of this launch, ascending: all of them for a fused launch.
@@ -45,9 +46,9 @@ class TaskGraph:
     in_band_ops: int = 0
 
     @property
+    @abstractmethod
     def spaces(self) -> Mapping[int, TileSpace]:
         """Op index -> its tiles, of each op of this launch."""
-        raise NotImplementedError
 
     @cached_property
     def _in_order(self) -> tuple[TileSpace, ...]:
