@@ -4,21 +4,16 @@ the last that loads beside PyTorch 2.11."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
 from . import activations, quantised
-
-if TYPE_CHECKING:
-    from .peers_of import Inputs, Peer
+from .peer import Inputs, Peer
 
 
 def deepgemm(inputs: Inputs) -> Peer:
     """Scales of activations lie as its kernels read them: [m, k / 128], rows beside each other."""
     import deep_gemm
-
-    from .peers_of import Peer
 
     m, room, pair = inputs.m, inputs.room(), inputs.row.pair
     x = quantised.by_group(inputs.x, room)

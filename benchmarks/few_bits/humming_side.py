@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,9 +18,7 @@ from benchmarks.attention.timing import captured, samples_us
 from tuner.core.trial.stats import median
 
 from . import activations
-
-if TYPE_CHECKING:
-    from .peers_of import Inputs, Makers, Peer
+from .peer import Inputs, Makers, Peer
 
 Config = dict[str, Any]
 
@@ -83,8 +81,6 @@ class _Layers:
     def peer(self, *, own_activation: bool = False, chosen: tuple[Config, Config] | None = None) -> Peer:
         """The pair by two schedules; the heuristic's where none are given."""
         from humming import ops
-
-        from .peers_of import Peer
 
         inputs, m = self._inputs, self._inputs.m
         up_config, down_config = chosen or tuple(self._heuristic(one, m) for one in self._layers[0])
