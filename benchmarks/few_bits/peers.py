@@ -26,7 +26,8 @@ from benchmarks.attention.timing import captured, samples_us
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.workers.gpu.library.cublaslt import CublasLt
 
-from .peers_of import PEERS_OF, Inputs, Peer
+from .peer import Inputs, Peer
+from .peers_of import PEERS_OF
 from .quantised import random_weights, reference, relative_error
 from .rows import Row, rows
 
