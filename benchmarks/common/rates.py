@@ -38,12 +38,12 @@ def measured() -> list[dict[str, Any]]:
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), f"sm_{cupy.cuda.Device().compute_capability}")[0])
-    return [_reading(tools), _products(tools, CublasLt())]
+    return [_reading(tools), _products(tools, open_vendor())]
 
 
 def _reading(tools: Any) -> dict[str, Any]:
@@ -66,13 +66,13 @@ def _reading(tools: Any) -> dict[str, Any]:
     return {"rate": "read_bytes_per_s", "value": 1e6 * READ_BYTES / best_us, "bytes": READ_BYTES, "grids_us": grids_us}
 
 
-def _products(tools: Any, lt: Any) -> dict[str, Any]:
+def _products(tools: Any, vendor: Any) -> dict[str, Any]:
     from tuner.workers.gpu.measuring.measure import time_together
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     m, n, k = PRODUCT
     workload = Workload(kind=WorkloadKind.CHAIN, ops=(GemmOp(name="product", m=m, n=n, k=k),), dtype=Dtype.FP16)
-    prepared = ProblemOnCard(Problem(workload=workload, objective=Objective(), seed=1), tools, lt, None)
+    prepared = ProblemOnCard(Problem(workload=workload, objective=Objective(), seed=1), tools, vendor, None)
     (times_us,), _ = time_together(prepared, [prepared.library_graph], NUM_ROUNDS)
     return {
         "rate": "flops_per_s",
