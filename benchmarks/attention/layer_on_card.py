@@ -16,8 +16,8 @@ import cupy
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.workers.gpu.launching.squares import InputSquares
-from tuner.workers.gpu.library.baselines import Runner, runner_of
 from tuner.workers.gpu.library.op_library import OpLibrary, TorchChainLibrary, own_libraries, stream_at
+from tuner.workers.gpu.library.runners import Runner, runner_of
 from tuner.workers.gpu.library.vendor import Vendor, open_vendor
 from tuner.workers.gpu.measuring.algorithms import pick_algorithms
 from tuner.workers.gpu.measuring.problem import ProblemOnCard

@@ -85,7 +85,7 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.library.baselines import ChainRunner, runner_of
+    from tuner.workers.gpu.library.runners import ChainRunner, runner_of
     from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
     from tuner.workers.gpu.session import Kernels

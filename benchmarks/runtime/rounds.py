@@ -33,7 +33,7 @@ def on_device(num_bytes: int) -> tuple[Any, int]:
 
 
 class PackRunner:
-    """A kernel of a pack, as the worker's timer takes its own: what `library.baselines.Runner` there asks for."""
+    """A kernel of a pack, as the worker's timer takes its own: what `library.runners.Runner` there asks for."""
 
     def __init__(self, pack: Pack, m: int, flags: int = 0, *, allocate: Allocate = on_device) -> None:
         """Of the pack's only shape at `m` rows, in the build that `flags` of tuner_ffn_prepare name."""

@@ -171,7 +171,7 @@ class Problem:
         """Launches it a few times and compares."""
         import cupy
 
-        from tuner.workers.gpu.library.baselines import runner_of
+        from tuner.workers.gpu.library.runners import runner_of
         from tuner.workers.gpu.session import Kernels
         from tuner.workers.source.launchable import LaunchRefused
 

@@ -70,7 +70,7 @@ def turns_of(tools_cubin: bytes, uuid: str, problem: Problem, work: Work) -> lis
     import cupy
 
     from tuner.workers.gpu.launching.launch import Kernel
-    from tuner.workers.gpu.library.baselines import launchable_of, runner_of
+    from tuner.workers.gpu.library.runners import launchable_of, runner_of
     from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.card import CardView
     from tuner.workers.gpu.measuring.problem import ProblemOnCard

@@ -142,7 +142,7 @@ class PairOnCard:
             WrongNumbers, Aborted: they are not.
         """
         from benchmarks.waterfall.gangs import GangKernel
-        from tuner.workers.gpu.library.baselines import launchable_of, runner_of
+        from tuner.workers.gpu.library.runners import launchable_of, runner_of
         from tuner.workers.gpu.session import load_runner
         from tuner.workers.gpu.tensors.check import check_numbers
 

@@ -27,7 +27,7 @@ pytest.importorskip("cupy")
 
 
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.baselines import launchable_of, runner_of
+from tuner.workers.gpu.library.runners import launchable_of, runner_of
 from tuner.workers.gpu.measuring.algorithms import pick_algorithms
 from tuner.workers.gpu.measuring.problem import ProblemOnCard
 from tuner.workers.gpu.session import Session

@@ -42,7 +42,7 @@ pytest.importorskip("cupy")
 
 from tuner.workers.gpu.child import lock_path
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.baselines import ChainRunner, launchable_of
+from tuner.workers.gpu.library.runners import ChainRunner, launchable_of
 from tuner.workers.gpu.session import Session
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)

@@ -18,7 +18,7 @@ from tuner.core.trial.outcome import Measured, Rejected
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.baselines import launchable_of
+from tuner.workers.gpu.library.runners import launchable_of
 from tuner.workers.gpu.session import Session
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launchable import LaunchRefused

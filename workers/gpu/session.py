@@ -31,7 +31,7 @@ from ..protocol.stopwatch import Stopwatch
 from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
 from .launching.launch import Kernel, held_clusters
-from .library.baselines import Runner, launchable_of, runner_of
+from .library.runners import Runner, launchable_of, runner_of
 from .library.vendor import open_vendor
 from .measuring.card import CardView, card_trouble
 from .measuring.counters import count_once

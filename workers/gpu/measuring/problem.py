@@ -13,8 +13,8 @@ from ...protocol.stopwatch import Stopwatch
 from ...timing.library_choice import Picked
 from ..launching.squares import InputSquares
 from ..library.baseline import Library
-from ..library.baselines import Runner
 from ..library.op_library import library_of
+from ..library.runners import Runner
 from ..library.vendor import Vendor
 from ..tensors.compare import Comparer
 from ..tensors.data import ProblemData

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.workers.gpu.library.baselines import LibraryRunner
-from tuner.workers.gpu.library.batched_gemm import BatchedGemm
-from tuner.workers.gpu.library.cublaslt import WORKSPACE_BYTES, CublasLt
+from tuner.ops.gemm.card.batched_gemm import BatchedGemm
+from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt
+from tuner.ops.gemm.card.library import LibraryRunner
 from tuner.workers.gpu.library.vendor import BatchedShape
 from tuner.workers.gpu.tensors.data import ProblemData
 

@@ -9,8 +9,7 @@ import ctypes
 from ctypes import byref, c_float, c_int32, c_size_t, c_void_p
 
 from tuner.core.problem.workload import Dtype
-
-from .cublaslt import (
+from tuner.ops.gemm.card.cublaslt import (
     COMPUTE_32F,
     DESC_TRANSA,
     OP_N,
@@ -19,7 +18,7 @@ from .cublaslt import (
     WORKSPACE_BYTES,
     CublasLt,
 )
-from .vendor import BatchedShape
+from tuner.workers.gpu.library.vendor import BatchedShape
 
 _LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_OFFSET = 5, 6
 
