@@ -13,9 +13,10 @@ from typing import Any
 from benchmarks.common.report import check_row, failed_row
 from benchmarks.common.setting import problem_of
 from tuner.core.problem.objective import Regime
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.stats import median, paired_ratios
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: How far PyTorch's time may be from that of the library's first algorithms, and the best's above it.
 TORCH_BAR, BEST_BAR = 0.03, 0.01

@@ -17,11 +17,12 @@ from typing import Any
 from benchmarks.common.reference import rates_file
 from benchmarks.common.report import machine_of, write_report
 from benchmarks.common.workbench import BUILD_CACHE, open_workbench
-from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.stats import median
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.op import GemmOp
 from tuner.workers.host.supervisor import GpuSupervisor
 
 #: What is read: much more than any L2 holds.

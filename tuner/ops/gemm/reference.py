@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.workload import GemmOp
+from tuner.ops.gemm.op import GemmOp
 
 _FP32_ROUNDOFF = 2.0**-24
 #: Standard deviations within which the error of a sum of independent roundings is.
