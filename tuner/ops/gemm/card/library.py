@@ -7,9 +7,10 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.library_recipe import LibraryRecipe
-from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt
 from tuner.ops.gemm.card.library_norms import LibraryNorms
 from tuner.ops.gemm.card.library_parts import LibraryParts
+from tuner.ops.gemm.card.widened_gemm import product_of
 from tuner.workers.gpu.launching.launch import fill
 from tuner.workers.gpu.library.runners import SideStream
 from tuner.workers.gpu.tensors.data import ProblemData
@@ -40,10 +41,12 @@ class LibraryRunner:
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.rows_per_column > 1 else None
             for op in self._ops
         ]
-        buffers = data.slot_ops(0)
+        slots = [data.slot_ops(slot) for slot in range(data.num_slots)]
         self._gemms = [
-            LibraryGemm(lt, op, self._dtype, buffer.bias) if op.IS_PRODUCT else OwnCall(op, self._dtype)
-            for op, buffer in zip(self._ops, buffers, strict=True)
+            product_of(lt, op, self._dtype, {one.w for one in of_op}, of_op[0].bias, tools)
+            if op.IS_PRODUCT
+            else OwnCall(op, self._dtype)
+            for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1
         #: Products that run side by side must not share one.
