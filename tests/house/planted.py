@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,11 +40,11 @@ class Change:
     programs: tuple[str, ...] = ()
 
 
-
 def _activation() -> None:
     from tests.unit.runtime import test_rows
     from tuner.core.problem.activation import Activation
-    from tuner.core.problem.workload import Workload, ffn_pair
+    from tuner.core.problem.workload import Workload
+    from tuner.ops.gemm.pairs import ffn_pair
     from tuner.schedule_schema import workload_schema
 
     workload = ffn_pair(m=16, d_in=1024, d_hidden=2048, d_out=1024, activation=Activation("planted"))
@@ -57,7 +58,7 @@ def _dtype() -> None:
     from tests.unit import test_schedule_file
     from tests.unit.runtime import test_rows
     from tuner.core.problem.dtype import Dtype
-    from tuner.core.problem.workload import ffn_pair
+    from tuner.ops.gemm.pairs import ffn_pair
 
     assert ffn_pair(m=16, d_in=1024, d_hidden=2048, d_out=1024, dtype=Dtype("planted_type")).weight_bytes
     test_rows.test_each_row_has_its_number_in_the_header()
@@ -70,12 +71,12 @@ def _raster() -> None:
     from tests.support.cases import H200
     from tests.support.spaces import space_of
     from tests.unit import test_schedule_file
-    from tuner.core.problem.workload import ffn_pair
     from tuner.core.proof.candidate_plans import plans_for
     from tuner.core.schedule.candidate import fused
     from tuner.core.schedule.ordering import Raster, RasterKind
     from tuner.core.space.ordering_values import RASTERS
     from tuner.core.space.sweeps import Sweep, swept
+    from tuner.ops.gemm.pairs import ffn_pair
     from tuner.wire.responses.words import candidate_words
 
     workload = ffn_pair(m=2048, d_in=1024, d_hidden=4096, d_out=1024)
@@ -84,7 +85,7 @@ def _raster() -> None:
     plain = next(iter(space_of(workload, H200)))
     other = fused(plain.but(ordering=replace(plain.ordering, rasters=(one, one))))
     assert len(plans_for(workload, H200, other)) == 1
-    assert "from the last tile to the first" in candidate_words(other, workload)
+    assert "from the last tile to the first" in " ".join(candidate_words(other, workload))
     assert any("planted" in str(found.schedule) for found in swept(Sweep.RASTERS, workload, H200, fused(plain)))
     test_docs.test_every_value_of_an_axis_has_its_meaning(RasterKind, ROOT)
     test_schedule_file.test_the_documented_schema_is_that_which_is_checked()
@@ -111,10 +112,10 @@ def _plan_kind() -> None:
     from tests.support.cases import H200
     from tests.support.spaces import space_of
     from tuner.core.model.forecast import forecast_us
-    from tuner.core.problem.workload import ffn_pair
     from tuner.core.proof.candidate_plans import plans_for
     from tuner.core.schedule.candidate import Candidate
     from tuner.core.schedule.plan_kinds import PlanKind, in_turn
+    from tuner.ops.gemm.pairs import ffn_pair
     from tuner.wire.responses.words import candidate_words
 
     kind, workload = PlanKind("planted"), ffn_pair(m=16, d_in=1024, d_hidden=2048, d_out=1024)
@@ -140,7 +141,7 @@ def _gpu() -> None:
     from tests.support.spaces import space_of
     from tests.unit import test_schedule_file
     from tuner.core.problem.gpu import listed_gpu, parse_target
-    from tuner.core.problem.workload import ffn_pair
+    from tuner.ops.gemm.pairs import ffn_pair
 
     gpu = parse_target("simulated:planted").gpu
     assert listed_gpu("NVIDIA Planted 1") is gpu
@@ -151,7 +152,13 @@ def _gpu() -> None:
 def _family() -> None:
     from tuner.client.models.models import ffn_shapes
 
-    config = {"model_type": "planted", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 2}
+    config: dict[str, object] = {
+        "model_type": "planted",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 2,
+    }
+    config["torch_dtype"] = "bfloat16"
     assert sum(ffn_shapes(config).values()) == 2
 
 
@@ -280,7 +287,9 @@ CHANGES = (
                 before="\n    @property\n    def row(",
             ),
             Line(file="tuner/core/schedule/plan_kinds.py", text=_KIND, before="}\n\n\ndef in_turn("),
-            Line(file="docs/schedule-space.md", text="| `planted` | planted |\n", before="| `two_streams` | our kernel"),
+            Line(
+                file="docs/schedule-space.md", text="| `planted` | planted |\n", before="| `two_streams` | our kernel"
+            ),
             Line(file="docs/glossary.md", text="`planted`, ", before="`two_streams`, `fused` or"),
         ),
         check=_plan_kind,
@@ -350,7 +359,8 @@ def found(change: Change) -> str:
     try:
         change.check()
     except Exception as error:  # of whatever the check meets
-        return f"{type(error).__name__}: {error}"
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} in {where.line}"
     return ""
 
 

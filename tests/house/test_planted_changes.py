@@ -1,4 +1,4 @@
-"""Usual changes, planted in a copy: the files that the task menu names are all that is touched, and all knows of them."""
+"""Usual changes, planted in a copy: the task menu names all files that are touched, and everything knows of them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.house.planted import CHANGES, Change, plant
 from tests.house.test_task_menu import files_of_row, row_of
 from tests.support.lanes import soak_unless
 from tests.support.repository import ROOT
+from tests.unit.core.schedule.test_planted_axis import PLANTED
 
 #: What the copy has: the program, its documents, and the tests that know what follows from what.
 FOLDERS = ("tuner", "workers", "runtime", "docs", "tests/support", "tests/house", "tests/unit/runtime")
@@ -68,6 +69,10 @@ def test_the_row_of_a_change_names_all_its_files_and_the_programs_that_write_the
     folders = {str(Path(line.file).parent) + "/" for line in change.lines if not line.before}
     assert folders - files_of_row(row) == set()
     assert [program for program in change.programs if f"python -m {program}" not in row] == []
+
+
+def test_the_row_of_an_axis_names_the_files_in_which_axes_are_planted() -> None:
+    assert {file for file, *_ in PLANTED.values() if file.startswith("tuner/core/")} <= files_of_row(row_of("an axis"))
 
 
 @pytest.mark.parametrize(
