@@ -13,13 +13,12 @@ from tuner.api.routes.jobs import Cursor, Limit, Word, default_target_id
 from tuner.core.trial.batch import BatchRecord, batch_name
 from tuner.errors import NotFound
 from tuner.service import Service
+from tuner.wire.requests.batches import EXAMPLES, BatchRequest
 from tuner.wire.responses.batches import (
-    EXAMPLES,
     BatchBestView,
     BatchesPage,
     BatchJobView,
     BatchPage,
-    BatchRequest,
     BatchView,
     LadderView,
 )

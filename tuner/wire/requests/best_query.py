@@ -18,9 +18,9 @@ from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
 from tuner.wire.base.models import bounds_of, type_of
+from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import model_of, workload_of
 from tuner.wire.requests.problems import of_validation
-from tuner.wire.requests.requests import TargetId
 from tuner.wire.requests.searches import objective_for
 
 #: Further than any two shapes are apart.
