@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Header, Path, Response
 from tuner.api.access.access import Asker
 from tuner.api.http.errors import PROBLEM_RESPONSES
 from tuner.api.routes.jobs import Cursor, Limit, Word, default_target_id
-from tuner.core.trial.batch import BatchRecord, batch_name
+from tuner.core.trial.ladders.batch import BatchRecord, batch_name
 from tuner.errors import NotFound
 from tuner.service import Service
 from tuner.wire.requests.batches import EXAMPLES, BatchRequest

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from tuner.core.problem import asked
 from tuner.core.problem.workload import Workload, WorkloadKind
-from tuner.core.trial.batch import MAX_JOBS
 from tuner.core.trial.job import JobSpec
+from tuner.core.trial.ladders.batch import MAX_JOBS
 from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Size
 from tuner.wire.requests.jobs import JobRequest

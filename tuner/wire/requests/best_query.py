@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tuner.core.problem.asked import AskedWorkload, asked_workloads, document_of, is_listed, names_in, parameter_names
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_codec import fields_of, hints_of
+from tuner.core.problem.ops.codec import fields_of, hints_of
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import CacheState, Regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question

@@ -10,9 +10,9 @@ from typing import Self
 from pydantic import Field
 
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.job import JobState
-from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
+from tuner.core.trial.ladders.batch import BatchRecord
+from tuner.core.trial.ladders.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import JobRecord
 from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View, is_simulated, moment
