@@ -235,7 +235,7 @@ class LibraryPair:
 
     def __init__(self, tensors: PairTensors, lt: CublasLt) -> None:
         self.tensors = tensors
-        self.gemm = LibraryGemm(lt, tensors.workload.tile_ops[0], tensors.workload.dtype, 0)
+        self.gemm = LibraryGemm(lt, tensors.workload.tile_ops[0], tensors.workload.dtype.row.library_type, 0)
         self.workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
         self.backends = MASKED_LIBRARIES if tensors.is_ragged else LIBRARIES
         op = tensors.row.op

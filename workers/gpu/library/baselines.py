@@ -20,9 +20,10 @@ from ..tensors.data import ProblemData
 from ..tensors.op_data import RunOperands
 from ..tensors.outputs import bits_type
 from ..tensors.own_ops import OwnCall
-from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .cublaslt import WORKSPACE_BYTES, CublasLt
 from .library_norms import LibraryNorms
 from .library_parts import LibraryParts
+from .widened_gemm import product_of
 
 
 class Runner(Protocol):
@@ -206,10 +207,12 @@ class LibraryRunner:
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.rows_per_column > 1 else None
             for op in self._ops
         ]
-        buffers = data.slot_ops(0)
+        slots = [data.slot_ops(slot) for slot in range(data.num_slots)]
         self._gemms = [
-            LibraryGemm(lt, op, self._dtype, buffer.bias) if op.IS_PRODUCT else OwnCall(op, self._dtype)
-            for op, buffer in zip(self._ops, buffers, strict=True)
+            product_of(lt, op, self._dtype, {one.w for one in of_op}, of_op[0].bias, tools)
+            if op.IS_PRODUCT
+            else OwnCall(op, self._dtype)
+            for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1
         #: Products that run side by side must not share one.

@@ -10,8 +10,9 @@ from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32,
 from functools import cache
 from typing import Any
 
+from tuner.core.problem.dtype_row import VendorType
 from tuner.core.problem.tile_op import TileOp
-from tuner.core.problem.workload import Activation, Dtype
+from tuner.core.problem.workload import Activation
 from tuner.core.trial.library_recipe import LibraryCall
 from tuner.errors import WorkerError
 
@@ -123,20 +124,21 @@ class LibraryGemm:
     It does what `split_epilogue` leaves to it; n is the rows of W, two for each column of a gated op.
     """
 
-    def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, bias_address: int) -> None:
-        """Asks the heuristic for its algorithms.
+    def __init__(self, lt: CublasLt, op: TileOp, data_type: VendorType, bias_address: int) -> None:
+        """Asks the heuristic for its algorithms; `data_type` is that of all operands.
 
         Raises:
             WorkerError: the library offers none.
         """
         self._lt = lt
-        self._dtype = dtype
+        self._data_type = data_type
         does = {part.field for part in split_epilogue(op)[0]}
-        has_bias, self._can_add = "bias" in does, "residual" in does
+        has_bias = "bias" in does
+        #: Whether it adds a residual.
+        self.can_add = "residual" in does
         fused = (op.activation if "activation" in does else Activation.IDENTITY).row.library
         assert fused is not None, "split_epilogue leaves to it what it has"
         self._fused = fused[has_bias]
-        data_type = dtype.row.library_type.number
         self._descriptor = c_void_p()
         lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
         self._set(DESC_TRANSA, c_int32(OP_T))
@@ -144,10 +146,10 @@ class LibraryGemm:
         self._set(_DESC_EPILOGUE, c_uint32(self._fused.number))
         if has_bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
-            self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type))
-        self._w = self._layout(data_type, op.k, op.weight_rows)
-        self._a = self._layout(data_type, op.k, op.m)
-        self._c = self._layout(data_type, op.weight_rows, op.m)
+            self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type.number))
+        self._w = self._layout(data_type.number, op.k, op.weight_rows)
+        self._a = self._layout(data_type.number, op.k, op.m)
+        self._c = self._layout(data_type.number, op.weight_rows, op.m)
         self._algorithms = lt.algorithms(self._descriptor, self._w, self._a, self._c)
 
     def _set(self, attribute: int, value: Any) -> None:
@@ -184,9 +186,9 @@ class LibraryGemm:
             rows=op.weight_rows,
             columns=op.m,
             k=op.k,
-            data_type=self._dtype.row.library_type.name,
+            data_type=self._data_type.name,
             epilogue=self._fused.name,
-            beta=int(self._can_add),
+            beta=int(self.can_add),
             algorithm=self._attributes(chosen),
             heuristic_index=algorithm,
             workspace_bytes=int(chosen.workspace_bytes),
@@ -212,7 +214,7 @@ class LibraryGemm:
         Raises:
             WorkerError: the library refuses the algorithm after all.
         """
-        adds = self._can_add and residual != 0
+        adds = self.can_add and residual != 0
         one, beta, added = c_float(1.0), c_float(float(adds)), residual if adds else c
         self._lt.call(
             "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a), self._a,
