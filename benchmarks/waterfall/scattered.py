@@ -73,18 +73,14 @@ def op_clocks(op: GemmOp, shape: Shape, num_sms: int, l2_share: float) -> float:
     return -(-tiles * shape.parts // num_sms) * task
 
 
-def tail_clocks(workload: Workload, shapes: tuple[Shape, ...], num_sms: int, l2_share: float) -> float:
-    """Of all tasks of a pair in one launch, whose whole waves have whole tiles, and the last one parts."""
-    tasks, kinds = [], list(zip(workload.tile_ops, shapes, strict=True))
-    tiles = [-(-op.m // shape.tile.m) * -(-op.n // shape.tile.n) for op, shape in kinds]
-    num_tail = sum(tiles) % num_sms
-    for number, (op, shape) in enumerate(kinds):
-        num_whole = tiles[number] - max(0, num_tail - sum(tiles[number + 1 :]))
-        steps, each = -(-op.k // 64), step_clocks_of(op, shape, l2_share)
-        tasks += [steps * each + TASK_CLOCKS] * num_whole
-        part = -(-steps // shape.parts) * each + TASK_CLOCKS + sums_clocks(op, shape)
-        tasks += [part] * (shape.parts * (tiles[number] - num_whole))
-    return max(sum(tasks[sm::num_sms]) for sm in range(num_sms))
+def tails_clocks(op: GemmOp, shape: Shape, num_sms: int, l2_share: float) -> float:
+    """Of an op's whole waves of whole tiles, and of the last one in parts."""
+    tiles, steps = -(-op.m // shape.tile.m) * -(-op.n // shape.tile.n), -(-op.k // 64)
+    each = step_clocks_of(op, shape, l2_share)
+    clocks, tail = tiles // num_sms * (steps * each + TASK_CLOCKS), tiles % num_sms
+    if tail * shape.parts > num_sms or tail == 0:
+        return clocks + (tail > 0) * (steps * each + TASK_CLOCKS)
+    return clocks + -(-steps // shape.parts) * each + TASK_CLOCKS + sums_clocks(op, shape)
 
 
 def us_of(workload: Workload, clocks: float) -> float:
@@ -137,22 +133,24 @@ def split_guesses(workload: Workload, gpu: Gpu, count: int, l2_share: float) -> 
 
 
 def tail_guesses(workload: Workload, gpu: Gpu, count: int, l2_share: float) -> Ranked:
-    """Whole waves of whole tiles, and what is left in parts; fused."""
+    """Whole waves of whole tiles, and what each op has left in parts."""
     found: Ranked = []
     for height, swap_ab, warpgroups in product(heights(workload.tile_ops[0].m), (False, True), (1, 2, 3)):
         own: Ranked = []
         per_op = [
-            [
-                shape
-                for shape in shapes_of(op, height, swap_ab, warpgroups)
-                if shape.parts in (2, 4) and shape.tile.n * op.rows_per_column * height >= 64 * 128
-            ]
+            sorted(
+                shapes_of(op, height, swap_ab, warpgroups),
+                key=lambda shape, op=op: tails_clocks(op, shape, gpu.num_sms, l2_share),  # type: ignore[misc]
+            )[:10]
             for op in workload.tile_ops
         ]
         for shapes in product(*per_op):
-            if shapes[0].parts == shapes[1].parts:
-                clocks = tail_clocks(workload, shapes, gpu.num_sms, l2_share)
-                own.append((us_of(workload, clocks), scattered(schedule_of(workload, shapes), SplitTiles.TAIL)))
+            if max(shape.parts for shape in shapes) > 1:
+                clocks = sum(
+                    tails_clocks(op, shape, gpu.num_sms, l2_share)
+                    for op, shape in zip(workload.tile_ops, shapes, strict=True)
+                )
+                own.append((us_of(workload, clocks), scattered(schedule_of(workload, shapes), SplitTiles.TAILS)))
         found += first_legal(workload, gpu, own, 2)
     return sorted(found, key=lambda one: one[0])[:count]
 
@@ -185,8 +183,7 @@ def asked_of(row: WaterfallRow, gpu: Gpu) -> Iterator[Asked]:
     for schedule, forecast_us in wanted.items():
         if not is_legal(row.workload, gpu, schedule):
             continue
-        kinds = KINDS[:1] if schedule.ordering.split_tiles is SplitTiles.TAIL else KINDS
-        for kind in kinds:
+        for kind in KINDS:
             yield Asked(schedule=schedule, plan_kind=kind, forecast_us=forecast_us)
 
 

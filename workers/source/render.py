@@ -191,7 +191,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     config += _chain_config(workload, tiling) + parts_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     if tiling.part_sums is PartSums.SCATTERED:
-        config += "#define TUNER_SCATTERED_SUMS\nconstexpr bool kScattersSums = true;\n"
+        config += "#define TUNER_SCATTERED_SUMS\n__device__ constexpr bool scatters_sums() { return true; }\n"
     if own := own_tasks(workload, tiling):
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         after = names.index("own_task.cuh") + 1

@@ -70,14 +70,15 @@ __device__ constexpr int parts_of(int) { return 0; }
 #endif
 
 #ifndef TUNER_SCATTERED_SUMS
-constexpr bool kScattersSums = false;  // whether each part of a tile adds up and stores a share of it: scattered_sum.cuh
+// Whether each part of a tile adds up and stores a share of it: scattered_sum.cuh.
+__device__ constexpr bool scatters_sums() { return false; }
 #endif
 
 // Where parts store shares of their tiles, a tile counts as so many posts on the device, whatever its parts: each part makes
 // as many of them as the others.
-__device__ constexpr int posts_of_a_tile() {
+__device__ constexpr int posts_of_tile() {
   int posts = 1;
-  if (kScattersSums) {
+  if (scatters_sums()) {
     for (const OpConfig& op : kOps) {
       const int before = posts;
       while (posts % op.num_parts != 0) posts += before;
@@ -85,7 +86,6 @@ __device__ constexpr int posts_of_a_tile() {
   }
   return posts;
 }
-constexpr int kTilePosts = posts_of_a_tile();
 
 #ifndef TUNER_IN_BAND
 constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh

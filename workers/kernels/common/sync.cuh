@@ -89,13 +89,13 @@ __device__ __forceinline__ PendingWaits all_waits(const Task& task) {
 }
 
 // What a signal shows when a launch begins, and when the wait is over: each CTA of a cluster makes a post of the plan's, and
-// where parts store shares of a tile kTilePosts stand for one.
-constexpr int kPostsOfOne = kClusterSize * kTilePosts;
+// where parts store shares of a tile several stand for one.
+__device__ constexpr int posts_of_one() { return kClusterSize * posts_of_tile(); }
 __device__ __forceinline__ u32 posts_before(const Wait& wait, u32 epoch) {
-  return epoch * static_cast<u32>(wait.posts_per_launch * kPostsOfOne);
+  return epoch * static_cast<u32>(wait.posts_per_launch * posts_of_one());
 }
 __device__ __forceinline__ u32 posts_wanted(const Wait& wait, u32 epoch) {
-  return posts_before(wait, epoch) + wait.threshold * kPostsOfOne;
+  return posts_before(wait, epoch) + wait.threshold * posts_of_one();
 }
 
 // All lanes of one warp, which share the signals of one wait; false, for all alike, if the launch is aborted.
@@ -174,8 +174,8 @@ __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int ta
 
 // One thread, which all of the tile's stores are ordered before.
 __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
-  u32 count = kTilePosts;
-  if constexpr (kTilePosts > 1) count = task.num_parts > 1 ? kTilePosts / task.num_parts : kTilePosts;
+  u32 count = posts_of_tile();
+  if constexpr (posts_of_tile() > 1) count = task.num_parts > 1 ? posts_of_tile() / task.num_parts : posts_of_tile();
   if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, count);
 }
 

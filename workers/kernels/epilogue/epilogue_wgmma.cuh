@@ -66,7 +66,7 @@ struct EarlyResidual {
   static constexpr int kMost = kPerGroup * kMostGroups<kOp>;
   static constexpr bool kIsThere = kOps[kOp].residual && kChainOps[kOp].early_residual && kNumMathGroups == 1 &&
                                    !kTmaEpilogue && WgmmaTile<kOp>::kNumSums <= 64 && kMost <= 20 &&
-                                   !(kScattersSums && kOps[kOp].num_parts > 1);
+                                   !(scatters_sums() && kOps[kOp].num_parts > 1);
 
   u32 words[kIsThere ? kMost : 1];
 };

@@ -61,7 +61,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
       return norm;
     };
-    if constexpr (kScattersSums && kOps[kOp].num_parts > 1) {
+    if constexpr (scatters_sums() && kOps[kOp].num_parts > 1) {
       if (slot.task.num_parts > 0) {
         scatter_and_store<kOp>(acc, args.base, slot, shared.flags->epoch, team_barrier() + kNumTeams, ready);
         return true;

@@ -50,7 +50,9 @@
 
 // Who finish shares of an op's tile: CTAs that share its k, or the parts of it (scattered_sum.cuh).
 template <int kOp>
-constexpr int kSharers = kScattersSums ? kOps[kOp].num_parts : kClusterK;
+__device__ constexpr int sharers() {
+  return scatters_sums() ? kOps[kOp].num_parts : kClusterK;
+}
 
 // Groups of 8 up to the share of that rank: in fours, which the epilogue stores together, where each rank gets some
 // and none more than one above its due.
@@ -84,9 +86,9 @@ __device__ constexpr int num_exchanges(int most_vectors, int vector_bytes) {
 template <int kOp, int kRank>
 struct Share {
   static constexpr int kGroups = (kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8;
-  static constexpr int kUnit = share_unit(kGroups, kSharers<kOp>);
-  static constexpr int kFirst = groups_before(kGroups, kRank, kUnit, kSharers<kOp>);
-  static constexpr int kEnd = groups_before(kGroups, kRank + 1, kUnit, kSharers<kOp>);
+  static constexpr int kUnit = share_unit(kGroups, sharers<kOp>());
+  static constexpr int kFirst = groups_before(kGroups, kRank, kUnit, sharers<kOp>());
+  static constexpr int kEnd = groups_before(kGroups, kRank + 1, kUnit, sharers<kOp>());
   static_assert(kFirst < kEnd, "each finishes a share");
 };
 
@@ -102,9 +104,9 @@ struct SumLayout {
   static constexpr int kGroups = Share<kOp, 0>::kGroups, kUnit = Share<kOp, 0>::kUnit;
 
   // The share of that rank, in vectors.
-  __device__ static constexpr int first_group(int rank) { return groups_before(kGroups, rank, kUnit, kSharers<kOp>); }
+  __device__ static constexpr int first_group(int rank) { return groups_before(kGroups, rank, kUnit, sharers<kOp>()); }
   __device__ static constexpr int num_vectors(int rank) { return (first_group(rank + 1) - first_group(rank)) * kPerGroup; }
-  static constexpr int kMost = largest_share(kGroups, kUnit, kSharers<kOp>) * kPerGroup;
+  static constexpr int kMost = largest_share(kGroups, kUnit, sharers<kOp>()) * kPerGroup;
   static constexpr int kExchanges = num_exchanges(kMost, (kClusterK - 1) * kVectorBytes);
   static constexpr int kExchangeVectors = (kMost + kExchanges - 1) / kExchanges;
   static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // of each other CTA, in an exchange

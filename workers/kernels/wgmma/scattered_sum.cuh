@@ -11,7 +11,7 @@
 // that queues have the tiles in one order, and no two parts of a tile (tuner/core/proof/liveness.py). All CTAs are resident,
 // as queues need it anyway. A part counts itself in behind its waits for signals, and in front of those of its epilogue.
 //
-// Posts. Each part stores a share of the tile and posts for it: of the kTilePosts that stand for the tile, its part.
+// Posts. Each part stores a share of the tile and posts for it: of those that stand for the tile (posts_of_tile) as many as the others.
 //
 // Memory order. As in fixup.cuh: stores, a barrier, thread 0's red.release.gpu. Its ld.acquire.gpu that sees all arrivals
 // reads from the chain of all of them, and the barrier behind it orders the other threads' loads. Slots are read past L1.
@@ -40,16 +40,13 @@ __device__ inline bool wait_for_parts(const LaunchArgs& args, const Task& task, 
   }
 }
 
-// Vectors that a thread has under way at a time.
-constexpr int kScatteredLoads = kNumMathGroups == 3 ? 8 : 16;
-
 // Of the part whose number is kRank: its sums of all other shares left, and its own share added up. Threads that hold some
 // of the tile; false, for all of them alike, if the launch is aborted.
 template <int kOp, int kRank>
 __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Task& task, int index, u32 epoch,
                                                 float (&acc)[kMaxWgmmaAccumulators], int barrier) {
   using Layout = SumLayout<kOp>;
-  constexpr int kParts = kSharers<kOp>, kHolders = Layout::kHolders, kPartVectors = part_size(kOps[kOp]) / 4;
+  constexpr int kParts = sharers<kOp>(), kHolders = Layout::kHolders, kPartVectors = part_size(kOps[kOp]) / 4;
   static_assert(kHolders * WgmmaTile<kOp>::kNumSums == part_size(kOps[kOp]), "the threads hold the tile");
   float4* const slot = sums_of(args, task) + team_thread();
 #pragma unroll
@@ -71,7 +68,8 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
   }
   if (barrier_or<kHolders>(barrier, has_failed)) return false;
   constexpr int kVectors = Layout::num_vectors(kRank), kOthers = kParts - 1;
-  constexpr int kTogether = kScatteredLoads > kOthers ? kScatteredLoads / kOthers : 1;
+  constexpr int kLoads = kNumMathGroups == 3 ? 8 : 16;  // vectors of a thread under way at a time
+  constexpr int kTogether = kLoads > kOthers ? kLoads / kOthers : 1;
 #pragma unroll
   for (int begin = 0; begin < kVectors; begin += kTogether) {
     __syncwarp();  // no more loads than these are gathered
@@ -111,7 +109,7 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
 template <int kOp, int kRank = 0, class Ready>
 __device__ __forceinline__ void scatter_and_store(float (&acc)[kMaxWgmmaAccumulators], const LaunchArgs& args,
                                                   const FeedSlot& slot, u32 epoch, int barrier, const Ready& ready) {
-  if constexpr (kRank < kSharers<kOp> - 1) {
+  if constexpr (kRank < sharers<kOp>() - 1) {
     if (slot.task.part != kRank) return scatter_and_store<kOp, kRank + 1>(acc, args, slot, epoch, barrier, ready);
   }
   if (team_thread() < SumLayout<kOp>::kHolders &&
