@@ -2,9 +2,10 @@
 
 python -m benchmarks.waterfall.scattered [--row 8192-3584-swiglu/m192] [--seconds 120] [--out FILE]
 
-Each middle pair's schedule of today is timed beside first guesses by arithmetic with scattered sums: large tiles, cut into
-so many parts that all SMs have one. Where it is legal, each guess is timed with the sums of the last part, too. All in the
-same rounds as the library, behind a check of their numbers, fused and an op a launch. About 15 seconds a row on 16 cores.
+Each middle pair's schedule of today is timed beside first guesses by arithmetic with scattered sums: large tiles, in
+so many parts that all SMs have one; and whole waves of whole tiles, of which each op's last one is split. The first
+guess of each kind is timed with the sums of the last part, too. All in the same rounds as the library, behind a check
+of their numbers, fused and an op a launch. About 15 seconds a row on 16 cores.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,8 @@ from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
 from benchmarks.waterfall.rows import MIDDLE, WaterfallRow
 from tuner.core.legal.legality import is_legal
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -51,7 +54,7 @@ MEETING_CLOCKS, SUM_BYTES_A_CLOCK = 3_500, 48
 SUM_BYTES = 4
 
 
-def sums_clocks(op: GemmOp, shape: Shape) -> float:
+def sums_clocks(op: TileOp, shape: Shape) -> float:
     """Of a part: it stores what the others finish, and loads what they have of its own share."""
     if shape.parts == 1:
         return 0.0
@@ -59,28 +62,29 @@ def sums_clocks(op: GemmOp, shape: Shape) -> float:
     return MEETING_CLOCKS + 2 * SUM_BYTES * sums / SUM_BYTES_A_CLOCK
 
 
-def step_clocks_of(op: GemmOp, shape: Shape, l2_share: float) -> float:
+def step_clocks_of(op: TileOp, shape: Shape, l2_share: float) -> float:
     """Of 64 elements of k; `l2_share` of what the guesses of whole tiles count of the L2."""
     tensor, smem, l2 = step_clocks(op, shape)
     return 4 * max(tensor, smem, l2_share * l2)
 
 
-def op_clocks(op: GemmOp, shape: Shape, num_sms: int, l2_share: float) -> float:
+def op_clocks(op: TileOp, shape: Shape, num_sms: int, l2_share: float) -> float:
     """Of all tasks of an op: the waves that its tasks make."""
     tiles = -(-op.m // shape.tile.m) * -(-op.n // shape.tile.n)
-    steps = -(-(-(-op.k // 64)) // shape.parts)
+    steps = ceil(ceil(op.k / 64) / shape.parts)
     task = steps * step_clocks_of(op, shape, l2_share) + TASK_CLOCKS + sums_clocks(op, shape)
     return -(-tiles * shape.parts // num_sms) * task
 
 
-def tails_clocks(op: GemmOp, shape: Shape, num_sms: int, l2_share: float) -> float:
+def tails_clocks(op: TileOp, shape: Shape, num_sms: int, l2_share: float) -> float:
     """Of an op's whole waves of whole tiles, and of the last one in parts."""
     tiles, steps = -(-op.m // shape.tile.m) * -(-op.n // shape.tile.n), -(-op.k // 64)
     each = step_clocks_of(op, shape, l2_share)
     clocks, tail = tiles // num_sms * (steps * each + TASK_CLOCKS), tiles % num_sms
-    if tail * shape.parts > num_sms or tail == 0:
+    if tail == 0 or shape.parts == 1:
         return clocks + (tail > 0) * (steps * each + TASK_CLOCKS)
-    return clocks + -(-steps // shape.parts) * each + TASK_CLOCKS + sums_clocks(op, shape)
+    part = ceil(steps / shape.parts) * each + TASK_CLOCKS + sums_clocks(op, shape)
+    return clocks + ceil(tail * shape.parts / num_sms) * part
 
 
 def us_of(workload: Workload, clocks: float) -> float:

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from tests.support.conformance.case import OURS, Case, Claim, cross
 from tests.support.conformance.schedules import swapped, wide
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Granularity, SplitTiles, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import PartSums
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIRS = {
     "192 rows": ffn_pair(m=192, d_in=512, d_hidden=1056, d_out=832, activation=Activation.SILU, gated=True),
@@ -35,9 +36,7 @@ SHAPES = {
         )
     ),
     "swapped": scattered(swapped(((72, 32, 64), (72, 64, 64)), split_k=(4, 3), reserved_sms=0)),
-    "tail": scattered(
-        swapped(((72, 128, 64), (72, 128, 64)), warps=8, split_k=(2, 4), split_tiles=SplitTiles.TAIL)
-    ),
+    "tail": scattered(swapped(((72, 128, 64), (72, 128, 64)), warps=8, split_k=(2, 4), split_tiles=SplitTiles.TAIL)),
 }
 KINDS = tuple(kind for kind in OURS if not kind.is_side_by_side)
 _FEW = SHAPES["four parts, slices"]

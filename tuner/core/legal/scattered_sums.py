@@ -50,14 +50,18 @@ def parts_at_once_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -
     if tiling.part_sums is PartSums.LAST:
         return None
     if ordering.assignment is not Assignment.STATIC:
-        return f"scattered sums: parts wait for each other, which queues alone have side by side, use {Assignment.STATIC}"
+        return (
+            f"scattered sums: parts wait for each other, which queues alone have side by side, use {Assignment.STATIC}"
+        )
     if ordering.split_tiles is SplitTiles.STREAM:
         return "scattered sums: even shares of the tail have parts of many numbers, use split_tiles tail, or all"
     if ordering.partition:
         return "scattered sums: sides have tiles in orders of their own, use partition 0"
     split = [graph.num_tasks_of(op) for op in graph.op_indices if graph.num_parts(op) > 1]
     if ordering.part_major and (most := max(split, default=0)) > num_ctas:
-        return f"scattered sums: {most} parts on {num_ctas} CTAs, so those of a tile do not run at once: drop part_major"
+        return (
+            f"scattered sums: {most} parts on {num_ctas} CTAs, so those of a tile do not run at once: drop part_major"
+        )
     if (most := max(tiling.split_k)) > num_ctas:
         return f"scattered sums: {most} parts wait for each other, and there are {num_ctas} CTAs"
     return None

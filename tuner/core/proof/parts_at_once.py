@@ -1,12 +1,12 @@
 """Liveness where parts wait for each other: each adds up a share of its tile, of sums that all others have left.
 
-A part leaves its sums when its waits for signals are over and its products are done; it holds its CTA until all parts of
-its tile have done so. So a tile is done when its last part has been reached, and with it all of its tasks.
+A part leaves its sums when its waits for signals are over and its products are done; it holds its CTA until all parts
+of its tile have done so. So a tile is done when its last part has been reached, and with it all of its tasks.
 
-Why it is enough. Say that a task's turn is the position of the last part of its tile, or its own. Where turns rise along
-each queue, and each wait is over by posts of tiles of an earlier turn, tiles are done in the order of their turns: when all
-earlier ones are, each part of the next tile is at the head of its queue, and its waits are over; all of them run, and leave
-their sums. Two parts of one tile in one queue have the same turn, which does not rise.
+Why it is enough. Say that a task's turn is the position of the last part of its tile, or its own. Let turns rise along
+each queue, and each wait be over by posts of tiles of an earlier turn. Then tiles are done in the order of their turns:
+when all earlier ones are, each part of the next tile is at the head of its queue, and its waits are over; all of them
+run, and leave their sums. Two parts of one tile in one queue have the same turn, which does not rise.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.proof.capacity import check_capacity
-from tuner.core.proof.parts_at_once import check_parts_at_once, waits_for_parts
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
+from tuner.core.proof.parts_at_once import check_parts_at_once, waits_for_parts
 from tuner.core.proof.run_time import check_run_time
 from tuner.core.proof.safety import check_safety
 from tuner.core.schedule.codec import Frozen
@@ -124,7 +124,9 @@ def verify_paired_launches(
         who = task_name(both, graph, launches[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
     if waits_for_parts(both, graph):
-        raise LivenessError("parts wait for each other", "a launch beside another one need not have all of its CTAs at once")
+        raise LivenessError(
+            "parts wait for each other", "a launch beside another one need not have all of its CTAs at once"
+        )
     for launch in launches:
         check_capacity(launch, graph, resources, gpu, is_paired=True)
     check_epochs(both, graph)

@@ -16,7 +16,7 @@ from tuner.core.legal.legality import check_schedule, estimated_resources, is_le
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.candidate import Candidate
@@ -25,6 +25,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, PartSums
 from tuner.errors import IllegalSchedule, LivenessError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.source.render import render
 
 PAIR = ffn_pair(m=137, d_in=520, d_hidden=1032, d_out=776)
@@ -50,7 +51,10 @@ def ordered(**fields: object) -> Schedule:
         (scattered(in_turns(TILES, split_k=(1, 2))), "a part would wait in front of the other's turn, use cooperative"),
         (tiled(epilogue=Epilogue.TMA), "part_sums scattered and epilogue tma: threads store a share, use direct"),
         (tiled(split_k=(1, 6)), "part_sums scattered of 6 parts of down: use up to 4"),
-        (scattered(wide(((64, 48, 64), (64, 24, 64)), split_k=(1, 4))), "4 parts, and each must finish 8 of its columns"),
+        (
+            scattered(wide(((64, 48, 64), (64, 24, 64)), split_k=(1, 4))),
+            "4 parts, and each must finish 8 of its columns",
+        ),
         (ordered(assignment=Assignment.TICKET), "which queues alone have side by side, use static"),
         (
             FEW.but(ordering=replace(FEW.ordering, part_major=True)),
@@ -110,7 +114,7 @@ def with_queues(*queues: tuple[int, ...]) -> np.ndarray:
 
 def test_parts_that_stand_the_other_way_round_in_another_queue_deadlock() -> None:
     assert verified(with_queues((0, 4), (1, 5), (2, 6), (3, 7)), FEW)
-    with pytest.raises(LivenessError, match="stands behind .* other parts of these tiles stand the other way round"):
+    with pytest.raises(LivenessError, match=r"stands behind .* other parts of these tiles stand the other way round"):
         verified(with_queues((0, 4), (5, 1), (2, 6), (3, 7)), FEW)
     last = FEW.but(tiling=replace(FEW.tiling, part_sums=PartSums.LAST))
     assert verified(with_queues((0, 4), (5, 1), (2, 6), (3, 7)), last)
