@@ -66,8 +66,8 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
         return _stream_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_ctas)
     if ordering.assignment is Assignment.SHARES:
         return "shares are dealt in one piece and have no last wave: use static, or split_tiles all"
-    if ordering.split_tiles is SplitTiles.TAILS and (problem := _tails_problem(graph, ordering, num_ctas)):
-        return problem
+    if ordering.split_tiles is SplitTiles.TAILS:
+        return _tails_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_split)
     tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in _launches(graph))
     if not any(0 < num_tail < num_all for num_tail, num_all in tails):
         name = "split_tiles all" if num_split <= num_ctas else "an empty split_k"
@@ -82,9 +82,16 @@ def _tails_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str |
         return "sides have waves of their own: use split_tiles tail, or partition 0"
     ops = ops_in_order(graph, ordering.interleave)
     in_parts = parts_of(graph)[ops] > 1
-    if np.array_equal(tails_of(ops, num_ctas) & in_parts, tail_of(ops, num_ctas) & in_parts):
+    split = tails_of(ops, num_ctas) & in_parts
+    if np.array_equal(split, in_parts):
+        return f"the last wave of each op has all of the {in_parts.sum()} tiles in parts: use split_tiles all"
+    if np.array_equal(split, tail_of(ops, num_ctas) & in_parts):
         return "the last wave of each op is that of the launch: use split_tiles tail"
-    return None
+    return (
+        None
+        if split.any()
+        else f"the last wave of each op has no tile in parts on {num_ctas} CTAs: use split_tiles all"
+    )
 
 
 def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
