@@ -37,7 +37,7 @@ KEPT = {
     "cut": kept("cut cuts"),
     "deal": kept("deal deals dealt dealer"),
     "gate": kept("gate gates", r"gate(_error)?|with_gate|gate(_up)?_proj|\w*start_gates?(_name)?"),
-    "hint": kept("hint hints", r"cachehint", r"^(?!tuner/(search/(?!axes)|api/)|benchmarks/pairs/)"),
+    "hint": kept("hint hints", r"cachehint", r"^(?!tuner/(search/(?!model/axes)|api/)|benchmarks/pairs/)"),
     "lane": kept("lane lanes", r"lanes", r"^(?!tuner/runtime/)"),  # DLPack has lanes
     "look": kept("look looks looked", r"look_ahead"),
     "offer": kept("offer offers"),
