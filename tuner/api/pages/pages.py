@@ -17,6 +17,7 @@ from tuner.api.listings.results_page import results_page_routes
 from tuner.api.pages.compare_page import compare_page_routes
 from tuner.api.pages.job_actions import job_action_routes
 from tuner.api.pages.job_pages import job_page_routes
+from tuner.api.pages.study_page import study_page_routes
 from tuner.api.pages.submit_page import submit_page_routes
 from tuner.service import Service
 
@@ -28,6 +29,7 @@ _ROUTES = (
     fleet_page_routes,
     audit_page_routes,
     access_page_routes,
+    study_page_routes,
     job_page_routes,
     batch_page_routes,
     job_action_routes,
