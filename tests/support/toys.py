@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.support.repository import ROOT
 
@@ -101,6 +105,19 @@ class Toys:
             check=False,
             timeout=240,
         )
+
+    def measured(self, pair: dict[str, Any], *, trials: int, seconds: int = 120) -> list[dict[str, Any]]:
+        """The trials of a job that has succeeded, each of which was measured."""
+        body = {"pair": pair, "budget": {"trials": trials, "seconds": seconds}}
+        posted = httpx.post(f"{self.url}/jobs", json=body)
+        assert posted.status_code == 202, posted.text
+        job = posted.json()["id"]
+        self.client("watch", job)
+        found = httpx.get(f"{self.url}/jobs/{job}").json()
+        listed = [json.loads(line) for line in self.client("trials", job, "--json").splitlines()]
+        failed = [one["outcome"] for one in listed if one["outcome"]["kind"] != "measured"]
+        assert (found["state"], found["reason"], failed) == ("succeeded", "", []), (found, failed)
+        return listed
 
     def stop(self) -> None:
         """Ends the server."""

@@ -66,6 +66,17 @@ extern "C" __global__ void TUNER_KERNEL(tuner_epilogue)(const Bits* sums, Bits* 
   }
 }
 
+// Elements as the library multiplies them where it does not know their type, and back.
+extern "C" __global__ void TUNER_KERNEL(tuner_widen)(const Bits* from, float* to, u64 count) {
+  const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) to[i] = Element::widen(from[i]);
+}
+
+extern "C" __global__ void TUNER_KERNEL(tuner_narrow)(const float* from, Bits* to, u64 count) {
+  const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) to[i] = narrow(from[i]);
+}
+
 // What a library's user has behind the product that makes queries, keys and values: sums [m, 2n], the first halves of all heads
 // and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to the cache or its pages.
 struct Rotary {
