@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tuner.core.plan.given_order import grids_of, in_order
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.given_order import grids_of, in_order
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json

@@ -16,7 +16,6 @@ from tuner.core.plan.boxes import Ints
 from tuner.core.plan.build import held_stages
 from tuner.core.plan.edges import Edge
 from tuner.core.plan.exact_rasters import MAX_SIDE
-from tuner.core.plan.given_order import MAX_TILES
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
 from tuner.core.plan.needs import Streamed
 from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
@@ -25,6 +24,7 @@ from tuner.core.plan.row_edges import row_edges
 from tuner.core.plan.signals import column_groups, rows_per_signal
 from tuner.core.plan.tile_graph import TileGraph, part_steps
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.given_order import MAX_TILES
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
     WIDTHLESS,

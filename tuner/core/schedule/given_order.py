@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
-from tuner.core.plan.rasters import ROW
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.ordering import Interleave, InterleaveKind
+from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 
@@ -41,7 +40,7 @@ def in_order(schedule: Schedule, tiles: Iterable[Iterable[int]]) -> Schedule:
         table.append((op, row, col))
     ordering = replace(
         schedule.ordering,
-        rasters=(ROW,) * len(schedule.tiling.tiles),
+        rasters=(Raster(),) * len(schedule.tiling.tiles),
         interleave=Interleave(kind=InterleaveKind.GIVEN, tiles=tuple(table)),
         part_major=False,
         partition=0,
