@@ -40,8 +40,24 @@ class Change:
     programs: tuple[str, ...] = ()
 
 
+def _check_schema() -> None:
+    """The schema of schedule files that documents have is that which is checked."""
+    from tests.house.axes_page import SCHEMA
+    from tuner.schedule_schema import file_schema
+
+    assert json.loads(SCHEMA.read_text()) == json.loads(json.dumps(file_schema()))
+
+
+def _check_number(name: str, number: int) -> None:
+    """Programs of C know a row by its number, and the C runtime has the table of the rows."""
+    from tuner.runtime import native
+    from tuner.runtime.rows import HEADER, header
+
+    assert native.HEADER.constants[f"TUNER_{name.upper()}"] == number
+    assert HEADER.read_text() == header(own_alone=True)
+
+
 def _activation() -> None:
-    from tests.unit.runtime import test_rows
     from tuner.core.problem.activation import Activation
     from tuner.core.problem.workload import Workload
     from tuner.ops.gemm.pairs import ffn_pair
@@ -50,27 +66,23 @@ def _activation() -> None:
     workload = ffn_pair(m=16, d_in=1024, d_hidden=2048, d_out=1024, activation=Activation("planted"))
     assert Workload.from_json(workload.to_json()) == workload
     assert "planted" in str(workload_schema())
-    test_rows.test_each_row_has_its_number_in_the_header()
-    test_rows.test_the_table_of_the_c_runtime_is_that_of_the_rows()
+    _check_number("planted", 9)
+    _check_schema()
 
 
 def _dtype() -> None:
-    from tests.unit import test_schedule_file
-    from tests.unit.runtime import test_rows
     from tuner.core.problem.dtype import Dtype
     from tuner.ops.gemm.pairs import ffn_pair
 
     assert ffn_pair(m=16, d_in=1024, d_hidden=2048, d_out=1024, dtype=Dtype("planted_type")).weight_bytes
-    test_rows.test_each_row_has_its_number_in_the_header()
-    test_rows.test_the_table_of_the_c_runtime_is_that_of_the_rows()
-    test_schedule_file.test_the_documented_schema_is_that_which_is_checked()
+    _check_number("planted_type", 9)
+    _check_schema()
 
 
 def _raster() -> None:
     from tests.house import test_docs
     from tests.support.cases import H200
     from tests.support.spaces import space_of
-    from tests.unit import test_schedule_file
     from tuner.core.proof.candidate_plans import plans_for
     from tuner.core.schedule.candidate import fused
     from tuner.core.schedule.ordering import Raster, RasterKind
@@ -88,7 +100,7 @@ def _raster() -> None:
     assert "from the last tile to the first" in " ".join(candidate_words(other, workload))
     assert any("planted" in str(found.schedule) for found in swept(Sweep.RASTERS, workload, H200, fused(plain)))
     test_docs.test_every_value_of_an_axis_has_its_meaning(RasterKind, ROOT)
-    test_schedule_file.test_the_documented_schema_is_that_which_is_checked()
+    _check_schema()
 
 
 def _counter() -> None:
@@ -139,14 +151,13 @@ def _rates() -> None:
 
 def _gpu() -> None:
     from tests.support.spaces import space_of
-    from tests.unit import test_schedule_file
     from tuner.core.problem.gpu import listed_gpu, parse_target
     from tuner.ops.gemm.pairs import ffn_pair
 
     gpu = parse_target("simulated:planted").gpu
     assert listed_gpu("NVIDIA Planted 1") is gpu
     assert next(iter(space_of(ffn_pair(m=16, d_in=1024, d_hidden=2048, d_out=1024), gpu)))
-    test_schedule_file.test_the_documented_schema_is_that_which_is_checked()
+    _check_schema()
 
 
 def _family() -> None:
