@@ -16,7 +16,6 @@ from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import global_order
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.one_line import read_line
@@ -25,6 +24,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import IllegalSchedule, InvalidInput, LivenessError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search.pool import canonical
 
 GPU = CATALOGUE["h200"]
