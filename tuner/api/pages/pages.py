@@ -15,6 +15,7 @@ from tuner.api.listings.batch_pages import batch_page_routes
 from tuner.api.listings.jobs_page import jobs_page_routes
 from tuner.api.listings.results_page import results_page_routes
 from tuner.api.pages.compare_page import compare_page_routes
+from tuner.api.pages.explorer_jobs import explorer_job_routes
 from tuner.api.pages.job_actions import job_action_routes
 from tuner.api.pages.job_pages import job_page_routes
 from tuner.api.pages.study_page import study_page_routes
@@ -30,6 +31,7 @@ _ROUTES = (
     audit_page_routes,
     access_page_routes,
     study_page_routes,
+    explorer_job_routes,
     job_page_routes,
     batch_page_routes,
     job_action_routes,
