@@ -15,7 +15,7 @@ from tuner.api.pages.submit_page import submit_body
 from tuner.api.routes.jobs import default_target_id
 from tuner.errors import InvalidInput
 from tuner.service import Service
-from tuner.wire.requests.drawn import DrawnQuery, drawn_body, drawn_file
+from tuner.wire.pages.drawn import DrawnQuery, drawn_body, drawn_file
 from tuner.wire.requests.problems import of_validation
 
 
