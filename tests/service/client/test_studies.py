@@ -17,7 +17,7 @@ from tuner.cli import main as tuner_cli
 from tuner.client import Client
 from tuner.client.exits import ExitCode
 from tuner.core.model.forecast import forecast_us
-from tuner.core.plan.tile_paths import TileGrid
+from tuner.core.plan.order.tile_paths import TileGrid
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate

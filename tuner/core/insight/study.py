@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.core.plan.build import global_order
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.tile_paths import Stop, TileGrid
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.order.tile_paths import Stop, TileGrid
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from tuner.search.pool import canonical
 
 from tuner.client.documents.documents import Candidate as Document
 from tuner.client.exports.axes import axes_of
 from tuner.core.insight.prove import refused
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import global_order
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
@@ -25,7 +26,6 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import IllegalSchedule, InvalidInput, LivenessError
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.search.pool import canonical
 
 GPU = CATALOGUE["h200"]
 WORKLOAD = ffn_pair(m=256, d_in=256, d_hidden=256, d_out=256)
