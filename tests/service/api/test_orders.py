@@ -14,7 +14,7 @@ from tests.service.api.conftest import Api
 from tuner.cli import main
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused
-from tuner.schedule_file import read_schedule
+from tuner.schedule_files.reading import read_schedule
 
 NUM_CASES = 200
 

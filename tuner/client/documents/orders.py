@@ -14,7 +14,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.given_order import grids_of, in_order
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
+from tuner.schedule_files.json_file import read_json
 
 Tiles = Iterable[Iterable[int]]
 #: Of the tile rows and tile columns of each op, its tiles in the order in which they are begun.

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from tuner.search.pool import canonical
 
 from tuner.client.documents.documents import Candidate as Document
 from tuner.client.exports.axes import axes_of
@@ -26,6 +25,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import IllegalSchedule, InvalidInput, LivenessError
 from tuner.ops.gemm.pairs import ffn_pair
+from tuner.search.model.pool import canonical
 
 GPU = CATALOGUE["h200"]
 WORKLOAD = ffn_pair(m=256, d_in=256, d_hidden=256, d_out=256)
