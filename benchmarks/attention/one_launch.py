@@ -37,9 +37,9 @@ from tuner.ops.attention.source import (
     cache_map,
     pack_attention_args,
 )
+from tuner.ops.gemm.card.cublaslt import CublasLt
 from tuner.workers.gpu.launching.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
 from tuner.workers.gpu.launching.tensor_maps import encode
-from tuner.workers.gpu.library.cublaslt import CublasLt
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.render import SIGNALS_OFFSET_BYTES
 from tuner.workers.source.tensor_maps import tensor_maps

@@ -85,8 +85,8 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.library.baselines import ChainRunner, runner_of
-    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.library.runners import ChainRunner, runner_of
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
     from tuner.workers.gpu.session import Kernels
     from tuner.workers.gpu.tensors.check import Aborted, WrongNumbers, check_numbers
@@ -94,7 +94,7 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
 
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), arch)[0])
-    problem, kernels, work = ProblemOnCard(row.problem, tools, CublasLt(), None), Kernels(), prepared.work
+    problem, kernels, work = ProblemOnCard(row.problem, tools, open_vendor(), None), Kernels(), prepared.work
 
     def run(runner: ChainRunner) -> Trace:
         problem.data.poison()

@@ -51,14 +51,14 @@ def graphs_on_card(problem: Problem, arch: str, kernels: Sequence[PreparedKernel
     """
     import cupy
 
-    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
     from tuner.workers.gpu.session import Kernels, load_runner
     from tuner.workers.gpu.tensors.check import check_numbers
 
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), arch)[0])
-    on_card, loaded = ProblemOnCard(problem, tools, CublasLt(), None), Kernels()
+    on_card, loaded = ProblemOnCard(problem, tools, open_vendor(), None), Kernels()
     runners = [load_runner(on_card, kernel.work, loaded) for kernel in kernels]
     for runner, kernel in zip(runners, kernels, strict=True):
         check_numbers(on_card.data, on_card.comparer, partial(on_card.run_once, runner), kernel.work)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from tuner.workers.gpu.library.cublaslt import CublasLt
+from tuner.ops.gemm.card.cublaslt import CublasLt
 
 from . import quantised
 from .quantised import FP8, Weights

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.attention.timing import captured, samples_us
 from benchmarks.common.report import rows_of_this_build, write_report
-from tuner.workers.gpu.library.cublaslt import CublasLt
+from tuner.ops.gemm.card.cublaslt import CublasLt
 
 from .peer import Inputs, Peer
 from .peers_of import PEERS_OF

@@ -17,7 +17,7 @@ import torch
 from benchmarks.attention.timing import captured, samples_us
 from tuner.core.trial.stats import median
 from tuner.errors import WorkerError
-from tuner.workers.gpu.library import cublaslt
+from tuner.ops.gemm.card import cublaslt
 
 from .quantised import Scaled
 

@@ -242,7 +242,7 @@ def count_rows(bench: Workbench, cases: Sequence[Case], results: Results) -> Non
     candidates = [
         [fused(Schedule.from_json(results.rows[case.name][name]["schedule"])) for name in NAMED] for case in asked
     ]
-    reports = _counted(bench, [case.problem for case in asked], candidates)
+    reports = counted(bench, [case.problem for case in asked], candidates, METRICS)
     for case, found in zip(asked, reports, strict=True):
         row = results.rows[case.name]
         for name, report in zip(NAMED, found, strict=True):
@@ -260,13 +260,17 @@ def _is_counted(row: Row) -> bool:
     return all(row[name].get("l2_hit_rate") is not None for name in NAMED)
 
 
-def _counted(
-    bench: Workbench, problems: Sequence[Problem], candidates: Sequence[Sequence[Candidate]]
+def counted(
+    bench: Workbench, problems: Sequence[Problem], candidates: Sequence[Sequence[Candidate]], metrics: tuple[str, ...]
 ) -> list[list[CounterReport]]:
-    """[problem][candidate] reports."""
+    """[problem][candidate] reports of one cold run each; on a card from a process of their own.
+
+    Raises:
+        TimeoutError: that process took too long.
+    """
     if not isinstance(bench.evaluator, GpuSupervisor):
         return [
-            [bench.evaluator.count(problem, one, METRICS) for one in some]
+            [bench.evaluator.count(problem, one, metrics) for one in some]
             for problem, some in zip(problems, candidates, strict=True)
         ]
     works = []
@@ -278,15 +282,17 @@ def _counted(
         builder = Builder(Path(cache))
         tools = builder.build(tools_source(), bench.gpu.arch).cubin
         builder.close()
-    found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works)
+    found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works, metrics)
     return found
 
 
-def count_all(tools_cubin: bytes, problems: list[Problem], works: list[list[Work]]) -> list[list[CounterReport]]:
+def count_all(
+    tools_cubin: bytes, problems: list[Problem], works: list[list[Work]], metrics: tuple[str, ...]
+) -> list[list[CounterReport]]:
     """Counts all works of all problems; in a process of its own."""
     reports = []
     for problem, some in zip(problems, works, strict=True):
-        answers = count_works(tools_cubin, problem, some, METRICS)
+        answers = count_works(tools_cubin, problem, some, metrics)
         reports.append([_report_of(answer.report) for answer in answers])
     return reports
 

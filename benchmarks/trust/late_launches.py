@@ -130,12 +130,12 @@ def measured(problem: Problem, arch: str) -> list[Json]:
     """A row of each graph with the host idle, and with its cores busy; on the visible card."""
     import cupy
 
-    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), arch)[0])
-    prepared = ProblemOnCard(problem, tools, CublasLt(), None)
+    prepared = ProblemOnCard(problem, tools, open_vendor(), None)
     graphs = graphs_of(prepared)
 
     def rows(host: str) -> list[Json]:

@@ -70,14 +70,14 @@ def turns_of(tools_cubin: bytes, uuid: str, problem: Problem, work: Work) -> lis
     import cupy
 
     from tuner.workers.gpu.launching.launch import Kernel
-    from tuner.workers.gpu.library.baselines import launchable_of, runner_of
-    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.library.runners import launchable_of, runner_of
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.card import CardView
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)
-    prepared = ProblemOnCard(problem, tools, CublasLt(), CardView(uuid))
+    prepared = ProblemOnCard(problem, tools, open_vendor(), CardView(uuid))
     timer = prepared.timer
     graphs = [prepared.library_graph, timer.capture(runner_of(work, Kernel(launchable_of(work))))]
     for graph in graphs:

@@ -19,13 +19,13 @@ from tests.support.spaces import space_of
 from tuner.core.insight import derived_counters
 from tuner.core.problem import objective
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import ordering as schedule
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.trial import job, outcome, records, samples
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.cupti.metrics import BASE_SET
 
 AXES = (Tile, Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)

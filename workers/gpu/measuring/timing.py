@@ -24,7 +24,7 @@ from tuner.errors import WorkerError
 
 from ...timing.clocks import Sample, mean_clock_mhz
 from ...timing.turns import turns
-from ..library.baselines import CapturesItself, Runner
+from ..library.runners import CapturesItself, Runner
 from ..tensors.data import ProblemData
 from .card import CardView
 

@@ -15,8 +15,7 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Activation
 from tuner.core.trial.library_recipe import LibraryCall
 from tuner.errors import WorkerError
-
-from ...source.library_epilogue import describe, split_epilogue
+from tuner.workers.source.library_epilogue import describe, split_epilogue
 
 COMPUTE_32F = 68
 R_32F = 0

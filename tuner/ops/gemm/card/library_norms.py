@@ -13,12 +13,11 @@ import cupy
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.errors import WorkerError
-
-from ...source.launch_args import OpBuffers
-from ...source.library_epilogue import split_epilogue
-from ...source.tools import kernel_of
-from ..launching.launch import fill
-from ..tensors.outputs import bits_type
+from tuner.workers.gpu.launching.launch import fill
+from tuner.workers.gpu.tensors.outputs import bits_type
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.source.library_epilogue import split_epilogue
+from tuner.workers.source.tools import kernel_of
 
 #: Elements that a thread of `tuner_norm` takes at a time where a row is a multiple of it, times, and threads of a CTA.
 _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024

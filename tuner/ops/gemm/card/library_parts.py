@@ -9,10 +9,9 @@ import cupy
 
 from tuner.core.problem.epilogue import AddedPart, Product
 from tuner.core.problem.workload import Dtype
-
-from ...source.launch_args import OpBuffers
-from ...source.library_epilogue import Parts, kernels_of, split_epilogue
-from ...source.tools import kernel_of
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.source.library_epilogue import Parts, kernels_of, split_epilogue
+from tuner.workers.source.tools import kernel_of
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it, and pairs of `tuner_rotary`.
 EPILOGUE_WIDTH = 8

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_float, c_int32, c_size_t, c_void_p
-from dataclasses import dataclass
 
 from tuner.core.problem.workload import Dtype
-
-from .cublaslt import (
+from tuner.ops.gemm.card.cublaslt import (
     COMPUTE_32F,
     DESC_TRANSA,
     OP_N,
@@ -20,23 +18,9 @@ from .cublaslt import (
     WORKSPACE_BYTES,
     CublasLt,
 )
+from tuner.workers.gpu.library.vendor import BatchedShape
 
 _LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_OFFSET = 5, 6
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchedShape:
-    """D[m, n] = X Y, where X is [m, k], or [k, m] and transposed; all column-major and packed."""
-
-    m: int
-    n: int
-    k: int
-    is_transposed: bool
-    #: Products, and elements from one X to the next.
-    batch: int
-    x_stride: int
-    #: Whether D is fp32; else it has the operands' type.
-    is_wide: bool
 
 
 class BatchedGemm:

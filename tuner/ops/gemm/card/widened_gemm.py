@@ -11,9 +11,8 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.dtype_row import VendorType
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.trial.library_recipe import LibraryCall
-
-from ...source.tools import kernel_of
-from .cublaslt import CublasLt, LibraryGemm
+from tuner.ops.gemm.card.cublaslt import CublasLt, LibraryGemm
+from tuner.workers.source.tools import kernel_of
 
 _FP32 = VendorType(name="CUDA_R_32F", number=0)
 _THREADS, _MAX_CTAS = 256, 4096
