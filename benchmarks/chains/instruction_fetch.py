@@ -93,7 +93,7 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(tools_source(), arch)[0])
+    tools.load(compile_source(tools_source(arch), arch)[0])
     problem, kernels, work = ProblemOnCard(row.problem, tools, open_vendor(), None), Kernels(), prepared.work
 
     def run(runner: ChainRunner) -> Trace:

@@ -57,7 +57,7 @@ def graphs_on_card(problem: Problem, arch: str, kernels: Sequence[PreparedKernel
     from tuner.workers.gpu.tensors.check import check_numbers
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(tools_source(), arch)[0])
+    tools.load(compile_source(tools_source(arch), arch)[0])
     on_card, loaded = ProblemOnCard(problem, tools, open_vendor(), None), Kernels()
     runners = [load_runner(on_card, kernel.work, loaded) for kernel in kernels]
     for runner, kernel in zip(runners, kernels, strict=True):

@@ -111,7 +111,7 @@ def measure(
     builder: Builder, target: Target, folder: Path, asked: Sequence[Chosen], *, ahead: bool
 ) -> Iterator[tuple[str, Take]]:
     """The checks; `ahead`: all that any of them needs is being built meanwhile."""
-    tools = builder.build(tools_source(), target.gpu.arch)
+    tools = builder.build(tools_source(target.gpu.arch), target.gpu.arch)
     with closing(Kernels(builder, target.gpu)) as kernels, ThreadPoolExecutor(1) as pool:
         if ahead:
             kernels.begin([*asked, *(one for dtype in Dtype for one in ladder(target.id, PAIR, dtype))])

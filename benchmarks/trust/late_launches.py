@@ -134,7 +134,7 @@ def measured(problem: Problem, arch: str) -> list[Json]:
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(tools_source(), arch)[0])
+    tools.load(compile_source(tools_source(arch), arch)[0])
     prepared = ProblemOnCard(problem, tools, open_vendor(), None)
     graphs = graphs_of(prepared)
 

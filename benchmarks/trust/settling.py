@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             gpu, machine = supervisor.target.gpu, machine_of(supervisor.environment())
         found = list[Json]()
         with closing(Builder(Path(cache))) as builder:
-            tools = builder.build(tools_source(), gpu.arch).cubin
+            tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
             for row in choose_rows(names=options.row or ROWS):
                 found += rows_of(row, card.uuid, builder, gpu, tools)
                 write_report(options.out or results_file(gpu.id, "settling"), found, machine)

@@ -28,7 +28,7 @@ NUM_RUNS = 3
 @pytest.fixture(scope="module")
 def tools(builder: Builder, gpu: Gpu) -> Any:
     module = cupy.cuda.function.Module()
-    module.load(builder.build(tools_source(), gpu.arch).cubin)
+    module.load(builder.build(tools_source(gpu.arch), gpu.arch).cubin)
     return module
 
 

@@ -185,7 +185,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     activations = tuple(op.activation.row for op in workload.tile_ops)
     outputs = outputs_of(workload)
     with_types = (
-        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations, outputs), workload) for name in names
+        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations, outputs), workload)
+        for name in names
     )
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
     config += _chain_config(workload, tiling) + parts_config(workload)

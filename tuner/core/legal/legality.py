@@ -24,7 +24,7 @@ from tuner.core.legal.ordering_rules import (
     sync_problem,
 )
 from tuner.core.legal.own_tasks import own_resources, own_tasks_problem
-from tuner.core.legal.small_elements import conversion_problem, multiply_problem, options_problem
+from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
@@ -119,7 +119,7 @@ def gpu_problem(gpu: Gpu) -> str | None:
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
     row = workload.dtype.row
-    refused = conversion_problem(workload, gpu) or multiply_problem(workload, engine) or options_problem(workload)
+    refused = conversion_problem(workload, gpu) or multiply_problem(workload, engine) or parts_problem(workload, engine)
     if refused:
         return refused
     if engine is Engine.WGMMA and row.tensor_map is None:

@@ -32,7 +32,9 @@ def multiply_problem(workload: Workload, engine: Engine) -> str | None:
         return None
     if row.fp8_kind is None:
         return f"no tensor core of ours multiplies {workload.dtype}: use simt"
-    return None if engine is Engine.WGMMA else f"{engine} multiplies 16-bit elements alone, not {workload.dtype}: use simt"
+    return (
+        None if engine is Engine.WGMMA else f"{engine} multiplies 16-bit elements alone, not {workload.dtype}: use simt"
+    )
 
 
 def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -47,12 +49,12 @@ def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
-def options_problem(workload: Workload) -> str | None:
-    """What of its ops no kernel does with elements of 8 bits."""
-    if workload.dtype.row.fp8_kind is None:
+def parts_problem(workload: Workload, engine: Engine) -> str | None:
+    """What of its epilogues no kernel of the engine does with other elements than of 16 bits."""
+    if engine is Engine.SIMT or workload.dtype.size_bytes == 2:
         return None
     for op in workload.tile_ops:
-        for name, is_set in (("bias", op.bias), ("residual", op.residual), ("norm", op.norm), ("rotary", op.rotary)):
-            if is_set:
-                return f"{op.name} has a {name}, which no kernel of {workload.dtype} does: leave it out"
+        if part := next((part for part in op.parts if part.is_of_words), None):
+            what = f"{op.name} has a {part.field}, which {engine} does with 16-bit elements alone"
+            return f"{what}: leave it out, or use simt"
     return None

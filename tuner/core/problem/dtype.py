@@ -61,7 +61,7 @@ _E4M3 = """\
 
 
 def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
-    """Of magnitudes, 2^-9 is the unit below 2^-6, and above it three bits are behind the first one; 448 is the largest."""
+    """Below 2^-6 the unit is 2^-9, above it three bits are behind the first one; 448 is the largest."""
     bits = values.astype(xp.float32).view(xp.uint32)
     size = bits & 0x7FFFFFFF
     units = xp.rint(xp.minimum(size, 121 << 23).view(xp.float32) * xp.float32(2.0**9)).astype(xp.uint32)
@@ -144,12 +144,18 @@ class Dtype(StrEnum):
         from_bits=_e4m3_from_bits,
         device=_E4M3,
         fp8_kind="e4m3",
+        # Of 128 products the tensor cores keep 13 bits behind the first one of the largest part: 132 parts lose up to a
+        # unit each, of 2^-13 times at most four standard deviations of the sum.
+        sum_roundoff=4 * (132 / 3) ** 0.5 * 2.0**-13,
+        sums="bf16",
         largest=448.0,
         compute_capability=(8, 9),
         tensor_map=VendorType(name="CU_TENSOR_MAP_DATA_TYPE_UINT8", number=0),
         library=VendorType(name="CUDA_R_8F_E4M3", number=28),
     )
-    locals().update({row.name.upper(): row for row in added_rows(GROUP, OperandRow, (FP16, BF16, FP8_E4M3, FP32, INT32))})
+    locals().update(
+        {row.name.upper(): row for row in added_rows(GROUP, OperandRow, (FP16, BF16, FP8_E4M3, FP32, INT32))}
+    )
 
     @classmethod
     def _missing_(cls, value: object) -> None:
@@ -159,6 +165,11 @@ class Dtype(StrEnum):
     def size_bytes(self) -> int:
         """Bytes per element."""
         return self.row.size_bytes
+
+    @property
+    def sums(self) -> Dtype:
+        """In which a vendor's library leaves sums of products."""
+        return Dtype(self.row.sums) if self.row.sums else self
 
     def elements(self, num_bytes: int) -> int:
         """How many elements so many bytes hold."""

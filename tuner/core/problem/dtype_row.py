@@ -83,6 +83,10 @@ class OperandRow(DtypeRow):
     tensor_kind: str | None = None
     #: What PTX calls it in products of 8-bit elements (``wgmma`` of k = 32), whose sums are promoted; None: not one.
     fp8_kind: str | None = None
+    #: What sums of its products lose on tensor cores beside fp32 roundings, of their size in the mean.
+    sum_roundoff: float = 0.0
+    #: The type in which a vendor's library leaves sums of its products; empty for its own.
+    sums: str = ""
     #: The largest finite number; what is larger is stored as that one. None: it becomes an infinity.
     largest: float | None = None
     #: What a GPU must have to convert it.
