@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-traffic bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-traffic bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -155,9 +155,6 @@ bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring
 
 bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.trust.noise
-
-bench-preview: $(VENV)/.dev ## judge by replay whether previews under sustained load drop a good candidate (GPU=, TRIALS=, SECONDS=; goes on where it was cut); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.trust.replay --gpu $(GPU) --kept --searches $(if $(TRIALS),--trials $(TRIALS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))

@@ -266,6 +266,7 @@ def counted(
     """[problem][candidate] reports of one cold run each; on a card from a process of their own.
 
     Raises:
+        TunerError: a kernel cannot be made.
         TimeoutError: that process took too long.
     """
     if not isinstance(bench.evaluator, GpuSupervisor):
@@ -276,6 +277,8 @@ def counted(
     works = []
     for problem, some in zip(problems, candidates, strict=True):
         ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in some]]
+        if refused := next((one for one in ready if isinstance(one, (Rejected, Failed))), None):
+            raise TunerError(f"a kernel to be counted was not made: {refused.reason}")
         works.append([one.work for one in ready if isinstance(one, PreparedKernel)])
     os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
     with tempfile.TemporaryDirectory() as cache:
