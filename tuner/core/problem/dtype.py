@@ -176,6 +176,9 @@ class Dtype(StrEnum):
         return num_bytes // self.size_bytes
 
 
+#: Those whose elements models compute with as they are: they need no factors.
+UNSCALED = tuple(one for one in Dtype if not one.row.sums)
+
 #: Every element type that a tensor has, by name.
 ELEMENTS: dict[str, DtypeRow] = {row.name: row for row in (*(one.row for one in Dtype), FP32, INT32)}
 #: CUtensorMapDataType of each that has one, by its name. Source: CUDA driver API, "Tensor Map Object Management".
