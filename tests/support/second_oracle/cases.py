@@ -231,7 +231,8 @@ def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = F
         merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2)]
     granularity = rng.choice(tuple(Granularity))
     assignment: Any = rng.choice((Assignment.STATIC, Assignment.SHARES) if is_paired else ASSIGNMENTS)
-    split_tiles, split_order = rng.choice(tuple(SplitTiles)), rng.choice(tuple(SplitOrder))
+    split_tiles = rng.choice((SplitTiles.ALL, SplitTiles.TAIL, SplitTiles.STREAM))
+    split_order = rng.choice(tuple(SplitOrder))
     if split_tiles is SplitTiles.STREAM:
         assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
     return Ordering(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.schedule.ordering import Assignment, Ordering
+from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -38,6 +38,23 @@ def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
     for tiles, ctas in sides_of(ops, num_ctas, partition):
         is_tail[tiles[tiles.size // len(ctas) * len(ctas) :]] = True
     return is_tail
+
+
+def tails_of(ops: Ints, num_ctas: int) -> Flags:
+    """[tiles] the same of the last, incomplete wave of each op, as if it had the grid to itself."""
+    is_tail = np.zeros(ops.size, dtype=np.bool_)
+    for op in np.unique(ops):
+        tiles = np.flatnonzero(ops == op)
+        is_tail[tiles[tiles.size // num_ctas * num_ctas :]] = True
+    return is_tail
+
+
+def split_of(ops: Ints, num_ctas: int, ordering: Ordering) -> Flags | None:
+    """[tiles] whether each tile of the global order is one of those that may be split; None where all may."""
+    if ordering.split_tiles is SplitTiles.ALL:
+        return None
+    is_each = ordering.split_tiles is SplitTiles.TAILS
+    return tails_of(ops, num_ctas) if is_each else tail_of(ops, num_ctas, ordering.partition)
 
 
 def queue_of_tasks(ops: Ints | npt.NDArray[np.int32], num_ctas: int, ordering: Ordering) -> Ints:
