@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tuner.core.problem.dtype_row import Array, ArrayModule
 from tuner.core.problem.epilogue.added import AddedPart, Own
 from tuner.core.problem.epilogue.part import Product, Stage
+from tuner.core.problem.rows.dtype import Array, ArrayModule
 
 
 @dataclass(frozen=True, kw_only=True)
