@@ -347,7 +347,8 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     if not op.IS_PRODUCT:
         return task_us(graph.workload, op, tiling.tiles[op_index], tiling.of_kind(op_index), gpu)
     tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
-    engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.products_per_s(graph.workload.dtype)
+    flops_per_s = gpu.tensor_flops_per_s * graph.workload.dtype.row.tensor_speed
+    engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / flops_per_s
     port_us = _port_us(tile, size, gpu, engine)
     a_rows, b_rows = multiplied_by(tiling, op, tiling.cta_tiles[op_index])
     tensor_us = us_per_flop * 2 * a_rows * b_rows * tile.k / engine.tensor_share

@@ -144,6 +144,7 @@ class Dtype(StrEnum):
         from_bits=_e4m3_from_bits,
         device=_E4M3,
         fp8_kind="e4m3",
+        tensor_speed=2.0,
         # Of 128 products the tensor cores keep 13 bits behind the first one of the largest part: 132 parts lose up to a
         # unit each, of 2^-13 times at most four standard deviations of the sum.
         sum_roundoff=4 * (132 / 3) ** 0.5 * 2.0**-13,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 
 SIMULATED_PREFIX = "simulated:"
@@ -52,13 +51,6 @@ class Gpu:
     #: Of a live card: CTAs of a cluster, and how many such clusters its driver holds at once. Empty for a model, whose
     #: cards differ in this.
     live_clusters: tuple[tuple[int, int], ...] = field(default=(), repr=False)  # no digest of a proof depends on it
-
-    def products_per_s(self, dtype: Dtype) -> float:
-        """Its tensor cores' rate for such elements, FLOP per second: those of 8 bits pass twice as fast.
-
-        Source: NVIDIA, "H100 Tensor Core GPU Architecture", 2022, table 1.
-        """
-        return self.tensor_flops_per_s * (2 if dtype.row.fp8_kind else 1)
 
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
         """Clusters of so many CTAs, one CTA per SM, that it holds at once beside the reserved SMs: of a live card what

@@ -53,7 +53,7 @@ def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
     num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
     waves = num_tiles / gpu.num_sms
     wave_loss = min(math.ceil(waves) / waves, LIBRARY_WORST_WAVE)
-    tensor_s = op.num_flops / (gpu.products_per_s(dtype) * LIBRARY_TENSOR_EFFICIENCY)
+    tensor_s = op.num_flops / (gpu.tensor_flops_per_s * dtype.row.tensor_speed * LIBRARY_TENSOR_EFFICIENCY)
     return max(_stream_us(num_bytes, gpu), 1e6 * tensor_s * wave_loss)
 
 

@@ -83,6 +83,9 @@ class OperandRow(DtypeRow):
     tensor_kind: str | None = None
     #: What PTX calls it in products of 8-bit elements (``wgmma`` of k = 32), whose sums are promoted; None: not one.
     fp8_kind: str | None = None
+    #: How many times as fast as elements of 16 bits they pass the tensor cores. Source: NVIDIA, "H100 Tensor Core GPU
+    #: Architecture", 2022, table 1.
+    tensor_speed: float = 1.0
     #: What sums of its products lose on tensor cores beside fp32 roundings, of their size in the mean.
     sum_roundoff: float = 0.0
     #: The type in which a vendor's library leaves sums of its products; empty for its own.
