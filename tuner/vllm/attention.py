@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.ops.attention.pack.shape import AttentionShape
 from tuner.packs.contents import Rung
 from tuner.packs.read import Pack
 from tuner.packs.shapes import AnyShape

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.plan.norm_slots import norm_slots, slot_stride
+from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload

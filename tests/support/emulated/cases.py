@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.support.cases import ordering, simt, wgmma
 from tests.support.chains import block, run_of_block, side_by_side
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, SplitTiles
 from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups

@@ -23,7 +23,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.runtime import load_layer, native
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 
 torch = pytest.importorskip("torch")
 

@@ -27,9 +27,9 @@ from tuner.core.legal.own_tasks import own_resources, own_tasks_problem
 from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.plan.build import grid_size
-from tuner.core.plan.interleaves import block_shapes, merge_blocks
-from tuner.core.plan.split_k import split_problem
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
+from tuner.core.plan.order.split_k import split_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits

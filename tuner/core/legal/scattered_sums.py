@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.core.legal.wgmma import COLUMNS
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 from tuner.core.schedule.tiling import Engine, Epilogue, PartSums, Tiling, Warpgroups

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.core.plan.build import proportional
-from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.queues import Ints, queue_of_tasks, tail_of, tails_of
-from tuner.core.plan.split_k import num_split_tiles, slots_problem
-from tuner.core.plan.split_tasks import parted, parts_of, stream_split, streamed
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.order.interleaves import merge_blocks
+from tuner.core.plan.order.queues import Ints, queue_of_tasks, tail_of, tails_of
+from tuner.core.plan.order.split_k import num_split_tiles, slots_problem
+from tuner.core.plan.order.split_tasks import parted, parts_of, stream_split, streamed
 from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
 
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.wgmma_epilogue import epilogue_problem
 from tuner.core.legal.wgmma_waiting import waiting_problem
-from tuner.core.plan.products import product_tile
-from tuner.core.plan.split_k import SUM_BYTES, num_steps
+from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload

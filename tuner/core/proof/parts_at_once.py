@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.tile_graph import TaskGraph, TileGraph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.liveness import late_tasks, queue_position, task_name
 from tuner.core.schedule.tiling import PartSums
 from tuner.errors import LivenessError

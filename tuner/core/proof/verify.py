@@ -10,9 +10,9 @@ from dataclasses import InitVar, dataclass, field, replace
 
 import numpy as np
 
-from tuner.core.plan.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.table.words import Plan, Words
 from tuner.core.plan.two_streams import joined
-from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.box_coverage import check_boxes

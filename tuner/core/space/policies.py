@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from tuner.core.legal.legality import estimated_resources, register_cap, tiling_problem
 from tuner.core.plan.build import Ints, grid_capacity, make_plan, plan_of, proportional
-from tuner.core.plan.queues import split_of
-from tuner.core.plan.split_tasks import parted
-from tuner.core.plan.task_source import TaskSource
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan, Words
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.queues import split_of
+from tuner.core.plan.order.split_tasks import parted
+from tuner.core.plan.order.task_source import TaskSource
+from tuner.core.plan.table.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.symbolic_run import Board, Protocol

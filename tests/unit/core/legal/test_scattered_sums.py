@@ -14,8 +14,8 @@ from tests.support.conformance.scattered import PAIRS, SHAPES, scattered
 from tests.support.conformance.schedules import in_turns, portable, wide
 from tuner.core.legal.legality import check_schedule, estimated_resources, is_legal
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, verify

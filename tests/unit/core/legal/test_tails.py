@@ -10,7 +10,7 @@ import pytest
 from tests.support.cases import H200
 from tests.support.conformance.schedules import wide
 from tuner.core.legal.legality import check_schedule
-from tuner.core.plan.queues import tails_of
+from tuner.core.plan.order.queues import tails_of
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.one_line import read_line

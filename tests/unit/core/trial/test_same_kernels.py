@@ -10,7 +10,7 @@ import pytest
 from tests.support.builders import BEST
 from tests.support.presets import decoder_layer
 from tuner.core.trial.questions import Machine
-from tuner.core.trial.same_kernels import alike, lists_of, version_of_all, with_version
+from tuner.core.trial.reports.same_kernels import alike, lists_of, version_of_all, with_version
 from tuner.dispatch.sources import kernel_version_for
 from tuner.workers.source.render import pages_version
 
