@@ -86,15 +86,10 @@ class EmulatedChain:
         self, workload: Workload, *, is_odd: bool = False, rows: int | None = None, is_packed: bool = False
     ) -> None:
         """Draws them. Rows of what is normed are of unequal sizes; where `is_odd`, one channel of every second row is
-<<<<<<< HEAD
-        3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for."""
-        self.workload, self._is_odd, self._rows = workload, is_odd, rows
-        self._bits = np.dtype(workload.dtype.row.bits_name)
-=======
         3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for.
         `is_packed`: of caches, as `EmulatedCache` has it."""
         self.workload, self._is_odd, self._rows, self._is_packed = workload, is_odd, rows, is_packed
->>>>>>> int
+        self._bits = np.dtype(workload.dtype.row.bits_name)
         self._random = np.random.default_rng(0)
         self._tensors: dict[str, Array] = {}
         self._squares: dict[int, Array] = {}
