@@ -50,7 +50,9 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
         token = await rates.token_for(address, access.by_secret, secret)
         if token is None:
             if not rates.guessed(address):
-                return render_form("admin/login.html", 429, wanted=target, problem="Too many wrong tokens: wait ten seconds.")
+                return render_form(
+                    "admin/login.html", 429, wanted=target, problem="Too many wrong tokens: wait ten seconds."
+                )
             said = "This token is unknown, expired or revoked."
             return render_form("admin/login.html", 401, wanted=target, problem=said)
         caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
