@@ -14,10 +14,6 @@ from tests.support.cases import H200
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import FP32_NAN, NAN, Array, EmulatedChain, from_bits
 from tests.support.emulated.source import encoded, library_of
-<<<<<<< HEAD
-from tuner.core.problem.ops.kv_cache import CACHES
-=======
->>>>>>> int
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
