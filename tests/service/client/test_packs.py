@@ -136,7 +136,7 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
         (["--context", "300", "--batch-invariant"], "promises no batch invariance"),
         (["--layers"], "--layers is of whole layers: give --context, and neither --with-qkv nor --blocks"),
         (["--context", "300", "--tokens-first"], "--tokens-first is of a page of the cache: give --page-tokens"),
-        (["--lengths", "uniform"], "--lengths is of an attention's contexts: give --context, too"),
+        (["--lengths", "uniform"], "--lengths is of contexts: give --context, too"),
     ):
         refused = run(*command, *more)
         assert (refused.exit_code, words in refused.stderr) == (ExitCode.USAGE, True), refused.stderr

@@ -41,7 +41,7 @@ _MOST_LABELS = 16
 @click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
 @click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
 @click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")
-@click.option("--layers", is_flag=True, help="With --context: whole layers from their attention on, as vLLM runs them.")
+@click.option("--layers", is_flag=True, help="With --context: whole layers, too, as vLLM runs them.")
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
 @click.option("--tokens-first", is_flag=True, help="With --page-tokens: a page's tokens come before its heads.")
 @click.option("--lengths", type=click.Choice(["full", "uniform"]), help="With --context: at which it is timed.")
@@ -77,7 +77,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     if options["layers"] and (options["context"] is None or options["with_qkv"] or options["blocks"]):
         raise click.UsageError("--layers is of whole layers: give --context, and neither --with-qkv nor --blocks")
     if options["lengths"] and options["context"] is None:
-        raise click.UsageError("--lengths is of an attention's contexts: give --context, too")
+        raise click.UsageError("--lengths is of contexts: give --context, too")
     if options["tokens_first"] and options["page_tokens"] is None:
         raise click.UsageError("--tokens-first is of a page of the cache: give --page-tokens, too")
     if options["context"] is not None and options["batch_invariant"]:
