@@ -3,9 +3,9 @@
 python -m benchmarks.few_bits.peers [--row tensor/4096-14336/m16 ...] [--seconds 180] [--out FILE]
 
 SwiGLU pairs of decoder layers, cold: launches of a graph take sets of weights in turns, more than an L2 holds. All
-peers of a row are timed in the same interleaved rounds. A delay in front of each sample hides what the host takes to
+peers of a row are timed in the same interleaved rounds. A delay before each sample hides what the host takes to
 launch it. A row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised
-fp32 result. A peer that refuses a row says why. What is quantised beforehand (weights, X) is not timed; what a model
+fp32 result. A peer that refuses a row says why. What is quantised in advance (weights, X) is not timed; what a model
 does between the two products is. Rows that the file has from this commit and card are left out. About two seconds a row
 for cuBLASLt on an H200. Humming compiles: some 20 seconds a row tuned, and 3 without (TUNER_PEERS_TRIED=0).
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     begin = time.monotonic()
     torch.manual_seed(0)
     torch.ones(1, device="cuda")
-    machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    machine = _machine()
     done, lt = rows_of_this_build(options.out, machine), CublasLt()
     for row in rows():
         is_asked = not options.row or row.name.startswith(tuple(options.row))
@@ -96,6 +97,13 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
             line["over_floor"] = round(us / row.floor_us, 3)
         print(" ".join(f"{name}={value}" for name, value in line.items() if name != "chosen"), flush=True)
     return lines
+
+
+def _machine() -> Json:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
+    named = {"gpu": torch.cuda.get_device_name(), "driver": driver}
+    return named | {"cuda": str(torch.version.cuda), "torch": torch.__version__}
 
 
 def _line(row: Row, peer: str) -> Json:

@@ -18,7 +18,7 @@ from tests.unit.runtime.test_artifact import COOPERATIVE, PROGRAMMATIC, STREAM, 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.runtime import Artifact, Launches, RuntimeFailure
-from tuner.runtime.native import NEEDS_RESET
+from tuner.runtime.binding.native import NEEDS_RESET
 
 #: Where a call has its stream.
 STREAM_PLACES = {"cuMemsetD8Async": 3, "cuMemcpyHtoDAsync_v2": 2, "cuMemcpyDtoHAsync_v2": 2, "cuStreamSynchronize": 0}
@@ -108,7 +108,7 @@ def test_an_abort_is_over_after_the_reset_and_all_counters_are_as_new() -> None:
 
 def test_an_attentions_counters_and_refusals_are_as_new_after_the_reset() -> None:
     artifact = Artifact(attention_alone()[0].files)
-    (one,) = artifact._attentions
+    (one,) = artifact._of_caches
     at, size = one._workspace, artifact.manifest["attentions"][0]["workspace"]["zero_bytes"]
     ctypes.memset(at, 1, size)
     artifact.reset()

@@ -1,0 +1,147 @@
+"""The launches of one call: whether what they run on holds them, and whether all of them were enqueued."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.runtime.binding.native import NEEDS_RESET, RuntimeFailure
+from tuner.runtime.device.driver import Driver, Launch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needed:
+    """What a launch needs of the device at once."""
+
+    function: ctypes.c_void_p
+    #: CTAs of the grid, and of a cluster; threads of a CTA.
+    grid: int
+    cluster: int
+    threads: int
+    dynamic_smem_bytes: int
+    #: Whether every CTA must be resident at once; else one cluster must.
+    needs_all_ctas: bool
+
+    @classmethod
+    def by(cls, function: ctypes.c_void_p, recipe: Mapping[str, Any]) -> Needed:
+        """A launch as a manifest has it."""
+        return cls(
+            function=function,
+            grid=recipe["grid"][0],
+            cluster=recipe["cluster"][0],
+            threads=recipe["block"][0],
+            dynamic_smem_bytes=recipe["dynamic_smem_bytes"],
+            needs_all_ctas=recipe.get("needs_all_ctas", False),
+        )
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there are devices that do not hold it, though they hold a CTA."""
+        return self.needs_all_ctas or self.cluster > 1
+
+    def check(self, cuda: Driver, stream: int) -> None:
+        """Whether what the stream runs on holds it.
+
+        Raises:
+            RuntimeFailure: it does not.
+        """
+        if problem := self.problem(cuda, stream):
+            raise RuntimeFailure(-1, f"{problem}: use the library")
+
+    def problem(self, cuda: Driver, stream: int) -> str:
+        """Why what the stream runs on does not hold it; empty where it does."""
+        num_sms, of_device = cuda.num_sms(stream)
+        held = num_sms * cuda.ctas_per_sm(self.function, self.threads, self.dynamic_smem_bytes)
+        if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; of a device it is the driver who knows
+            shape = (self.grid, self.threads, self.dynamic_smem_bytes)
+            held = self.cluster * min(held // self.cluster, cuda.max_clusters(self.function, *shape, stream))
+        if held >= (self.grid if self.needs_all_ctas else self.cluster):
+            return ""
+        whole = num_sms == of_device
+        where = "this device holds" if whole else f"the {num_sms} SMs of this stream's context hold"
+        needs = (
+            f"needs its {self.grid} CTAs resident at once" if self.needs_all_ctas else f"has a grid of {self.grid} CTAs"
+        )
+        clusters = f" in clusters of {self.cluster}" if self.cluster > 1 else ""
+        return f"the kernel {needs}{clusters}, and {where} {held}"
+
+
+class LaunchList:
+    """What an artifact's launches leave behind for those of its next call."""
+
+    def __init__(self, cuda: Driver) -> None:
+        self._cuda = cuda
+        self._needed: list[Needed] = []
+        #: Some launches of a call were enqueued, and others were not.
+        self.needs_reset = False
+        self._stream_id: int | None = None
+
+    def add(self, needed: Needed) -> None:
+        """One launch of all calls.
+
+        Raises:
+            RuntimeFailure: the current context does not hold it.
+        """
+        if needed.is_asked:
+            needed.check(self._cuda, 0)
+            self._needed.append(needed)
+
+    def holds(self, needed: Iterable[Needed]) -> bool:
+        """Whether the current context holds launches that are not added."""
+        return not any(one.is_asked and one.problem(self._cuda, 0) for one in needed)
+
+    def enqueue(self, launches: Sequence[Launch], stream: int, *, no_pdl: bool) -> None:
+        """All of them in order.
+
+        Raises:
+            RuntimeFailure: an earlier call was enqueued in part, the stream runs on too few SMs, or the driver refuses.
+        """
+        if self.needs_reset:
+            sentence = "an earlier call enqueued some of its launches and not the others: reset the artifact first"
+            raise RuntimeFailure(NEEDS_RESET, sentence)
+        if self._needed:
+            self._check(stream)
+        for count, launch in enumerate(launches):
+            try:
+                launch.enqueue(stream, no_pdl=no_pdl)
+            except RuntimeFailure as error:
+                if count == 0:
+                    raise
+                self.needs_reset = True
+                done = f"{count} of {len(launches)} launches were enqueued"
+                remedy = "reset the artifact before the next call, and do not use a graph that was captured meanwhile"
+                raise RuntimeFailure(error.status, f"{error}; {done}: {remedy}") from error
+
+    def _check(self, stream: int) -> None:
+        """Whether another stream than the last one holds them. What a graph will run on is not known, and a question
+        for the stream's number would end the capture."""
+        if self._cuda.is_capturing(stream) or (found := self._cuda.stream_id(stream)) == self._stream_id:
+            return
+        for needed in self._needed:
+            needed.check(self._cuda, stream)
+        self._stream_id = found
+
+
+class Launches:
+    """An artifact's launches over certain tensors."""
+
+    def __init__(self, launches: list[Launch], kept: Mapping[str, Any], of: LaunchList) -> None:
+        """`kept` are the arrays, which must outlive this; `of` is the artifact's."""
+        self._launches, self._kept, self._list = launches, dict(kept), of
+
+    def without_arrays(self) -> Launches:
+        """The same, which keeps no array alive: for whoever sees to it."""
+        return Launches(self._launches, {}, self._list)
+
+    def enqueue(self, stream: int, *, no_pdl: bool = False) -> None:
+        """All of them in order, on a stream by its address; nothing is waited for, and it may be captured. `no_pdl`: by
+        plain launches, each of which begins when all before it in the stream has ended; those whose CTAs must be
+        resident at once are cooperative then.
+
+        Raises:
+            RuntimeFailure: the stream runs on too few SMs, or the driver refuses. Where that came behind some of the
+                launches, or did in an earlier call, the artifact must be reset first.
+        """
+        self._list.enqueue(self._launches, stream, no_pdl=no_pdl)

@@ -1,0 +1,153 @@
+"""`tuner.runtime.patch`: a pack's kernels in the MLPs of a model of transformers, in place.
+
+    model = AutoModelForCausalLM.from_pretrained(...)
+    print(tuner.runtime.patch(model, "llama.tunerpack"))   # 32 of 32 MLPs run kernels
+
+`generate`, its static cache, torch.compile and continuous batching go on as before, since modules keep their names,
+parameters and states. The weights of gate and up become the halves of one tensor, so nothing is there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tuner.core.problem.activation import canonical
+from tuner.core.problem.dtype import UNSCALED, Dtype
+from tuner.errors import InvalidInput
+from tuner.runtime import torch_op
+from tuner.runtime.binding.native import RuntimeFailure
+from tuner.runtime.programs.pack import Pack
+from tuner.runtime.pytorch.operands import name_of
+from tuner.runtime.tensors.weights import Weights
+
+#: The MLPs of transformers whose whole computation is down(activation(gate) * up), by their classes.
+FAMILIES = frozenset(
+    {"Gemma2MLP", "Gemma3MLP", "GemmaMLP", "LlamaMLP", "MistralMLP", "Phi3MLP", "Qwen2MLP", "Qwen3MLP"}
+)
+#: What a module of transformers is that applies an activation of ours.
+_ACTIVATIONS = {"SiLUActivation": "silu", "SiLU": "silu", "GELUTanh": "gelu", "PytorchGELUTanh": "gelu"}
+_DTYPES = {dtype.row.array_name for dtype in UNSCALED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patched:
+    """What became of a model."""
+
+    #: MLPs that run the operator now, and all of them.
+    num_patched: int
+    num_mlps: int
+    #: Why others stay as they were, with their number.
+    reasons: dict[str, int]
+
+    def __str__(self) -> str:
+        others = "".join(f"; {count} stay as they were: {reason}" for reason, count in self.reasons.items())
+        return f"{self.num_patched} of {self.num_mlps} MLPs run the pack's kernels{others}"
+
+
+class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
+    """The same modules under the same names, computed by the operator."""
+
+    def __init__(self, mlp: Any, w1: torch.Tensor, activation: str, number: int) -> None:
+        super().__init__()
+        for name, module in mlp.named_children():
+            self.add_module(name, module)
+        self.activation, self.number = activation, number
+        # No parameter and no buffer: a state has its halves already.
+        self._w1 = [w1]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """What `to` and its like do: weights that moved are merged anew, and the kernels of the old ones are let go."""
+        before = self.down_proj.weight.data_ptr()
+        super()._apply(fn, recurse)
+        if self.down_proj.weight.data_ptr() != before:
+            self._w1, self.number = [_merged(self)], 0
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden] to the same shape."""
+        rows, (w1,) = x.reshape(-1, x.shape[-1]), self._w1
+        w2 = self.down_proj.weight
+        y = torch.ops.tuner.ffn(rows, w1, w2, None, None, None, None, self.activation, True, self.number)
+        return y.view(*x.shape[:-1], y.shape[-1])
+
+
+def patch_model(model: Any, opened: Callable[[], Pack]) -> Patched:
+    """Replaces what can be replaced, layer by layer; `opened` gives the pack where a weight lies on a card."""
+    mlps = [(name, one) for name, one in model.named_modules() if hasattr(one, "down_proj")]
+    mlps = [(name, one) for name, one in mlps if hasattr(one, "gate_proj") or hasattr(one, "gate_up_proj")]
+    mlps = [(name, one) for name, one in mlps if not isinstance(one, _PackedMlp)]
+    reasons = Counter[str]()
+    for name, mlp in mlps:
+        if reason := _replaced(model, name, mlp, opened):
+            reasons[reason] += 1
+    return Patched(num_patched=len(mlps) - reasons.total(), num_mlps=len(mlps), reasons=dict(reasons))
+
+
+def _replaced(model: Any, name: str, mlp: Any, opened: Callable[[], Pack]) -> str:
+    """Why it was not; empty where it was."""
+    if reason := _reason_against(mlp):
+        return reason
+    activation, w1, w2 = str(_activation_of(mlp)), _merged(mlp), mlp.down_proj.weight.data
+    number = 0
+    if w1.is_cuda:
+        try:
+            number = torch_op.register(opened().bind(Weights(w1, w2, activation=activation, gated=True)))
+        except RuntimeFailure as failure:
+            return str(failure)
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, _PackedMlp(mlp, w1, activation, number))
+    return ""
+
+
+def _reason_against(mlp: Any) -> str:
+    kind = type(mlp).__name__
+    if kind not in FAMILIES:
+        return f"{kind} is none of {', '.join(sorted(FAMILIES))}"
+    if _activation_of(mlp) is None:
+        return f"its activation {_module_of(mlp)} is neither SiLU nor the tanh form of GELU"
+    for layer in _products(mlp):
+        if type(layer) is not torch.nn.Linear:
+            return f"a product of it is a {type(layer).__name__}: quantised, or with an adapter"
+        if name_of(layer.weight.dtype) not in _DTYPES:
+            return f"its weights are of {name_of(layer.weight.dtype)}, and kernels have {' or '.join(Dtype)}"
+        if layer.bias is not None:
+            return "it has biases"
+    return ""
+
+
+def _products(mlp: Any) -> list[Any]:
+    front = [mlp.gate_up_proj] if hasattr(mlp, "gate_up_proj") else [mlp.gate_proj, mlp.up_proj]
+    return [*front, mlp.down_proj]
+
+
+def _module_of(mlp: Any) -> Any:
+    """Of its activation: Phi-3 has another name for it."""
+    return getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
+
+
+def _activation_of(mlp: Any) -> str | None:
+    """The operator's word for it; None where it has none."""
+    module = _module_of(mlp)
+    name = _ACTIVATIONS.get(type(module).__name__)
+    if name is None and isinstance(module, torch.nn.GELU) and module.approximate == "tanh":
+        name = "gelu"
+    try:
+        return None if name is None else str(canonical(name))
+    except InvalidInput:
+        return None
+
+
+def _merged(mlp: Any) -> torch.Tensor:
+    """The rows of gate above those of up, whose parameters become its halves."""
+    if hasattr(mlp, "gate_up_proj"):
+        found: torch.Tensor = mlp.gate_up_proj.weight.data
+        return found
+    gate, up = mlp.gate_proj, mlp.up_proj
+    merged = torch.cat([gate.weight.data, up.weight.data])
+    gate.weight.data, up.weight.data = merged.chunk(2)
+    return merged

@@ -1,0 +1,299 @@
+"""A pack in Python: its kernels on arrays, on the caller's stream, without a copy and without waiting.
+
+A strand is what runs at once: the launches of one strand follow each other. An FFN of another stream that may run
+beside it takes another strand, so that it has workspaces of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import (
+    AttentionChoice,
+    AttentionShape,
+    Choice,
+    LayerShape,
+    RuntimeFailure,
+    Shape,
+    checked,
+)
+from tuner.runtime.binding.prepared import Prepared
+from tuner.runtime.programs.artifact import Artifact
+from tuner.runtime.programs.attention import Attention
+from tuner.runtime.programs.ffn import Ffn
+from tuner.runtime.programs.program import Program
+from tuner.runtime.tensors.weights import Weights
+
+#: The most rows that the C runtime can be asked for.
+_LAST_ROW = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the table says of a shape and its rows."""
+
+    #: Of `tuner_status`: a kernel of the pack computes it (0), the library does (1), or the pack has no answer (2).
+    status: int
+    #: The rows for which the table says the same.
+    m_lo: int
+    m_hi: int
+    #: The library's time over the kernel's; 0 where nothing was measured.
+    speedup: float
+    #: The kernel's plan kind and schedule, or the library's recipe.
+    text: str
+    #: For the C runtime.
+    choice: Choice
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether a kernel of the pack computes it."""
+        return self.status == native.OK
+
+
+class Pack:
+    """An opened pack. Any number of threads may share it; an FFN of it belongs to one at a time."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Opens it; every byte is checked.
+
+        Raises:
+            RuntimeFailure: it is no intact pack.
+        """
+        self.c = native.library()
+        self._handle, self._path = ctypes.c_void_p(), path
+        checked(self.c, self.c.tuner_pack_open(os.fsencode(path), ctypes.byref(self._handle)))
+        self._prepared: dict[tuple[int, int, int, int], Prepared] = {}
+        self._scratch: dict[tuple[int, int], tuple[Any, int, int]] = {}
+        self._outgrown: list[Any] = []
+        self._when_closed: list[Callable[[], None]] = []
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """For the C runtime.
+
+        Raises:
+            RuntimeFailure: it was closed.
+        """
+        self.check_open()
+        return self._handle
+
+    def check_open(self) -> None:
+        """That it was not closed.
+
+        Raises:
+            RuntimeFailure: it was.
+        """
+        if not self._handle:
+            raise RuntimeFailure(-1, f"{self._path} was closed, and its kernels with it: load it again")
+
+    def when_closed(self, forget: Callable[[], None]) -> None:
+        """Calls that in front of the end of all that was prepared: it lets go of it."""
+        self._when_closed.append(forget)
+
+    def check(self, device: int = 0) -> str:
+        """Whether its kernels run on a device: empty where they do, or a note that it is not the card of the figures.
+
+        Raises:
+            RuntimeFailure: they do not run there.
+        """
+        status = checked(self.c, self.c.tuner_pack_check(self.handle, device))
+        return "" if status == native.OK else self.c.tuner_error().decode()
+
+    def find(self, shape: Shape, m: int) -> Answer:
+        """What the table says."""
+        choice = Choice()
+        status = checked(self.c, self.c.tuner_ffn_find(self.handle, shape, m, ctypes.byref(choice)))
+        return Answer(
+            status=status,
+            m_lo=choice.m_lo,
+            m_hi=choice.m_hi,
+            speedup=choice.speedup,
+            text=(choice.text or b"").decode(),
+            choice=choice,
+        )
+
+    def bind(self, weights: Weights, *, strand: int = 0, safe_weights: bool = False, as_measured: bool = False) -> Ffn:
+        """An FFN of these weights, with every kernel of its ladder ready. Not inside a graph capture.
+
+        `safe_weights`: what runs just before it in the stream may write the weights. `as_measured`: the builds that
+        were timed, which tell neither two launches at once nor an abort.
+
+        Raises:
+            RuntimeFailure: a kernel cannot be loaded, or the shape is not in the pack.
+        """
+        if safe_weights and as_measured:
+            raise RuntimeFailure(-1, "give safe_weights or as_measured, not both")
+        flags = native.SAFE_WEIGHTS if safe_weights else native.AS_MEASURED if as_measured else 0
+        by_rows = self._ladder(weights, strand, flags)
+        most = len(by_rows) - 1
+        return Ffn(self, weights, by_rows, self._room(strand, weights, most) if most else 0)
+
+    def _ladder(self, weights: Weights, strand: int, flags: int) -> list[Prepared | None]:
+        """What computes each number of rows, up to the last that a kernel computes; None for the library."""
+        by_rows: list[Prepared | None] = [None]
+        found = self.find(weights.shape, 1)
+        if found.status == native.NONE and found.m_hi == _LAST_ROW:
+            raise RuntimeFailure(native.NONE, self.c.tuner_error().decode())
+        while True:
+            if found.is_kernel:
+                prepared = self._prepare(found, weights, strand, flags)
+                by_rows += [None] * (found.m_lo - len(by_rows))
+                by_rows += [prepared] * (found.m_hi - found.m_lo + 1)
+            if found.m_hi == _LAST_ROW:
+                return by_rows
+            found = self.find(weights.shape, found.m_hi + 1)
+
+    def _prepare(self, answer: Answer, weights: Weights, strand: int, flags: int) -> Prepared:
+        """The kernel of an answer in a strand, shared by all FFNs of that strand and device."""
+        key = (answer.choice.kernel, strand, flags, weights.device)
+        if key not in self._prepared:
+            memory = weights.allocate(answer.choice.memory_bytes)
+            self._prepared[key] = Prepared(
+                self.c, self.handle, answer.choice, memory, stream=weights.stream(), flags=flags
+            )
+        return self._prepared[key]
+
+    def attention(
+        self,
+        *,
+        sequences: int,
+        length: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: str,
+        new_tokens: int = 1,
+        page_tokens: int = 0,
+        heads_first: bool = True,
+        window: int = 0,
+        soft_cap: float = 0.0,
+        scale: float | None = None,
+        d_out: int = 0,
+    ) -> Attention | None:
+        """The kernels for so many sequences with contexts up to `length`, loaded; None where the table says the
+        library. `dtype` is ``float16`` or ``bfloat16``. Its `shape` tells how long the cache's rows are: it may serve
+        longer contexts than asked. Not inside a graph capture.
+
+        Raises:
+            RuntimeFailure: the pack has no answer, or the kernels cannot be loaded.
+        """
+        if dtype not in native.DTYPES:
+            raise RuntimeFailure(-1, f"dtype is {dtype!r}: give one of {', '.join(native.DTYPES)}")
+        shape = AttentionShape(
+            dtype=native.DTYPES[dtype],
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            new_tokens=new_tokens,
+            page_tokens=page_tokens,
+            flags=native.HEADS_FIRST if heads_first else 0,
+            window=window,
+            d_out=d_out,
+            scale=head_dim**-0.5 if scale is None else scale,
+            soft_cap=soft_cap,
+        )
+        choice = AttentionChoice()
+        found = self.c.tuner_attention_find(self.handle, shape, sequences, length, ctypes.byref(choice))
+        artifact = self._chosen(found, choice)
+        return None if artifact is None else Attention(artifact)
+
+    @property
+    def layers(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the ops of each layer and each chain of the pack, in the order of their numbers."""
+        found: list[tuple[str, ...]] = []
+        shape = LayerShape()
+        while self.c.tuner_pack_layer(self.handle, len(found), ctypes.byref(shape), None) == native.OK:
+            found.append(tuple(shape.ops.decode().split()))
+        return tuple(found)
+
+    def layer(
+        self, *ops: str, sequences: int, length: int = 0, number: int | None = None, shares_sms: bool = False
+    ) -> Program | None:
+        """The kernels of a layer for so many sequences with contexts up to `length`, loaded; None where the table says
+        the library. `ops` are the names of the layer's ops, as `layers` has them; where two layers have the same, or
+        none are named, `number` is its place there. Its tensors tell how long the cache's rows are: it may serve longer
+        contexts than asked. `shares_sms` as `load_artifact` has it. Not inside a graph capture.
+
+        Raises:
+            RuntimeFailure: the pack has no such layer, or several, or no answer, or the kernels cannot be loaded.
+        """
+        choice, wanted = AttentionChoice(), self._layer_number(ops, number)
+        found = self.c.tuner_layer_find(self.handle, wanted, sequences, length, ctypes.byref(choice))
+        artifact = self._chosen(found, choice, shares_sms=shares_sms)
+        return None if artifact is None else Program(artifact)
+
+    def chain(self, *ops: str, rows: int, number: int | None = None, shares_sms: bool = False) -> Program | None:
+        """The same of a chain without an attention, for so many rows; it may be called with fewer than it was tuned
+        for, which its tensors tell."""
+        return self.layer(*ops, sequences=rows, number=number, shares_sms=shares_sms)
+
+    def _layer_number(self, ops: tuple[str, ...], number: int | None) -> int:
+        known = self.layers
+        fitting = [index for index, names in enumerate(known) if not ops or names == ops]
+        if number is not None:
+            fitting = [index for index in fitting if index == number]
+        if len(fitting) == 1:
+            return fitting[0]
+        listed = "; ".join(f"{index}: {', '.join(names)}" for index, names in enumerate(known)) or "none"
+        problem = f"{len(fitting)} layers of the pack fit {', '.join(ops) or 'the call'}"
+        raise RuntimeFailure(native.NONE, f"{problem}: give the names or the number of one of these: {listed}")
+
+    def _chosen(self, status: int, choice: AttentionChoice, *, shares_sms: bool = False) -> Artifact | None:
+        """The artifact of what was found; None for the library."""
+        if checked(self.c, status) == native.LIBRARY:
+            return None
+        if status != native.OK:
+            raise RuntimeFailure(status, self.c.tuner_error().decode())
+        return self._artifact(bytes(choice.digest).hex(), shares_sms=shares_sms)
+
+    def _artifact(self, digest: str, *, shares_sms: bool = False) -> Artifact:
+        """The artifact of a kernel of the pack, whose bytes were checked when it was opened."""
+        folder = f"kernels/{digest}/"
+        with zipfile.ZipFile(self._path) as archive:
+            names = [name for name in archive.namelist() if name.startswith(folder)]
+            files = {name.removeprefix(folder): archive.read(name) for name in names}
+        return Artifact(files, f"{self._path}, kernel {digest[:12]}", shares_sms=shares_sms)
+
+    def aborts(self) -> list[str]:
+        """Why launches gave up since the last reset; asks no driver."""
+        sentences = (one.abort() for key, one in self._prepared.items() if key[2] != native.AS_MEASURED)
+        return [sentence for sentence in sentences if sentence]
+
+    def reset(self, stream: int = 0) -> None:
+        """After an abort: makes all workspaces as new. No launch may be under way on another stream."""
+        for one in self._prepared.values():
+            one.reset(stream)
+
+    def _room(self, strand: int, weights: Weights, rows: int) -> int:
+        """Room for the intermediate of a strand, for so many rows; shared by the FFNs of the strand."""
+        key = (strand, weights.device)
+        needed = rows * weights.d_hidden * 2
+        held = self._scratch.get(key)
+        if held is None or held[2] < needed:
+            self._outgrown.append(held)  # others, and graphs, may have its address
+            self._scratch[key] = held = (*weights.allocate(needed), needed)
+        return held[1]
+
+    def close(self) -> None:
+        """Frees all that was prepared; no launch may be under way, and no graph of it may be replayed. Later calls of
+        its FFNs are refused, and operators of PyTorch compute them by PyTorch's own products."""
+        for forget in self._when_closed:
+            forget()
+        self._when_closed.clear()
+        for one in self._prepared.values():
+            one.close()
+        self._prepared.clear()
+        self.c.tuner_pack_close(self._handle)
+        self._handle = ctypes.c_void_p()
+
+
+def load(path: Path | str) -> Pack:
+    """Opens a pack."""
+    return Pack(path)

@@ -1,0 +1,132 @@
+"""A program: the launches of a fetched artifact in order, whose tensors have the manifest's names.
+
+    layer = tuner.runtime.load_layer("best.zip")
+    y = layer({"residual": x, "residual.squares": squares, "qkv.w": w, "attention.keys": keys, ...})
+
+All that is launched by one of these runs on one stream, since what the launches hand to each other is the artifact's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.packs.recipes.parameters import most_rows
+from tuner.runtime.binding.native import RuntimeFailure
+from tuner.runtime.device.launch_list import Launches
+from tuner.runtime.programs.artifact import Artifact, load_artifact
+from tuner.runtime.tensors.arrays import library_of, named_view
+
+#: Sets of arrays whose launches are kept packed: layers of a model, and outputs in turns.
+NUM_CACHED = 256
+
+
+class Program:
+    """An artifact, loaded into the current context, whatever its ops are."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self._bound: dict[tuple[Any, ...], Launches] = {}
+        #: The ops, as the manifest has them.
+        self.ops: list[dict[str, Any]] = artifact.manifest["workload"]["ops"]
+        #: The tensor that a call gives: what the last op makes.
+        self.output = str(self.ops[-1]["name"])
+        #: All tensors that leave.
+        self.outputs = tuple(name for name, one in artifact.tensors.items() if one["role"] == "output")
+
+    @property
+    def tensors(self) -> dict[str, dict[str, Any]]:
+        """What a call takes, by name: role, shape and element type. Those of a kernel in front are optional, and so are
+        those that only the launches read and write."""
+        return self.artifact.tensors
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Of a tensor of the manifest; of a cache of pages as it was tuned, and of a chain for the most rows."""
+        return tuple(self.tensors[tensor]["shape"])
+
+    @property
+    def rows(self) -> range:
+        """Those that it serves."""
+        most, (first, *_) = most_rows(self.artifact.manifest), self.shape(self.output)
+        return range(1 if most else first, first + 1)
+
+    def fits(self, forms: Mapping[str, tuple[tuple[int, ...], Any]], dtypes: Mapping[str, Any]) -> bool:
+        """Whether tensors of these shapes and element types can be its own; `dtypes` by the manifest's names."""
+        return self.artifact.fits(forms, dtypes)
+
+    def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None, no_pdl: bool = False) -> Any:
+        """The last op's rows, on `stream`: the library's current one where it is not given. Outputs that are not given
+        are made by the library of the others. Nothing is waited for, and it may be captured in a graph. `no_pdl` as
+        `Launches.enqueue` has it.
+
+        Raises:
+            RuntimeFailure: a tensor is missing, unknown, or has another shape or element type, or the driver refuses.
+        """
+        given = {name: array for name, array in tensors.items() if array is not None}
+        like = self._like_the_output(given)
+        library = library_of(like)
+        missing = [name for name in self.outputs if name not in given]
+        if library is None and (stream is None or missing):
+            wanted = ", ".join([*missing, *(["`stream`"] if stream is None else [])])
+            raise RuntimeFailure(-1, f"{wanted} must be given with arrays of this library")
+        if library is not None:
+            shapes = self.artifact.shapes_beside(given)
+            given |= {name: library.empty(shapes[name], like) for name in missing}
+        on = library.current_stream(like) if stream is None and library is not None else stream
+        self._launches(given).enqueue(on or 0, no_pdl=no_pdl)
+        return given[self.output]
+
+    def _launches(self, given: Mapping[str, Any]) -> Launches:
+        """Packed now or before: arrays are known by where they lie, and what they are."""
+        key = tuple((name, named_view(name, array, has_lines=True)) for name, array in given.items())
+        if (found := self._bound.get(key)) is None:
+            if len(self._bound) >= NUM_CACHED:
+                self._bound.clear()
+            # The arrays of one call need not outlive it: a later one with the same addresses has its own.
+            found = self._bound[key] = self.artifact.bind(given).without_arrays()
+        return found
+
+    def _like_the_output(self, given: Mapping[str, Any]) -> Any:
+        """An array of its element type."""
+        known = self.tensors
+        wanted = known[self.output]["dtype"]
+        found = (array for name, array in given.items() if name in known and known[name]["dtype"] == wanted)
+        if (like := next(found, None)) is None:
+            raise RuntimeFailure(-1, f"there is no tensor of {wanted}: give {', '.join(sorted(known))}")
+        return like
+
+    def bind(self, tensors: Mapping[str, Any]) -> Launches:
+        """The launches over these arrays, as `Artifact.bind` has it."""
+        return self.artifact.bind(tensors)
+
+    def refused(self) -> str:
+        """What a launch found wrong first since `forget_refused`, as a sentence; empty where all was right. Waits for
+        the device."""
+        return self.artifact.refused()
+
+    def forget_refused(self) -> None:
+        """So that `refused` tells of what comes. Waits for the device."""
+        self.artifact.forget_refused()
+
+    def aborted(self) -> bool:
+        """Whether a launch has given up waiting; results since then are not right, until `reset`. Waits for the
+        device."""
+        return self.artifact.aborted()
+
+    def reset(self) -> None:
+        """After an abort, or a call whose launches were enqueued in part, as `Artifact.reset` has it."""
+        self.artifact.reset()
+
+
+#: What a pack's layers and chains are.
+Layer = Program
+
+
+def load_layer(path: Path | str, *, shares_sms: bool = False) -> Program:
+    """Reads the zip, or the folder, of a fetched artifact, and loads it; `shares_sms` as `load_artifact` has it.
+
+    Raises:
+        RuntimeFailure: it is no intact artifact, or the driver refuses.
+    """
+    return Program(load_artifact(path, shares_sms=shares_sms))

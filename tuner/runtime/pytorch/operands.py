@@ -1,0 +1,184 @@
+"""What operators check of their tensors, the same where they are fake, on the CPU and on a card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+
+from tuner.core.problem.dtype import Dtype
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.tensors.operands import Operand
+
+#: What PyTorch's own products compute in, too; kernels have the first ones.
+_OURS = {one.row.array_name: getattr(torch, one.row.array_name, None) for one in Dtype}
+_FLOATS = (*_OURS.values(), torch.float32, torch.float64)
+_INFINITE = float("inf")
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """As tables of operands have it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def check_float(name: str, tensor: torch.Tensor) -> None:
+    """That it has an element type in which something is computed.
+
+    Raises:
+        WrongOperand: it has another.
+    """
+    if tensor.dtype not in _FLOATS:
+        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: give {' or '.join(_OURS)}")
+
+
+def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
+    """That each sequence has as many of its rows, and one at least.
+
+    Raises:
+        WrongOperand: they have not.
+    """
+    rows, sequences = tensor.shape[0], lengths.shape[0]
+    if sequences == 0 or rows == 0 or rows % sequences:
+        raise WrongOperand(f"{name} has {rows} rows for {sequences} sequences: give as many to each, at least 1")
+
+
+def cache_operands(
+    q_columns: Any,
+    keys: torch.Tensor,
+    lengths: torch.Tensor,
+    pages: torch.Tensor | None,
+    dtype: str,
+    *,
+    heads_first: bool,
+) -> dict[str, Operand]:
+    """Of both caches, their lengths and their table of pages, for queries of so many columns.
+
+    Raises:
+        WrongOperand: these queries cannot meet this cache.
+    """
+    if keys.dim() != 4:
+        raise WrongOperand(f"keys have {keys.dim()} dimensions: give a cache of 4")
+    if pages is None and not heads_first:
+        raise WrongOperand("heads_first is False, and the cache has no pages: give True")
+    if not all(keys.shape):
+        raise WrongOperand(
+            f"keys are [{', '.join(map(str, keys.shape))}]: give a cache of 1 at least in each dimension"
+        )
+    if pages is not None and pages.dim() == 2 and not pages.shape[1]:
+        raise WrongOperand("pages has no page of any sequence: give 1 at least to each")
+    kv_heads, head_dim = keys.shape[1 if heads_first else 2], keys.shape[3]
+    if q_columns % (kv_heads * head_dim):
+        problem = f"q has {q_columns} columns for {kv_heads} KV heads of {head_dim}"
+        raise WrongOperand(f"{problem}: give heads * head_dim, as many heads to each KV head")
+    sequences = lengths.shape[0]
+    cache = (sequences if pages is None else "pages", *keys.shape[1:])
+    found = [
+        Operand(name="keys", role="cache", shape=cache, dtype=dtype),
+        Operand(name="values", role="cache", shape=cache, dtype=dtype),
+        Operand(name="lengths", role="lengths", shape=(sequences,), dtype=_integer(lengths)),
+    ]
+    if pages is not None:
+        table = (sequences, "pages of a sequence")
+        found.append(Operand(name="pages", role="pages", shape=table, dtype=_integer(pages)))
+    return {one.name: one for one in found}
+
+
+def _integer(tensor: torch.Tensor) -> str:
+    """What numbers should be of: int64 are taken, and then PyTorch computes."""
+    return "int64" if tensor.dtype is torch.int64 else "int32"
+
+
+def check_scores(scale: float, window: int, soft_cap: float) -> None:
+    """That they are none, or right.
+
+    Raises:
+        WrongOperand: one is neither.
+    """
+    if not abs(scale) < _INFINITE:
+        raise WrongOperand(f"scale is {scale}: give the number that scores are multiplied by, e.g. head_dim ** -0.5")
+    if window < 0:
+        raise WrongOperand(f"window is {window}: give the tokens that a query sees, or 0 for all")
+    if not 0 <= soft_cap < _INFINITE:
+        raise WrongOperand(f"soft_cap is {soft_cap}: give a positive number, or 0 for none")
+
+
+def check_apart(written: Sequence[str], tensors: Mapping[str, torch.Tensor | None]) -> None:
+    """That what is written lies apart from all other tensors, which must not be fake, and each element of it from all
+    others. Tensors may lie between each other: keys and values of one allocation.
+
+    Raises:
+        WrongOperand: two overlap.
+    """
+    given = {name: one for name, one in tensors.items() if one is not None and one.numel() > 0}
+    for name in written:
+        one = given[name]
+        if any(step == 0 for size, step in zip(one.shape, one.stride(), strict=True) if size > 1):
+            raise WrongOperand(f"{name} is written and has several elements at one place: give it memory for each")
+        for other, beside in given.items():
+            if other != name and not _are_apart(one, beside):
+                raise WrongOperand(f"{name} is written and overlaps {other}: give it its own")
+
+
+def _are_apart(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether they have no byte in common: one ends before the other begins, or a step divides all longer ones of both,
+    and within each step both have bytes of their own."""
+    begin, end = one.data_ptr(), other.data_ptr()
+    if begin + _num_bytes(one) <= end or end + _num_bytes(other) <= begin:
+        return True
+    longer = [step for tensor in (one, other) for step in _steps(tensor)]
+    for step in set(longer):
+        inner, beside = (_num_bytes(tensor, within=step) for tensor in (one, other))
+        between = (end - begin) % step
+        if all(of % step == 0 for of in longer if of >= step) and inner <= between <= step - beside:
+            return True
+    return False
+
+
+def _steps(tensor: torch.Tensor) -> list[int]:
+    """Bytes from one element of a dimension to the next, where it has two."""
+    size = tensor.element_size()
+    return [step * size for count, step in zip(tensor.shape, tensor.stride(), strict=True) if count > 1 and step > 0]
+
+
+def _num_bytes(tensor: torch.Tensor, within: int | None = None) -> int:
+    """From its first byte to behind its last; of dimensions of shorter steps alone where `within` is given."""
+    size: int = tensor.element_size()
+    counts: list[tuple[int, int]] = [*zip(tensor.shape, tensor.stride(), strict=True)]
+    return size + sum((count - 1) * step * size for count, step in counts if within is None or step * size < within)
+
+
+def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor | None]) -> None:
+    """That each tensor that is there can be its operand, all lie on one device, and no gradient is asked for. The first
+    of `operands` is there, and names the device.
+
+    Raises:
+        WrongOperand: one cannot; the sentence says what it should be.
+        NotImplementedError: a gradient is asked for.
+    """
+    dims: dict[str, Any] = {}
+    there = [(name, one) for name in operands if (one := tensors[name]) is not None]
+    first, device = there[0][0], there[0][1].device
+    for name, one in there:
+        if one.layout is not torch.strided:
+            raise WrongOperand(f"{name} is {one.layout}: give a dense tensor")
+        operands[name].check_form(tuple(one.shape), name_of(one.dtype), dims)
+        if one.device != device:
+            raise WrongOperand(f"{name} lies on {one.device} and {first} on {device}: give all on one device")
+        if torch.is_grad_enabled() and one.requires_grad:
+            remedy = "call it under torch.inference_mode() or torch.no_grad()"
+            raise NotImplementedError(f"tuner::{operator} has no gradient: {remedy}")
+
+
+def at_its_own_precision(formula: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The same formula where autocast is on: the result has the operands' type, as the fake one says."""
+
+    @wraps(formula)
+    def run(x: torch.Tensor, *others: Any) -> torch.Tensor:
+        if not torch.is_autocast_enabled(x.device.type):
+            return formula(x, *others)
+        with torch.autocast(x.device.type, enabled=False):
+            return formula(x, *others)
+
+    return run
