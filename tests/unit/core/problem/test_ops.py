@@ -277,7 +277,7 @@ print(culprit(ValueError()))
 def test_what_a_packages_code_raises_is_said_to_be_its_fault_here_and_from_another_process(tmp_path: Path) -> None:
     site = toys.install("gather", tmp_path)
     path = site / "toy_gather" / "op.py"
-    path.write_text(path.read_text().replace('f"gather of', 'f"{1 // 0} gather of'))
+    path.write_text(path.read_text().replace('return f"gather', 'return f"{1 // 0}gather'))
     line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "1 // 0" in text)
     here = f"the package toy_gather (op.py, line {line})"
     assert toys.run(CULPRIT % GATHER, site).splitlines() == [here, here, "the service"]
