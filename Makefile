@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-traffic bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -156,11 +156,11 @@ bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring
 bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.trust.noise
 
-bench-preview: $(VENV)/.dev ## judge by replay whether previews under sustained load drop a good candidate (GPU=, TRIALS=, SECONDS=; goes on where it was cut); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.trust.replay --gpu $(GPU) --kept --searches $(if $(TRIALS),--trials $(TRIALS)) $(if $(SECONDS),--seconds $(SECONDS))
-
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
+
+bench-traffic: $(VENV)/.dev ## what six published models, the simulator and the counters say of traffic (30 s); writes benchmarks/results/<gpu>/
+	@$(BIN)/python -m benchmarks.traffic.measure --gpu $(GPU)
 
 bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TRIALS=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.chains.search --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
@@ -189,11 +189,12 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs by jobs (SUITE= ROW= TRIALS
 bench-torch: $(VENV)/.dev ## time PyTorch beside the library in the rows of bench-gpu (SUITE= ROW=); adds torch_us to pairs.json
 	@$(BIN)/python -m benchmarks.pairs.torch_check --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md, tables of docs/simulator.md and the program's page of results from benchmarks/results/
+results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md, docs/traffic.md, tables of docs/simulator.md and the program's page of results from benchmarks/results/
 	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
 	@for file in benchmarks/results/*/pairs.json; do $(BIN)/python -m benchmarks.pairs.shipped_finals --results $$(dirname $$file); done
 	@$(BIN)/python -m benchmarks.orders.page
+	@$(BIN)/python -m benchmarks.traffic.page
 	@$(BIN)/python -m benchmarks.simulator.library
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/

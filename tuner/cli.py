@@ -40,12 +40,20 @@ _SPARED_S = 600.0
 class _Commands(click.Group):
     """Turns this project's errors into one line."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Reads the command line, which may ask for nothing but help, and runs the command."""
+        try:
+            with printing():
+                return super().main(*args, **extra)
+        except CannotPrint as error:
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(1) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
-            with printing():
-                return super().invoke(ctx)
-        except (TunerError, CannotPrint) as error:
+            return super().invoke(ctx)
+        except TunerError as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
             remedy = install_command(_extra_of(error.name))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -21,6 +20,7 @@ from tuner.cli_options import data_option, database_option, settings_of_service,
 
 if TYPE_CHECKING:
     from tuner.core.model.fit import Trial
+    from tuner.core.model.judged import Judged
     from tuner.core.model.rates import Rates
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 
 #: Trials that a fit needs, of so many workloads at least, each of which has so many.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 2, 20
-#: Steps of the fit to all, and of one that leaves a workload out, behind the first, which all of these share.
-NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
 #: By so much a fit must rank better than what is in use: less is within what other trials would change.
 MIN_GAIN = 0.01
-#: Trials of a workload that a fit is shown, two thirds of them from the faster half.
+#: Trials of a workload that a fit is shown.
 NUM_SHOWN = 60
 
 
@@ -47,6 +45,7 @@ def fit(gpu_id: str, **place: Any) -> None:
     did not see it. What ranks no better than the rates that are in use is not kept. Minutes of all cores.
     """
     from tuner.core.model.fit import Fitter, weighed
+    from tuner.core.model.judged import Judged, fitted_to_all, fitted_without
     from tuner.core.model.rates import rates_of
     from tuner.store.trials.measured import measured_candidates
 
@@ -55,13 +54,16 @@ def fit(gpu_id: str, **place: Any) -> None:
     with store_beside_servers(settings) as store, store.read() as session:
         found = [(workload, list(times)) for workload, times in measured_candidates(session, gpu_id)]
     by_workload = _usable(gpu, found)
-    workloads = list(by_workload)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        fitter = Fitter(weighed([one for name in workloads for one in _shown(by_workload[name])]), pool)
-        rates = fitter.without(None, NUM_STEPS)
+        fitter = Fitter(weighed([one for of in by_workload.values() for one in _shown(of)]), pool)
+        rates, without = fitted_to_all(fitter), fitted_without(fitter, by_workload)
         judged = [
-            Judged.of(by_workload[name], rates_of(gpu), fitter.without(name, NUM_LEFT_OUT_STEPS), pool)
-            for name in workloads
+            Compared(
+                workload=name,
+                in_use=Judged.of(trials, rates_of(gpu), pool),
+                fitted=Judged.of(trials, without[name], pool),
+            )
+            for name, trials in by_workload.items()
         ]
     for one in judged:
         click.echo(str(one))
@@ -77,37 +79,27 @@ def fit(gpu_id: str, **place: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """How the forecasts of a workload rank its trials."""
+class Compared:
+    """How the rates in use rank a workload's trials, and how a fit does that did not see them."""
 
     workload: str
-    num_trials: int
-    #: Spearman's, by the rates in use, and by a fit that did not see the workload.
-    before: float
-    after: float
-    #: Forecast over measured time, median, by that fit.
-    ratio: float
+    in_use: Judged
+    fitted: Judged
 
-    @classmethod
-    def of(cls, trials: Sequence[Trial], in_use: Rates, fitted: Rates, pool: Executor) -> Judged:
-        """Simulates all of them by both."""
-        from tuner.core.model.fit import forecasts
-        from tuner.core.trial.stats import rank_correlation
+    @property
+    def before(self) -> float:
+        """Spearman's, by the rates in use; 0 where all forecasts are alike."""
+        return self.in_use.rank_correlation or 0.0
 
-        measured = [trial.time_us for trial in trials]
-        old, new = ([one.time_us for one in forecasts(trials, rates, pool)] for rates in (in_use, fitted))
-        return cls(
-            workload=trials[0].workload,
-            num_trials=len(trials),
-            before=rank_correlation(old, measured) or 0.0,
-            after=rank_correlation(new, measured) or 0.0,
-            ratio=median(one / time for one, time in zip(new, measured, strict=True)),
-        )
+    @property
+    def after(self) -> float:
+        """That of the fit."""
+        return self.fitted.rank_correlation or 0.0
 
     def __str__(self) -> str:
         return (
-            f"{self.workload}: {self.num_trials} trials, rank correlation {self.before:.3f} before, {self.after:.3f} "
-            f"unseen by the fit; forecast over measured {self.ratio:.2f}"
+            f"{self.workload}: {len(self.fitted.measured_us)} trials, rank correlation {self.before:.3f} before, "
+            f"{self.after:.3f} unseen by the fit; forecast over measured {self.fitted.ratio:.2f}"
         )
 
 
@@ -186,11 +178,9 @@ def _trial(workload: Workload, gpu: Gpu, candidate: Candidate, time_us: float) -
 
 def _shown(trials: Sequence[Trial]) -> list[Trial]:
     """Of a workload, most of them from its faster half."""
-    if len(trials) <= NUM_SHOWN:
-        return list(trials)
-    rows, rng = sorted(trials, key=lambda trial: trial.time_us), random.Random(trials[0].workload)
-    half, num_fast = len(rows) // 2, min(len(rows) // 2, NUM_SHOWN * 2 // 3)
-    return rng.sample(rows[:half], num_fast) + rng.sample(rows[half:], NUM_SHOWN - num_fast)
+    from tuner.core.model.judged import shown
+
+    return shown(trials, NUM_SHOWN, trials[0].workload, lambda trial: trial.time_us)
 
 
 def _keep(folder: Path, gpu: Gpu, rates: Rates, num_trials: int) -> Path:

@@ -49,9 +49,11 @@ def printing() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         _make_printable(stream)
     try:
-        yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        try:
+            yield
+        finally:  # an exit is none before what was printed is there
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except OSError as error:
         if error.errno not in _FULL:
             raise

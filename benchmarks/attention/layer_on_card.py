@@ -16,9 +16,9 @@ import cupy
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.workers.gpu.launching.squares import InputSquares
-from tuner.workers.gpu.library.baselines import Runner, runner_of
-from tuner.workers.gpu.library.cublaslt import CublasLt
 from tuner.workers.gpu.library.op_library import OpLibrary, TorchChainLibrary, own_libraries, stream_at
+from tuner.workers.gpu.library.runners import Runner, runner_of
+from tuner.workers.gpu.library.vendor import Vendor, open_vendor
 from tuner.workers.gpu.measuring.algorithms import pick_algorithms
 from tuner.workers.gpu.measuring.problem import ProblemOnCard
 from tuner.workers.gpu.measuring.timing import Timer
@@ -66,10 +66,10 @@ class LibraryBehind(TorchChainLibrary):
     """The library's attention and products behind what runs in front of them."""
 
     def __init__(
-        self, lt: CublasLt, data: ProblemData, own: Sequence[OpLibrary], tools: Any, in_front: InFront
+        self, vendor: Vendor, data: ProblemData, own: Sequence[OpLibrary], tools: Any, in_front: InFront
     ) -> None:
         self._in_front, self._queries = in_front, data.workload.launch_ops[0].source
-        super().__init__(lt, data, own, tools)
+        super().__init__(vendor, data, own, tools)
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
         """Enqueues all of it."""
@@ -97,9 +97,9 @@ class LayerOnCard:
         """`problems` of the parts, cold and in burst; the last one has the attention."""
         self._tools = cupy.cuda.function.Module()
         self._tools.load(tools_cubin)
-        lt = CublasLt()
+        vendor = open_vendor()
         *before, problem = problems
-        self._before = [ProblemOnCard(one, self._tools, lt, None) for one in before]
+        self._before = [ProblemOnCard(one, self._tools, vendor, None) for one in before]
         l2_bytes = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
         self.data = ProblemData(problem, l2_bytes, Stopwatch())
         slots = range(self.data.num_slots)
@@ -109,8 +109,8 @@ class LayerOnCard:
         self.timer = Timer(self.data, self._tools, None)
         self._stream = cupy.cuda.Stream(non_blocking=True)
         cupy.cuda.Device().synchronize()
-        own = own_libraries(lt, self.data, self._tools)
-        self.library = LibraryBehind(lt, self.data, own, self._tools, self._library_in_front)
+        own = own_libraries(vendor, self.data, self._tools)
+        self.library = LibraryBehind(vendor, self.data, own, self._tools, self._library_in_front)
         self.picked = pick_algorithms(self.library, self.timer)
 
     def checked(self, way: Way, kernels: Kernels) -> tuple[Runner, float]:

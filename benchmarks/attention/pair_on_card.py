@@ -21,10 +21,10 @@ from tuner.errors import TunerError
 from tuner.ops.attention.form import AttentionForm
 from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.source import NextWeights
+from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 

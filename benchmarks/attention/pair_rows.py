@@ -13,13 +13,14 @@ from itertools import product
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES, stage_bytes
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
+from tuner.ops.gemm.op import GemmOp
 from tuner.search.rings import fitted
 
 from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of

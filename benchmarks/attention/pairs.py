@@ -24,7 +24,7 @@ import torch
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.errors import TunerError
-from tuner.workers.gpu.library.cublaslt import CublasLt
+from tuner.ops.gemm.card.cublaslt import CublasLt
 
 from .measure import bandwidth_here, gpu_here, machine_here
 from .on_card import make_current

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.op import GemmOp
 
 DECODE_MS, OTHER_MS = (1, 16, 64), (128, 512)
 

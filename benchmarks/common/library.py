@@ -13,9 +13,10 @@ from typing import Any
 from benchmarks.common.report import check_row, failed_row
 from benchmarks.common.setting import problem_of
 from tuner.core.problem.objective import Regime
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.stats import median, paired_ratios
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: How far PyTorch's time may be from that of the library's first algorithms, and the best's above it.
 TORCH_BAR, BEST_BAR = 0.03, 0.01
@@ -91,19 +92,18 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
     import cupy
 
-    from tuner.workers.gpu.library.cublaslt import WORKSPACE_BYTES, CublasLt
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.card import CardView
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
+    vendor, view = open_vendor(), CardView(uuid)
     # PyTorch gives its products without a bias as much by itself; KiB, read when it is first used.
-    os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(WORKSPACE_BYTES // 1024)
-
+    os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(vendor.workspace_bytes // 1024)
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)
-    lt, view = CublasLt(), CardView(uuid)
     found = []
     for problem in asked:
-        found.append(_contest(ProblemOnCard(problem, tools, lt, view)))
+        found.append(_contest(ProblemOnCard(problem, tools, vendor, view)))
         cupy.get_default_memory_pool().free_all_blocks()
         print(f"    {found[-1].to_json()}", flush=True)
     return found

@@ -17,11 +17,12 @@ from typing import Any
 from benchmarks.common.reference import rates_file
 from benchmarks.common.report import machine_of, write_report
 from benchmarks.common.workbench import BUILD_CACHE, open_workbench
-from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.stats import median
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.op import GemmOp
 from tuner.workers.host.supervisor import GpuSupervisor
 
 #: What is read: much more than any L2 holds.
@@ -38,12 +39,12 @@ def measured() -> list[dict[str, Any]]:
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), f"sm_{cupy.cuda.Device().compute_capability}")[0])
-    return [_reading(tools), _products(tools, CublasLt())]
+    return [_reading(tools), _products(tools, open_vendor())]
 
 
 def _reading(tools: Any) -> dict[str, Any]:
@@ -66,13 +67,13 @@ def _reading(tools: Any) -> dict[str, Any]:
     return {"rate": "read_bytes_per_s", "value": 1e6 * READ_BYTES / best_us, "bytes": READ_BYTES, "grids_us": grids_us}
 
 
-def _products(tools: Any, lt: Any) -> dict[str, Any]:
+def _products(tools: Any, vendor: Any) -> dict[str, Any]:
     from tuner.workers.gpu.measuring.measure import time_together
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     m, n, k = PRODUCT
     workload = Workload(kind=WorkloadKind.CHAIN, ops=(GemmOp(name="product", m=m, n=n, k=k),), dtype=Dtype.FP16)
-    prepared = ProblemOnCard(Problem(workload=workload, objective=Objective(), seed=1), tools, lt, None)
+    prepared = ProblemOnCard(Problem(workload=workload, objective=Objective(), seed=1), tools, vendor, None)
     (times_us,), _ = time_together(prepared, [prepared.library_graph], NUM_ROUNDS)
     return {
         "rate": "flops_per_s",

@@ -17,6 +17,8 @@ from tuner.core.trial.evaluator import Environment
 
 #: Of a benchmark that needs no card.
 NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
+#: Longest line of a results file that holds a whole row, in characters.
+LINE = 120
 
 
 def recorded_machine(path: Path) -> dict[str, Any]:
@@ -39,8 +41,28 @@ def write_report(
         "command": command or given_command(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"meta": meta, "rows": rows, **tables}, indent=1) + "\n")
+    path.write_text(laid_out({"meta": meta, "rows": rows, **tables}))
     print(f"wrote {path}")
+
+
+def laid_out(report: dict[str, Any]) -> str:
+    """A report as text: a row is a line where it fits, else a line for each of its fields."""
+    tables = ",\n".join(f" {json.dumps(name)}: {_table(table)}" for name, table in report.items())
+    return f"{{\n{tables}\n}}\n"
+
+
+def _table(table: dict[str, Any] | list[dict[str, Any]]) -> str:
+    if isinstance(table, dict):
+        return _row(table, " ")
+    return "[\n" + ",\n".join(f"  {_row(row, '  ')}" for row in table) + "\n ]"
+
+
+def _row(row: dict[str, Any], margin: str) -> str:
+    line = json.dumps(row)
+    if len(line) <= LINE:
+        return line
+    fields = ",\n".join(f"{margin} {json.dumps(name)}: {json.dumps(value)}" for name, value in row.items())
+    return f"{{\n{fields}\n{margin}}}"
 
 
 def given_command() -> str:
@@ -58,7 +80,7 @@ def without_folders(command: str) -> str:
 def write_merged(report: dict[str, Any], path: Path) -> None:
     """Writes what several files were merged into."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+    path.write_text(laid_out(report))
     print(f"wrote {path}: {len(report['rows'])} rows")
 
 

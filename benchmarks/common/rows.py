@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 Mnk = tuple[int, int, int]
 

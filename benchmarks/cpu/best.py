@@ -26,13 +26,13 @@ from sqlalchemy import update
 
 from benchmarks.common.report import NO_GPU, check_row, write_report
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, default_regime
 from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.store import Store
 from tuner.store.engine.gathering import gathering
 from tuner.store.jobs import jobs

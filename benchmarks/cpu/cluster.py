@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import NO_GPU, at_least_row, check_row, merge_report
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, PriorsChoice, Trial
 from tuner.dispatch.cluster.certificates import create
 from tuner.dispatch.cluster.join import join_as_server
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import SearchProcesses
 from tuner.service import Service
 from tuner.service.paging import MAX_PAGE

@@ -24,10 +24,11 @@ from benchmarks.common.report import NO_GPU, write_report
 from tests.support.presets import decoder_block
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Activation, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import compile_source, nvrtc_version, parse_log
 from tuner.workers.source.render import kernel_version, render
 

@@ -26,7 +26,6 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
@@ -42,6 +41,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.ordering_values import SYNCS
 from tuner.core.space.space import Space
+from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = CATALOGUE["h200"]
 REPEATS = 15

@@ -23,8 +23,8 @@ import httpx
 
 from benchmarks.common.report import NO_GPU, check_row, merge_report
 from benchmarks.cpu.best import TARGET, ask_paths, cpu_s, percentile, serving
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.trial.job import Budget, JobSpec, Objective
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.store import Store
 from tuner.store.jobs import jobs
 

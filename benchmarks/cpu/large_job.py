@@ -19,13 +19,13 @@ from benchmarks.common.report import NO_GPU, check_row, write_report
 from benchmarks.cpu.best import TARGET, ask_paths, cpu_s, percentile, serving
 from tuner.core.insight.forecast_quality import forecast_metric
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, Trial
 from tuner.core.trial.outcome import Measured, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.trials import trials

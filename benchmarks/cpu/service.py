@@ -20,12 +20,12 @@ from typing import Any
 
 from benchmarks.common.report import NO_GPU, figure_row, merge_report
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Preparation, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import LocalDispatcher
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.service import Service
 from tuner.service.paging import MAX_PAGE
 from tuner.store import Store

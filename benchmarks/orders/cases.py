@@ -9,7 +9,7 @@ from itertools import product
 
 from benchmarks.common.rows import PLAIN
 from benchmarks.common.setting import problem_of
-from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -25,6 +25,8 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair
 
 D_IN, D_HIDDEN = PLAIN["llama3-8b"]
 #: Orderings of a tiling, at most.

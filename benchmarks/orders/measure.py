@@ -242,7 +242,7 @@ def count_rows(bench: Workbench, cases: Sequence[Case], results: Results) -> Non
     candidates = [
         [fused(Schedule.from_json(results.rows[case.name][name]["schedule"])) for name in NAMED] for case in asked
     ]
-    reports = _counted(bench, [case.problem for case in asked], candidates)
+    reports = counted(bench, [case.problem for case in asked], candidates, METRICS)
     for case, found in zip(asked, reports, strict=True):
         row = results.rows[case.name]
         for name, report in zip(NAMED, found, strict=True):
@@ -260,33 +260,42 @@ def _is_counted(row: Row) -> bool:
     return all(row[name].get("l2_hit_rate") is not None for name in NAMED)
 
 
-def _counted(
-    bench: Workbench, problems: Sequence[Problem], candidates: Sequence[Sequence[Candidate]]
+def counted(
+    bench: Workbench, problems: Sequence[Problem], candidates: Sequence[Sequence[Candidate]], metrics: tuple[str, ...]
 ) -> list[list[CounterReport]]:
-    """[problem][candidate] reports."""
+    """[problem][candidate] reports of one cold run each; on a card from a process of their own.
+
+    Raises:
+        TunerError: a kernel cannot be made.
+        TimeoutError: that process took too long.
+    """
     if not isinstance(bench.evaluator, GpuSupervisor):
         return [
-            [bench.evaluator.count(problem, one, METRICS) for one in some]
+            [bench.evaluator.count(problem, one, metrics) for one in some]
             for problem, some in zip(problems, candidates, strict=True)
         ]
     works = []
     for problem, some in zip(problems, candidates, strict=True):
         ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in some]]
+        if refused := next((one for one in ready if isinstance(one, (Rejected, Failed))), None):
+            raise TunerError(f"a kernel to be counted was not made: {refused.reason}")
         works.append([one.work for one in ready if isinstance(one, PreparedKernel)])
     os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
     with tempfile.TemporaryDirectory() as cache:
         builder = Builder(Path(cache))
         tools = builder.build(tools_source(), bench.gpu.arch).cubin
         builder.close()
-    found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works)
+    found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works, metrics)
     return found
 
 
-def count_all(tools_cubin: bytes, problems: list[Problem], works: list[list[Work]]) -> list[list[CounterReport]]:
+def count_all(
+    tools_cubin: bytes, problems: list[Problem], works: list[list[Work]], metrics: tuple[str, ...]
+) -> list[list[CounterReport]]:
     """Counts all works of all problems; in a process of its own."""
     reports = []
     for problem, some in zip(problems, works, strict=True):
-        answers = count_works(tools_cubin, problem, some, METRICS)
+        answers = count_works(tools_cubin, problem, some, metrics)
         reports.append([_report_of(answer.report) for answer in answers])
     return reports
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,15 +173,18 @@ def _legend() -> str:
 
 
 def means(pairs: dict[str, Any]) -> list[str]:
-    """Markdown: of each suite, the geometric means of what the verdict names over the library and over PyTorch."""
-    found = ["| rows | measured | over the library | over PyTorch |", "| --- | --- | --- | --- |"]
+    """Markdown: of each suite, the geometric means of what the verdict names over the library and over PyTorch, and how
+    often it names which plan kind."""
+    found = ["| rows | measured | over the library | over PyTorch | recommended |", "|" + " --- |" * 5]
     for suite, words in SUITE_WORDS.items():
         kinds = [(row, row["kind_us"][row["winner"]]) for row in pairs["rows"] if row["suite"] == suite]
         over_torch = [row["torch_us"] / time_us for row, time_us in kinds if row.get("torch_us")]
         over_library = [row["kind_us"]["library"] / time_us for row, time_us in kinds]
         if kinds:
             figures = (f"{geometric_mean(ratios):.2f}" if ratios else "" for ratios in (over_library, over_torch))
-            found.append(f"| {words} | {len(kinds)} | {' | '.join(figures)} |")
+            named = Counter(row["winner"].replace("_", " ") for row, _ in kinds).most_common()
+            won = ", ".join(f"{kind} {count}" for kind, count in named)
+            found.append(f"| {words} | {len(kinds)} | {' | '.join(figures)} | {won} |")
     return found
 
 

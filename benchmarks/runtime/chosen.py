@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from tuner.core.problem.workload import Dtype, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.winners.shipped import ShippedWinners, found_in
 
 #: Rows up to which the host's time and the guard's cost count most.

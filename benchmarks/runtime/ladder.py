@@ -73,7 +73,7 @@ def ladder_rows(rounds: Rounds, kernels: Kernels, folder: Path, chosen: Sequence
 def at_winner(rounds: Rounds, pack: Pack, one: Chosen, kernel: Kernel, gpu: Gpu) -> AtRows:
     """At a winner's own m: the library, the kernel as its finals launch it, and the op."""
     from tuner.workers.gpu.launching.launch import Kernel as Loaded
-    from tuner.workers.gpu.library.baselines import runner_of
+    from tuner.workers.gpu.library.runners import runner_of
 
     work, prepared = work_of(kernel.files, gpu), rounds.problem(one.workload)
     assert work.shared is not None

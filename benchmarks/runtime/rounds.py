@@ -33,7 +33,7 @@ def on_device(num_bytes: int) -> tuple[Any, int]:
 
 
 class PackRunner:
-    """A kernel of a pack, as the worker's timer takes its own: what `library.baselines.Runner` there asks for."""
+    """A kernel of a pack, as the worker's timer takes its own: what `library.runners.Runner` there asks for."""
 
     def __init__(self, pack: Pack, m: int, flags: int = 0, *, allocate: Allocate = on_device) -> None:
         """Of the pack's only shape at `m` rows, in the build that `flags` of tuner_ffn_prepare name."""
@@ -78,11 +78,11 @@ class Rounds:
         """`tools_cubin`: tools.cu, compiled for the card."""
         import cupy
 
-        from tuner.workers.gpu.library.cublaslt import CublasLt
+        from tuner.workers.gpu.library.vendor import open_vendor
 
         self._tools = cupy.cuda.function.Module()
         self._tools.load(tools_cubin)
-        self._lt = CublasLt()
+        self._vendor = open_vendor()
 
     def problem(self, workload: Workload) -> Any:
         """A `ProblemOnCard`: operands, references and the library's baseline; cold, by the regime of its finals."""
@@ -91,7 +91,7 @@ class Rounds:
         from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
         cupy.get_default_memory_pool().free_all_blocks()
-        return ProblemOnCard(problem_of(workload), self._tools, self._lt, None)
+        return ProblemOnCard(problem_of(workload), self._tools, self._vendor, None)
 
 
 def times_us(prepared: Any, runners: Sequence[Any], num_rounds: int) -> list[list[float]]:

@@ -10,10 +10,11 @@ from typing import Any
 from benchmarks.common.rows import Row, choose_rows
 from benchmarks.search.bench import Bench, candidate_json, candidate_of, loss_of
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import LIBRARY
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective, PriorsChoice
+from tuner.ops.gemm.pairs import ffn_pair
 
 Entry = dict[str, Any]
 Table = Mapping[str, Entry]

@@ -5,8 +5,7 @@ python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit]
 Needs no GPU. `--data` packs what `benchmarks.simulator.data` measured into benchmarks/results/<gpu>/; `--fit` fits to
 all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores,
 by far the most of the time. Without it the fits that lie in the results are judged again. Each fit sees so many
-schedules of each pair, drawn by a seed, two thirds of them from the faster half, since those must be told
-apart.
+schedules of each pair, drawn by a seed.
 """
 
 from __future__ import annotations
@@ -14,20 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from datetime import UTC, datetime
 from multiprocessing import get_context
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.common.report import results_file, write_report
 from benchmarks.simulator.trials import DataSet, counted_bytes, pack, read, trial_of, write
-from tuner.core.model.fit import Fitter, Forecast, forecasts, weighed
+from tuner.core.model.fit import Fitter, Forecast, weighed
+from tuner.core.model.judged import Judged, fitted_to_all, fitted_without, shown
 from tuner.core.model.rates import Fit, Rates
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.trial.stats import rank_correlation, selection_regret
@@ -37,8 +37,6 @@ SEED = 1
 NUM_TRUSTED = 10
 #: Schedules of a tiling from which what order does can be told, and by how many times the noise they must differ.
 MIN_ORDERS, MIN_SPREAD = 8, 3.0
-#: Steps of the fit to all; of a fit that leaves a pair out, behind the first, which all of these share.
-NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
 #: Targets.
 SPEARMAN_BAR, REGRET_BAR, DRAM_BAR = 0.85, 0.05, 0.15
 
@@ -52,35 +50,33 @@ def data_file(gpu_id: str) -> Path:
 
 def chosen(data: DataSet, per_pair: int) -> list[Row]:
     """What a fit is shown of each pair."""
-    found = []
-    for pair in data.pairs:
-        rows, rng = sorted(data.of(pair), key=lambda row: row["time_us"]), random.Random(f"{SEED}/{pair}")
-        half, num_fast = len(rows) // 2, per_pair * 2 // 3
-        found += rng.sample(rows[:half], num_fast) + rng.sample(rows[half:], per_pair - num_fast)
-    return found
+    of_pairs = [shown(data.of(pair), per_pair, f"{SEED}/{pair}", itemgetter("time_us")) for pair in data.pairs]
+    return [row for of_pair in of_pairs for row in of_pair]
 
 
 def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | None = None) -> Row:
     """How the simulator does on a pair, by rates that were fitted without it."""
     rows = data.of(pair)
-    found = forecasts([trial_of(row, gpu) for row in rows], rates, pool)
-    predicted, measured = [one.time_us for one in found], [row["time_us"] for row in rows]
-    within = spearman_in_tilings(rows, found, data.noise(pair))
-    errors = [f.dram_bytes / counted - 1 for row, f in zip(rows, found, strict=True) if (counted := counted_bytes(row))]
-    ratios = [ours / theirs for ours, theirs in zip(predicted, measured, strict=True)]
+    found = Judged.of([trial_of(row, gpu) for row in rows], rates, pool)
+    within = spearman_in_tilings(rows, found.forecasts, data.noise(pair))
+    errors = [
+        one.dram_bytes / counted - 1
+        for row, one in zip(rows, found.forecasts, strict=True)
+        if (counted := counted_bytes(row))
+    ]
     return {
         "pair": pair,
         "m": int(pair.rsplit("/m", 1)[1]),
         "schedules": len(rows),
-        "spearman": _rounded(rank_correlation(predicted, measured)),
+        "spearman": _rounded(found.rank_correlation),
         "spearman_in_tiling": _rounded(median(within)) if within else None,
         "tilings_compared": len(within),
-        "regret_top10": _rounded(selection_regret(predicted, measured, NUM_TRUSTED)),
+        "regret_top10": _rounded(selection_regret(found.forecast_us, found.measured_us, NUM_TRUSTED)),
         "counted": len(errors),
         "dram_error_median": _rounded(median(map(abs, errors))) if errors else None,
-        "time_ratio_median": _rounded(median(ratios)),
+        "time_ratio_median": _rounded(found.ratio),
         "noise": _rounded(data.noise(pair)),
-        "best_us": min(measured),
+        "best_us": min(found.measured_us),
         "rates": rates.to_json(),
     }
 
@@ -161,9 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         if options.fit:
             fitter = Fitter(weighed([trial_of(row, gpu) for row in chosen(data, per_pair)]), pool)
-            _keep(fitter.without(None, NUM_STEPS), gpu, data)
+            _keep(fitted_to_all(fitter), gpu, data)
             print(f"{time.monotonic() - begin_s:.0f} s: fitted to all pairs", flush=True)
-            rates = {pair: fitter.without(pair, NUM_LEFT_OUT_STEPS) for pair in data.pairs}
+            rates = fitted_without(fitter, data.pairs)
         else:
             rates, per_pair = earlier_fits(out)
         rows = []

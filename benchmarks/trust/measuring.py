@@ -28,10 +28,11 @@ from tests.support.counting import apart, count_copy, count_works, num_mma_instr
 from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Problem
 from tuner.core.trial.inspection import CounterReport
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.host.cards import usable_gpus

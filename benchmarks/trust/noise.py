@@ -22,7 +22,7 @@ from benchmarks.common.setting import problem_of, read_options, twin_of
 from tests.support.on_card import fused, schedule
 from tuner.core.insight.tracing import no_trace
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
@@ -32,6 +32,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Best, FinalRow
 from tuner.core.trial.stats import median, paired_ratios, relative_spread
 from tuner.dispatch import LocalDispatcher
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.service import Service
 from tuner.store import Store
 from tuner.workers.host.cards import usable_gpus

@@ -20,12 +20,13 @@ from benchmarks.common.report import check_row
 from benchmarks.common.setting import problem_of
 from tests.support.on_card import fused, schedule
 from tuner.core.problem.objective import Regime
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Evaluator, Problem, evaluate
 from tuner.core.trial.outcome import Measured, Outcome
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: |median of the ratios - 1|, and how far off 95 % of them may be.
 MEDIAN_BAR, P95_BAR = 0.01, 0.02

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.problem.gpu import Gpu, gpu_from_live
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -31,6 +31,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError, IllegalSchedule, PlanError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import usable_gpus
@@ -171,7 +172,7 @@ class Problem:
         """Launches it a few times and compares."""
         import cupy
 
-        from tuner.workers.gpu.library.baselines import runner_of
+        from tuner.workers.gpu.library.runners import runner_of
         from tuner.workers.gpu.session import Kernels
         from tuner.workers.source.launchable import LaunchRefused
 

@@ -15,7 +15,8 @@ from math import ceil
 
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
@@ -47,7 +48,7 @@ class Shape:
     parts: int = 1
 
 
-def step_clocks(op: GemmOp, shape: Shape) -> tuple[float, float, float]:
+def step_clocks(op: TileOp, shape: Shape) -> tuple[float, float, float]:
     """Of 16 elements of k: the tensor cores, shared memory, and the L2."""
     weight_rows = shape.tile.n * op.rows_per_column
     a_rows, b_rows = (weight_rows, shape.tile.m) if shape.swap_ab else (shape.tile.m, weight_rows)
@@ -58,7 +59,7 @@ def step_clocks(op: GemmOp, shape: Shape) -> tuple[float, float, float]:
     return tensor, smem, ROW_BYTES * (weight_rows / row_tiles + shape.tile.m) / L2_BYTES
 
 
-def op_clocks(op: GemmOp, shape: Shape, num_sms: int) -> float:
+def op_clocks(op: TileOp, shape: Shape, num_sms: int) -> float:
     """Of all tasks of an op: the waves that its tasks make."""
     tiles = -(-op.m // shape.tile.m) * -(-op.n // shape.tile.n)
     steps = -(-op.k // 64) * 4 / shape.parts
@@ -77,7 +78,7 @@ def heights(m: int) -> list[int]:
     return sorted({8 * ceil(ceil(m / count) / 8) for count in range(1, 7)})
 
 
-def shapes_of(op: GemmOp, height: int, swap_ab: bool, warpgroups: int) -> Iterator[Shape]:
+def shapes_of(op: TileOp, height: int, swap_ab: bool, warpgroups: int) -> Iterator[Shape]:
     """Those whose sums fit the registers."""
     for n in range(16, 257, 8):
         weight_rows = n * op.rows_per_column
@@ -91,7 +92,7 @@ def shapes_of(op: GemmOp, height: int, swap_ab: bool, warpgroups: int) -> Iterat
                 yield Shape(tile=Tile(m=height, n=n, k=64), swap_ab=swap_ab, warpgroups=warpgroups, parts=parts)
 
 
-def fastest(op: GemmOp, height: int, swap_ab: bool, warpgroups: int, num_sms: int) -> list[Shape]:
+def fastest(op: TileOp, height: int, swap_ab: bool, warpgroups: int, num_sms: int) -> list[Shape]:
     """A dozen of one op."""
     return sorted(shapes_of(op, height, swap_ab, warpgroups), key=lambda shape: op_clocks(op, shape, num_sms))[:12]
 

@@ -80,7 +80,7 @@ def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
     """Graphs of the library's launches without work, and of its products without the kernel behind a gated one."""
     import cupy
 
-    from tuner.workers.gpu.library.baselines import LibraryRunner
+    from tuner.ops.gemm.card.library import LibraryRunner
 
     timer, num_launches = pair.on_card.timer, len(row.workload.tile_ops) + any(op.gated for op in row.workload.tile_ops)
 

@@ -142,7 +142,7 @@ class PairOnCard:
             WrongNumbers, Aborted: they are not.
         """
         from benchmarks.waterfall.gangs import GangKernel
-        from tuner.workers.gpu.library.baselines import launchable_of, runner_of
+        from tuner.workers.gpu.library.runners import launchable_of, runner_of
         from tuner.workers.gpu.session import load_runner
         from tuner.workers.gpu.tensors.check import check_numbers
 
@@ -221,7 +221,7 @@ def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[P
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source
-    from tuner.workers.gpu.library.cublaslt import CublasLt
+    from tuner.workers.gpu.library.vendor import open_vendor
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
     from tuner.workers.gpu.session import Kernels
     from tuner.workers.source.tools import tools_source
@@ -229,5 +229,5 @@ def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[P
     tools = cupy.cuda.function.Module()
     tools.load(compile_source(tools_source(), arch)[0])
     kernels = Kernels()
-    yield PairOnCard(ProblemOnCard(row.problem, tools, CublasLt(), None, picked), kernels)
+    yield PairOnCard(ProblemOnCard(row.problem, tools, open_vendor(), None, picked), kernels)
     kernels.unload()

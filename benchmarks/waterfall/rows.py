@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -13,6 +13,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
+from tuner.ops.gemm.pairs import ffn_pair
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.cases import simt, wgmma
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.tiling import CacheHint, Epilogue, Tile, Tiling, Warpgroups
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.source.render import inlined, render
 
 FOLDER = Path(__file__).parent / "golden"

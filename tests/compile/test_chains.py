@@ -10,8 +10,9 @@ from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
 from tests.support.presets import decoder_block
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
-from tuner.core.problem.workload import Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.artifact import _tensors, least_driver
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import parameter_layout

@@ -14,8 +14,9 @@ from tests.support.covering import covering_values
 from tests.support.lanes import soak_unless
 from tests.support.tiling_samples import GATED
 from tuner.core.legal.legality import tiling_problem
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 

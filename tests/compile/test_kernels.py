@@ -16,8 +16,9 @@ from tests.support.covering import covering_sample, pairs_of
 from tests.support.lanes import soak_unless
 from tests.support.tiling_samples import GATED, GPU_OF_ARCH, axes, offered, pairs_of_values, single_values
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
 from tuner.workers.source.rows import with_rows

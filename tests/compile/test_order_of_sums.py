@@ -9,10 +9,11 @@ import pytest
 
 from tests.support.cases import ordering, wgmma
 from tests.support.emulated.chain import EmulatedChain, plans_of
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.order_of_sums import order_of_sums
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.tiling import Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]
 

@@ -12,8 +12,8 @@ import pytest
 from tests.support.compiled import compile_source
 from tests.support.on_card import schedule
 from tests.support.planted import HANG, KERNEL_FAULTS, PROCESS_FAULTS, KernelFault, planted_source, with_deed
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.protocol.messages import Work

@@ -20,7 +20,6 @@ from tests.support.cases import H200
 from tests.support.rogues import ENDLESS
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -30,6 +29,7 @@ from tuner.core.space.joint import JointSpace
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import WorkerError
 from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder import kernels
 from tuner.workers.builder import prepare as here

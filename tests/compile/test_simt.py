@@ -11,9 +11,10 @@ from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
 from tuner.core.legal.legality import estimated_registers
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.simt_tilings import SimtTilings
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 

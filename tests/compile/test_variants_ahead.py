@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tests.support.cases import H200
 from tests.support.waiting import wait_until
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder, build_key
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.host.variants_ahead import build_variants_ahead

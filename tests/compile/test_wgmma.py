@@ -21,7 +21,7 @@ from tuner.core.legal.wgmma import (
     smem_bytes,
     sum_exchanges,
 )
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
@@ -29,6 +29,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaTilings
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render

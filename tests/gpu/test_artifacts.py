@@ -12,9 +12,9 @@ from tests.support.conformance.schedules import wide
 from tests.support.conformance.table import CASES
 from tests.support.on_card import check_artifact, problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.gemm.pairs import ffn_pair
 
 pytest.importorskip("cupy")
 

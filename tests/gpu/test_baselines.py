@@ -13,13 +13,14 @@ import pytest
 from tests.support.on_card import check_artifact, problem, schedule
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 
@@ -27,7 +28,7 @@ pytest.importorskip("cupy")
 
 
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.baselines import launchable_of, runner_of
+from tuner.workers.gpu.library.runners import launchable_of, runner_of
 from tuner.workers.gpu.measuring.algorithms import pick_algorithms
 from tuner.workers.gpu.measuring.problem import ProblemOnCard
 from tuner.workers.gpu.session import Session

@@ -40,7 +40,7 @@ TAKEN_AWAY = "*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements
 def enqueued(on_card: OnCard, launchable: Launchable, seeds: tuple[int, ...]) -> list[Any]:
     """The last outputs of chains over other inputs each, back to back on one stream, on the same intermediates."""
     from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-    from tuner.workers.gpu.library.baselines import ChainRunner
+    from tuner.workers.gpu.library.runners import ChainRunner
 
     prepared = on_card.session._prepare(problem(launchable.workload))
     kernel = Kernel(launchable)

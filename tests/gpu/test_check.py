@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem, schedule
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.protocol.messages import Work
 
 cupy = pytest.importorskip("cupy")

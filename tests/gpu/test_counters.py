@@ -13,7 +13,7 @@ from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -21,6 +21,8 @@ from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.cupti.metrics import BASE_SET

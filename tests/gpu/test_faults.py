@@ -22,13 +22,14 @@ from tests.support.forged import forged, with_others
 from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import with_raised_threshold
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host import supervisor as supervisor_module
@@ -42,7 +43,7 @@ pytest.importorskip("cupy")
 
 from tuner.workers.gpu.child import lock_path
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.baselines import ChainRunner, launchable_of
+from tuner.workers.gpu.library.runners import ChainRunner, launchable_of
 from tuner.workers.gpu.session import Session
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)

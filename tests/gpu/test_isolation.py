@@ -25,13 +25,13 @@ from tests.support.planted import (
 )
 from tests.support.rogues import ENDLESS
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.errors import Quarantined
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import Card

@@ -19,7 +19,7 @@ from tuner.workers.builder.nvrtc import Builder
 pytest.importorskip("cupy")
 
 from tests.support.protocol.rig import SLOW_CYCLES, Rig, clear_counters, launches_of
-from tuner.workers.gpu.library.baselines import ChainRunner
+from tuner.workers.gpu.library.runners import ChainRunner
 
 #: Of one plan, back to back.
 NUM_RUNS = 30

@@ -42,7 +42,7 @@ def test_what_brings_or_stores_the_bytes_changes_no_bit(on_card: OnCard, case: C
 @pytest.mark.parametrize("case", of_claim(CASES, Claim.ARRIVALS), ids=lambda case: case.id)
 def test_each_part_of_a_tile_arrives_once_a_launch_and_the_tile_posts_once(on_card: OnCard, case: Case) -> None:
     from tuner.workers.gpu.launching.launch import PlanOnDevice
-    from tuner.workers.gpu.library.baselines import ChainRunner, launchable_of
+    from tuner.workers.gpu.library.runners import ChainRunner, launchable_of
 
     candidate = on_card.candidate(case)
     ready = on_card.ready(case.workload, candidate)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.on_card import problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
+from tuner.ops.gemm.op import GemmOp
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.source.tools import tools_source
 

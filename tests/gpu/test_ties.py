@@ -11,14 +11,14 @@ import pytest
 from tests.support.forged import with_others
 from tests.support.on_card import check_artifact, fused, problem, schedule
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Measured, Rejected
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.baselines import launchable_of
+from tuner.workers.gpu.library.runners import launchable_of
 from tuner.workers.gpu.session import Session
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launchable import LaunchRefused

@@ -12,7 +12,6 @@ import pytest
 from tests.support.on_card import fused, problem, run, schedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
@@ -20,6 +19,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.samples import whole
 from tuner.core.trial.stats import median
 from tuner.errors import WorkerError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import Card

@@ -13,12 +13,13 @@ import pytest
 
 from benchmarks.chains.rows import LAYERS, block
 from tests.support.on_card import fused, problem, schedule
-from tuner.core.problem.workload import Activation, Dtype, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.stats import median
 from tuner.core.trial.torch_time import TorchCalls
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.gpu.session import Session
 from tuner.workers.gpu.tensors.check import WrongNumbers, check_others
 from tuner.workers.host.cards import Card

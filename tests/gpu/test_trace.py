@@ -15,7 +15,7 @@ from tests.support.conformance.turned import IN_LAYERS, LAYER
 from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.tracing import op_names
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -28,6 +28,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
 

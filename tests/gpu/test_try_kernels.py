@@ -11,10 +11,11 @@ import pytest
 
 from tests.support.on_card import EXAMPLE, problem, schedule
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare

@@ -1,18 +1,23 @@
 """Rows of `docs/schedule-space.md` as the records of the axes have them.
 
 ``python -m tests.house.axes_page`` writes them into the page: in the place of a row of the same axis, else behind the
-last row of its table. Axes whose record says nothing for documents have rows that are written by hand.
+last row of its table. Axes whose record says nothing for documents have rows that are written by hand. Beside them it
+writes `docs/schedule-file.schema.json`.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Tiling
+from tuner.schedule_schema import file_schema
 
-PAGE = Path(__file__).parents[2] / "docs/schedule-space.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "schedule-space.md"
+SCHEMA = DOCS / "schedule-file.schema.json"
 #: By the word of the page's second column.
 TABLES = {"tiling": Tiling, "ordering": Ordering}
 
@@ -37,3 +42,4 @@ def drawn(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(drawn(PAGE.read_text()))
+    SCHEMA.write_text(json.dumps(file_schema(), indent=1) + "\n")

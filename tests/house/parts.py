@@ -20,8 +20,8 @@ _WORDS = {
     "rotary": ("rotary",),
     "row_scale": ("row scale",),
 }
-#: The part's own: its file on the host, and its files on the device.
-_OWN = re.compile(r"tuner/core/problem/(epilogue/|rotary\.py)|workers/kernels/epilogue/rotary")
+#: The part's own: its file on the host, its files on the device, and the kind of op whose fields ask for it.
+_OWN = re.compile(r"tuner/core/problem/(epilogue/|rotary\.py)|workers/kernels/epilogue/rotary|tuner/ops/gemm/")
 _COMMENT = re.compile(r"//.*|\"[^\"\n]*\"")
 
 Named = dict[str, list[str]]

@@ -17,6 +17,7 @@ from benchmarks.simulator.trials import read
 from tests.support import builders
 from tuner import fit_cli
 from tuner.cli import main
+from tuner.core.model import judged
 from tuner.core.model.rates import CATALOGUE_RATES, FITS_VARIABLE, Fit, fit_of, rates_of, use_fits
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import CacheState
@@ -74,8 +75,9 @@ def put(folder: Path, text: str, gpu: str = "h200") -> Path:
 def test_a_fit_to_measured_trials_is_kept_and_goes_before_what_ranked_worse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"NUM_STEPS": 0, "NUM_LEFT_OUT_STEPS": 0, "NUM_SHOWN": 12}.items():  # else minutes
-        monkeypatch.setattr(fit_cli, name, value)
+    for name in ("NUM_STEPS", "NUM_LEFT_OUT_STEPS"):  # else minutes
+        monkeypatch.setattr(judged, name, 0)
+    monkeypatch.setattr(fit_cli, "NUM_SHOWN", 12)
     service_of(tmp_path, 70)
     bad = Fit(rates=BAD, gpu="h200", gpu_name="H200", date="2026-01-01", commit="x", num_trials=1)
     path = put(tmp_path, json.dumps(bad.to_json()))
@@ -120,7 +122,9 @@ def test_what_is_no_measured_gpu_is_refused(tmp_path: Path, gpu: str, words: str
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", "{}", json.dumps({"rates": 5}),
+    ["{", "[]", "{}", json.dumps({"rates": 5}), "[" * 100_000,
+     json.dumps(Fit(rates=replace(BAD, poll_us=10**400), gpu="h200", gpu_name="", date="", commit="",
+                    num_trials=1).to_json()),
      json.dumps(Fit(rates=replace(BAD, poll_us=-1.0), gpu="h200", gpu_name="", date="", commit="",
                     num_trials=1).to_json())],
 )  # fmt: skip

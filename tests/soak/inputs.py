@@ -28,12 +28,12 @@ from tuner.client.delivery.artifact import FILES, open_artifact
 from tuner.client.errors import ClientError
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.dispatch.cluster import messages
 from tuner.errors import InvalidInput, WordError, WorkerError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.service.results.zip_files import pack_zip
 from tuner.store.engine.cursors import decode_cursor, encode_cursor
 from tuner.workers.simulated.evaluator import SimulatedEvaluator

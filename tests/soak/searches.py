@@ -16,7 +16,7 @@ from tests.soak.program import Program, Row, Step, main
 from tuner.core.model.bounds import reference_us
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu, parse_target
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -26,6 +26,7 @@ from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import Searcher
 from tuner.search.seeds import forecast_us
 from tuner.workers.simulated.evaluator import SimulatedEvaluator

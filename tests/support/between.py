@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.ops.attention.form import form_for
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.gemm.op import GemmOp
 
 #: Of the attention, and of the product in front that writes to its cache.
 SIZES: dict[str, Any] = {"kv_heads": 2, "head_dim": 64, "max_length": 512, "new_tokens": 1}

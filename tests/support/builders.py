@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -18,6 +18,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rej
 from tuner.core.trial.records import Best, PolicyTime, Verdict
 from tuner.core.trial.samples import Round
 from tuner.core.trial.torch_time import TorchTime
+from tuner.ops.gemm.pairs import ffn_pair
 
 TARGET = "simulated:h200"
 

@@ -12,7 +12,7 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
     WIDTHLESS,
@@ -28,6 +28,8 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 H200 = CATALOGUE["h200"]
 #: Fits any GPU, twice.

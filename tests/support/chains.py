@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
+from tuner.ops.gemm.op import GemmOp
 
 
 def block(

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from tests.support.task_machine import block, launch_plan
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import Activation, GemmOp, Workload
+from tuner.core.problem.workload import Activation, Workload
+from tuner.ops.gemm.op import GemmOp
 
 Matrix = npt.NDArray[np.float64]
 

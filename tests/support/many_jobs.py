@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from tests.support.builders import spec
 from tuner.core.access.caller import Caller, Role
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.dispatch import LocalDispatcher
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.service import Service
 from tuner.service.submission.submissions import Submission
 from tuner.store import Store

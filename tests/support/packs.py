@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tests.support.cases import H200, wgmma
 from tests.support.forged import tied
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -19,6 +19,8 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.variants import VariantBuild

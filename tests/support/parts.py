@@ -10,8 +10,9 @@ from tests.support.toys import TOYS
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.epilogue import PARTS, Part
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.ops.gemm.op import GemmOp
 
 sys.path.insert(0, str(TOYS / "parts"))
 from toy_parts.column_scale import ColumnScale

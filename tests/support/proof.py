@@ -31,11 +31,11 @@ from tuner.core.plan.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space.ordering_values import INTERLEAVES, RASTERS, SYNCS
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: One CTA of these fits an SM of an H200.
 ROOMY = Resources(num_threads=128, smem_bytes=150_000, registers_per_thread=64)

@@ -10,7 +10,7 @@ from tests.support.cases import adds, decoder_block, gemms, small_gpu, tiling, t
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -23,6 +23,7 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.ops.gemm.pairs import ffn_pair
 
 
 def random_plans(seed: int, count: int) -> Iterator[tuple[TileGraph, Plan]]:

@@ -14,12 +14,13 @@ import cupy
 from tests.support.arrays_on_card import UNTOUCHED, Operands, operands
 from tests.support.packs_on_card import kernel_on_card, pack_of
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.runtime import Pack, load
 from tuner.workers.builder.nvrtc import Builder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tuner.core.insight.tracing import trace_metrics
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
 from tuner.core.schedule.schedule import Schedule
@@ -15,6 +15,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import InspectionKind
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.trials import inspections, trials

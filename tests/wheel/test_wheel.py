@@ -145,7 +145,7 @@ def test_another_projects_workers_and_ours_do_not_meet(server: Environment) -> N
 def test_the_installed_worker_renders_a_source(server: Environment) -> None:
     program = (
         "from tuner.core.schedule.tiling import Tile, Tiling\n"
-        "from tuner.core.problem.workload import ffn_pair\n"
+        "from tuner.ops.gemm.pairs import ffn_pair\n"
         "from tuner.workers.source.render import render\n"
         "tile = Tile(m=64, n=64, k=32)\n"
         "print(render(ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64),"

@@ -83,14 +83,19 @@ class _Commands(click.Group):
             raise click.UsageError(str(error)) from error
         return super().make_context(info_name, args, parent, **extra)
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Reads the command line, which may ask for nothing but help, and runs the command."""
+        try:
+            with printing():
+                return super().main(*args, **extra)
+        except CannotPrint as error:
+            click.echo(f"tuner-client: {error}", err=True)
+            raise SystemExit(ExitCode.FAULT) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
-            with printing():
-                return super().invoke(ctx)
-        except CannotPrint as error:
-            click.echo(f"tuner-client: {error}", err=True)
-            ctx.exit(ExitCode.FAULT)
+            return super().invoke(ctx)
         except ClientError as error:
             click.echo(f"tuner-client: {error}", err=True)
             ctx.exit(error.exit_code)

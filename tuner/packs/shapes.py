@@ -26,7 +26,7 @@ _OF_CHAINS = ("norm", "rotary", "residual_source", "is_output")
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(BaseShape):
-    """An FFN without its rows: Y = activation(s X W1^T + b1) W2^T + b2 + R; gated as `ffn_pair` says."""
+    """An FFN without its rows: Y = activation(s X W1^T + b1) W2^T + b2 + R; gated as a request of such a pair says."""
 
     section = "shapes"
     by_rows = True

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.client.connection.http import Client
-from tuner.client.delivery.meaning import asked_workload, check_kernel
+from tuner.client.delivery.meaning import asked_objective, asked_workload, check_kernel
 from tuner.client.delivery.output import plain_console
 from tuner.client.documents.asked import Asked
 from tuner.client.documents.documents import JobDetail
@@ -92,7 +92,7 @@ def tune(
         except KeyboardInterrupt:
             _cancel(service, job_id)
             raise
-        return _result(service, job_id, pair)
+        return _result(service, job_id, pair, target=target, l2=l2, regime=regime)
 
 
 def _watched(client: Client, job_id: str) -> Iterator[JobDetail]:
@@ -126,13 +126,21 @@ def _where(client: Client, job_id: str) -> str:
     return f"{client.url}/ui/jobs/{job_id}"
 
 
-def _result(client: Client, job_id: str, pair: Asked) -> Result:
+def _result(
+    client: Client, job_id: str, pair: Asked, *, target: str | None, l2: str | None, regime: str | None
+) -> Result:
     best = client.best(job_id)
     artifact = None if best["artifact"] is None else client.artifact(best["artifact"]["digest"])
     if artifact is not None:
-        kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
         workload = asked_workload(pair)
-        check_kernel(artifact.manifest, job_ids=[job_id], target=best["target"], kinds=kinds, workload=workload)
+        check_kernel(
+            artifact.manifest,
+            job_ids=[job_id],
+            target=target or best["target"],
+            kinds=[row["candidate"]["plan_kind"] for row in best["finals"]],
+            workload=workload,
+            objective=asked_objective(workload, l2, regime),
+        )
     return Result(job=client.job(job_id), best=best, trials=tuple(client.trials(job_id, limit=500)), artifact=artifact)
 
 

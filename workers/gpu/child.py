@@ -108,9 +108,9 @@ def _import_all() -> Exception | None:
         import cupyx  # noqa: F401 - CuPy itself does with its first kernel, which takes half a second
 
         from . import session  # noqa: F401
-        from .library.cublaslt import load_library
+        from .library.vendor import preload
 
-        load_library()
+        preload()
     except Exception as error:
         return error
     return None

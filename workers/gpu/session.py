@@ -31,8 +31,8 @@ from ..protocol.stopwatch import Stopwatch
 from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
 from .launching.launch import Kernel, held_clusters
-from .library.baselines import Runner, launchable_of, runner_of
-from .library.cublaslt import CublasLt
+from .library.runners import Runner, launchable_of, runner_of
+from .library.vendor import open_vendor
 from .measuring.card import CardView, card_trouble
 from .measuring.counters import count_once
 from .measuring.energy import measure_energy
@@ -53,7 +53,7 @@ class Session:
         """`tools_cubin` is tools.cu compiled for this card; `view` tells of its other users."""
         self._tools = cupy.cuda.function.Module()
         self._tools.load(tools_cubin)
-        self._lt = CublasLt()
+        self._vendor = open_vendor()
         self._view = view
         self._prepared: ProblemOnCard | None = None
 
@@ -230,7 +230,7 @@ class Session:
         if self._prepared is None or self._prepared.problem != problem:
             self._prepared = None
             cupy.get_default_memory_pool().free_all_blocks()
-            self._prepared = ProblemOnCard(problem, self._tools, self._lt, self._view, picked)
+            self._prepared = ProblemOnCard(problem, self._tools, self._vendor, self._view, picked)
         return self._prepared
 
 

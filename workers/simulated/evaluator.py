@@ -45,7 +45,7 @@ from ..timing.stop_rules import PREVIEW, HopelessRule, StopRule, is_previewed
 from .counters import check_metrics, count
 from .library import library_us
 
-#: Of the small kernel in front that sums the squares of a normed input's rows (docs/findings/squares-in-front.md).
+#: Of the small kernel in front that sums the squares of a normed input's rows (docs/findings/README.md).
 INPUT_SQUARES_US = 1.5
 #: What a model of its energy takes: power whatever it does, and joules for each byte from DRAM and each operation.
 STATIC_W = 300.0

@@ -1,4 +1,4 @@
-"""Tokens: who may what, whose jobs are whose, and what the audit log says of it."""
+"""Tokens: authorization, whose jobs are whose, and what the audit log says of it."""
 
 from __future__ import annotations
 

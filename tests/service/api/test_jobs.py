@@ -9,7 +9,7 @@ import pytest
 
 from tests.service.api.conftest import NUM_TRIALS, Api
 from tests.support.serving import SMALL_PAIR, body, wait_until_final
-from tuner.core.problem.workload import MAX_ELEMENTS
+from tuner.core.problem.tile_op import MAX_ELEMENTS
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Regime
 

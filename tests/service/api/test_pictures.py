@@ -10,7 +10,7 @@ import pytest
 from tests.support.chains import block
 from tuner.api.pictures.chain import draw_chain
 from tuner.api.pictures.ladder import draw_ladder
-from tuner.core.problem.workload import ffn_pair
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.wire.pages.pages import OpRow
 from tuner.wire.responses.batches import GainView, LadderView, RungView
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,58 @@ def test_tune_refuses_another_jobs_kernel(client: Client, server: Server, other_
     stranger = client.best(other_id)
     with hostile_proxy(server.url, with_artifact(stranger)) as url, pytest.raises(Refused, match="its job is"):
         tune(body()["pair"], target="simulated:h200", trials=3, reuse=True, url=url, progress=False)
+
+
+@pytest.mark.parametrize("asked", [{"l2": "warm"}, {"regime": "sustained"}], ids=str)
+def test_tune_refuses_a_job_of_another_objective(
+    client: Client, server: Server, job_id: str, asked: dict[str, Any]
+) -> None:
+    answered = {"links": {}, **client.job(job_id)}
+
+    def rewrite(method: str, path: str, found: Any) -> Any:
+        return answered if method == "POST" and path == "/jobs" else found
+
+    with hostile_proxy(server.url, rewrite) as url, pytest.raises(Refused, match="is not what was asked for"):
+        tune(body()["pair"], target="simulated:h200", trials=3, url=url, progress=False, **asked)
+
+
+def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Server, key: str, tmp_path: Path) -> None:
+    config, output = tmp_path / "config.json", tmp_path / "model.tunerpack"
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32}
+    config.write_text(json.dumps({"model_type": "llama", "hidden_act": "silu", **sizes}))
+    asked = [
+        "--m",
+        "16",
+        "--dtype",
+        "fp16",
+        "--no-between",
+        "--trials",
+        "3",
+        "--target",
+        "simulated:h200",
+        "--key",
+        key,
+    ]
+    tuning = ["tune-model", str(config), *asked, "-o", str(output)]
+
+    def another(shape: Any, **changes: Any) -> Any:
+        """The jobs of a batch as it was asked for with this shape, which all have ended."""
+        batch = client.submit_batch({"shapes": [{"m": [16], **shape}], "budget": {"trials": 3}, **changes})
+        follow(client, batch, plain_console(quiet=True), timeout_s=120)
+        return {"items": list(client.batch_jobs(batch["id"])), "next_cursor": None}
+
+    of_model = {"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "activation": "silu", "gated": True}
+    lies = [
+        another({"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "activation": "relu"}),
+        another(of_model, objective={"l2": "warm"}),
+        {"items": [], "next_cursor": None},
+    ]
+    for lie in lies:
+        with hostile_proxy(server.url, lambda method, path, found: lie if "/jobs?" in path else found) as url:  # noqa: B023
+            refused = run(*tuning, url=url)
+        assert (refused.exit_code, output.exists()) == (ExitCode.REFUSED, False), refused.output
+        assert "is not what was asked for" in refused.stderr
+    assert run(*tuning).exit_code == 0
 
 
 def test_a_batch_refuses_another_jobs_kernel(

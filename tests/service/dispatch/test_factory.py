@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import fused
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
@@ -15,6 +14,7 @@ from tuner.core.trial.limits import Limits
 from tuner.dispatch import make_evaluators
 from tuner.dispatch.diagnosis import Finding, diagnose_workers
 from tuner.errors import InvalidInput, WorkerError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.host.cards import Card, Choice
 from tuner.workers.simulated.evaluator import SimulatedEvaluator

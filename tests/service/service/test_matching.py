@@ -13,7 +13,7 @@ import pytest
 from tests.support.builders import BEST, schedule, spec
 from tests.support.queries import plans_of, whole_tables
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
@@ -22,6 +22,7 @@ from tuner.core.trial.questions import Machine, Question
 from tuner.core.trial.records import Best, BestMatch, FinalRow, MatchKind
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import NotFound
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.service import Service
 from tuner.store import Store
 from tuner.store.jobs import jobs

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests.support.conformance.case import OTHERS, Case, Claim, cross, named
 from tests.support.conformance.schedules import TICKET, wide
 from tests.support.conformance.workloads import BOTH, EVERY_OPTION, RAGGED, by_options, by_rows
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.ordering import Granularity, RasterKind, SplitOrder, WaitPosition
+from tuner.ops.gemm.pairs import ffn_pair
 
 SHAPES = {
     "1x2, 16 rows": wide(((16, 128, 64), (16, 64, 128)), cluster=(1, 2)),

@@ -28,9 +28,10 @@ from tests.support.conformance.workloads import (
     by_rows,
     chain_of_three,
 )
-from tuner.core.problem.workload import Activation, Dtype, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, WaitPosition
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Of tiles of depth 64 some CTAs have a k-step more.
 WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1088, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests.support.conformance.case import Claim, cross, named
 from tests.support.conformance.schedules import BY_SLICE, dots, in_turns, portable, swapped, waved, wide
 from tests.support.conformance.workloads import RAGGED, chain_of_three
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Many tasks for each of few CTAs.
 FEW_ROWS = ffn_pair(m=3, d_in=1024, d_hidden=4096, d_out=1032, activation=Activation.SILU, gated=True)

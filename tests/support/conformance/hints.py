@@ -9,10 +9,11 @@ from tests.support.conformance.schedules import portable, wide
 from tests.support.conformance.workloads import RAGGED
 from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint
+from tuner.ops.gemm.pairs import ffn_pair
 
 H200 = CATALOGUE["h200"]
 #: Copies of 16 bytes, and of 2 with an odd column behind the last pair, which one engine alone can read.

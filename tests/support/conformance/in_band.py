@@ -9,10 +9,11 @@ from tests.support.conformance.case import Case, Claim, cross, named
 from tests.support.conformance.chains import in_runs, kinds_of
 from tests.support.conformance.schedules import TICKET, swapped, waved, wide
 from tests.support.on_card import fused
-from tuner.core.problem.workload import Activation, Dtype, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype
 from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 LOW = ((16, 64, 64), (16, 56, 64), (16, 32, 128), (16, 48, 64))
 #: Rings with fewer stages of inputs than there are readers, and with more; one ring for both operands, and two.

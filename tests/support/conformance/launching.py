@@ -87,7 +87,7 @@ class OnCard:
     def kernel(self, work: Work) -> Kernel:
         """Its code, loaded."""
         from tuner.workers.gpu.launching.launch import Kernel
-        from tuner.workers.gpu.library.baselines import launchable_of
+        from tuner.workers.gpu.library.runners import launchable_of
 
         return Kernel(launchable_of(work))
 

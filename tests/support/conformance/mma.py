@@ -11,11 +11,13 @@ from tests.support.conformance.workloads import apart, by_dtype
 from tests.support.covering import covering_sample
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.ordering_values import SYNCS
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair
 
 SHAPES = [
     (1, 1, 1, 1),

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from tests.support.conformance.case import OURS, Case, Claim, cross
 from tests.support.conformance.schedules import TICKET, wide
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Two and three rows of tiles; by itself the second op of the second pair has 39 tiles, and so a CTA without any.
 PAIRS = {

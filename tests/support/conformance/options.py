@@ -10,10 +10,12 @@ from tests.support.conformance.schedules import portable
 from tests.support.conformance.workloads import EVERY_OPTION, GATED, RESIDUAL, by_dtype, by_options
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair
 
 OPTIONS = (GATED, RESIDUAL, {"row_scale": True}, {"gated": True, "bias": True}, EVERY_OPTION)
 #: Rows of k elements aligned to 2, 4, 8 and 16 bytes; columns that leave half a pair, and half a fragment.

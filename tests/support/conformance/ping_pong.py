@@ -15,8 +15,9 @@ from tests.support.conformance.workloads import (
     by_rows,
     chain_of_three,
 )
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.ordering import Granularity, RasterKind, WaitPosition
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Many tasks of whole tiles.
 MANY = ffn_pair(m=1024, d_in=512, d_hidden=2048, d_out=1024, activation=Activation.RELU, dtype=Dtype.BF16)

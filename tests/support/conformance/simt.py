@@ -16,9 +16,10 @@ from tests.support.conformance.workloads import (
     by_rows,
     chain_of_three,
 )
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.ordering import Granularity, Raster, RasterKind, SplitOrder
 from tuner.core.schedule.tiling import CacheHint
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Of 4 rows in tiles of 4 and of 2: the first op's one row of tiles has no other order.
 BY_COLUMN = (Raster(), Raster(kind=RasterKind.COLUMN))

@@ -8,7 +8,7 @@ from tests.support.conformance.case import OURS, Case, Claim, cross
 from tests.support.conformance.mma import ERROR_BELOW
 from tests.support.conformance.schedules import portable
 from tests.support.conformance.workloads import apart, by_dtype
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -20,6 +20,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: k-steps of 64: 8 and 17, the last one ragged in both.
 RAGGED = ffn_pair(m=37, d_in=500, d_hidden=1084, d_out=200, activation=Activation.SILU, bias=True)

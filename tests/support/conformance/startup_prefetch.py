@@ -8,12 +8,13 @@ from tests.support.conformance.case import OTHERS, Case, Claim, cross, named
 from tests.support.conformance.schedules import STARTUP_PREFETCHES, in_turns, prefetching, swapped, wide
 from tests.support.conformance.workloads import BOTH, EVERY_OPTION, RAGGED, WHOLE, apart, chain_of_three
 from tests.support.on_card import fused
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Epilogue
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Rings so short that 8 stages beyond them reach the end of some first tasks, and not of others.
 SHAPES = {

@@ -16,9 +16,10 @@ from tests.support.conformance.workloads import (
     by_rows,
     chain_of_three,
 )
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.ordering import Granularity, WaitPosition
 from tuner.core.schedule.tiling import Warpgroups
+from tuner.ops.gemm.pairs import ffn_pair
 
 TURNS = Warpgroups.PING_PONG
 #: Many tasks of whole tiles.

@@ -19,10 +19,11 @@ from tests.support.conformance.workloads import (
     chain_of_three,
 )
 from tests.support.on_card import fused
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.ordering import Granularity, RasterKind, WaitPosition
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Epilogue
+from tuner.ops.gemm.pairs import ffn_pair
 
 SHAPES = {
     "16 rows": by_copies(((16, 64, 64), (16, 64, 128))),

@@ -15,8 +15,9 @@ from tests.support.conformance.workloads import (
     by_rows,
     chain_of_three,
 )
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.ordering import Granularity, RasterKind, SplitOrder, WaitPosition
+from tuner.ops.gemm.pairs import ffn_pair
 
 SHAPES = {
     "16 rows": wide(((16, 64, 64), (16, 32, 128))),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: Rows, columns and k that are no whole tiles and lines; and only such.
 RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)

@@ -19,10 +19,11 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.ops.gemm.op import GemmOp
 from tuner.workers.gpu.tensors.reference import Reference, reference
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args, workspace_layout
 from tuner.workers.source.parts import pointers_of

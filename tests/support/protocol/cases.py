@@ -16,7 +16,7 @@ from tuner.core.legal.legality import kind_problem
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
@@ -32,6 +32,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import SYNCS
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Drawn, of which a covering sample is taken.
 NUM_DRAWN = 4000

@@ -31,7 +31,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.limits import Limits
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
-from tuner.workers.gpu.library.baselines import ChainRunner, runner_of
+from tuner.workers.gpu.library.runners import ChainRunner, runner_of
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import WORD_BYTES, OpBuffers, workspace_layout
 

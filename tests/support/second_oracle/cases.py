@@ -27,7 +27,7 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify, verify_paired_launches
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
@@ -44,6 +44,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 REASONS = {
     WordError: "words",

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chains import instruction_fetch, search, torch_compile
+from benchmarks.chains import search, torch_compile
 from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.results import summary_of
 from benchmarks.chains.rows import BARS, ROWS, choose_rows
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.errors import InvalidInput
 from tuner.winners import ShippedWinners
@@ -97,29 +96,3 @@ def test_a_boundary_is_from_the_last_product_before_it_to_the_first_operands_beh
     first, second = boundaries_of(trace)
     assert first == {"op": "up", "begin_us": 1.0, "end_us": 9.0, "compute_us": 4.0, "store_us": 2.5}
     assert (second["idle_us"], second["spread_us"], second["signal_us"], second["load_us"]) == (7.5, 1.5, 1.5, 2.0)
-
-
-def test_instruction_fetch_looks_at_each_ctas_first_task_of_an_op() -> None:
-    def run(slower: int) -> Trace:
-        spans = (
-            span(0, 0, 0, 0, 1, 4 + slower, 6 + slower),
-            span(0, 0, 7, 7, 8, 9, 10),  # the CTA's second task of the op
-            span(0, 1, 0, 0, 1, 4 + slower, 6 + slower),
-            span(1, 0, 11, 11, 12, 14, 15 + 2 * slower),
-        )
-        makespan_ns = 1000 * (15 + 2 * slower)
-        return Trace(spans=spans, op_names=("up", "down"), makespan_ns=makespan_ns, shares=(), tail=0.0, simulated=True)
-
-    found = instruction_fetch.figures_of([run(1), run(1), run(3)], [run(0)])
-    assert (found["fresh_us"], found["us"]) == (17.0, 15.0)
-    up, down = found["ops"]
-    assert (up["fresh_compute_us"], up["compute_us"], up["store_us"]) == (4.0, 3.0, 2.0)
-    assert (down["fresh_store_us"], down["store_us"], down["fresh_end_us"], down["end_us"]) == (3.0, 1.0, 17.0, 15.0)
-
-
-def test_instruction_fetch_takes_what_ships_for_a_row() -> None:
-    (row,) = choose_rows(["llama3-8b/m16"])
-    assert instruction_fetch.candidate_of(row, "h100").plan_kind is PlanKind.FUSED_PDL
-    (row,) = choose_rows(["llama3-8b-gate-up/m64"])
-    with pytest.raises(InvalidInput, match="no fused launch of llama3-8b-gate-up/m64 ships for simulated:h200"):
-        instruction_fetch.candidate_of(row, "simulated:h200")

@@ -19,9 +19,10 @@ from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
-from tuner.core.problem.workload import WorkloadKind, ffn_pair
+from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
+from tuner.ops.gemm.pairs import ffn_pair
 
 H200 = CATALOGUE["h200"]
 TINY = Row(

@@ -19,12 +19,13 @@ from tests.support.native.recorder import DeviceMemory, Recorder, compile_record
 from tests.support.packs import ladder, make
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import Target
-from tuner.core.problem.workload import Dtype, ffn_pair
+from tuner.core.problem.workload import Dtype
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.order_of_sums import order_of_sums
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.write import write_pack
 from tuner.runtime import Pack, native
 from tuner.workers.source.launch_args import OpBuffers

@@ -11,8 +11,8 @@ from benchmarks.simulator.library import CARDS, Compared, compared, drawn, group
 from tests.support.presets import LayerRun, decoder_layer
 from tests.support.repository import ROOT
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.ops.gemm.costs import LIBRARY_ELEMENTWISE_US, LIBRARY_NORM_US, LIBRARY_PRODUCT_US
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.workers.simulated.library import library_us
 
 H100 = CATALOGUE["h100"]

@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from tuner.client import ExitCode
 from tuner.client.cli import main
-from tuner.core.problem.workload import Activation, Dtype, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype
 from tuner.estimate import Basis, Estimator, estimator_of
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.winners.shipped import ShippedWinners
 
 CONFIGS = Path(__file__).with_name("configs")

@@ -25,7 +25,8 @@ from tuner.core.problem.asked import (
     workload_of,
 )
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: Lines of a screen, of 80 columns.
 SCREEN = 40

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support.builders import schedule, spec, workload
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -19,6 +18,7 @@ from tuner.core.trial.batch import LEAST_TRIALS, BatchRecord, plan_batch, search
 from tuner.core.trial.cover import least_cover
 from tuner.core.trial.job import JobState
 from tuner.core.trial.ladder import Measurement, Option, kernel_name, make_ladder
+from tuner.ops.gemm.pairs import independent_pair
 from tuner.workers.source.render import render
 
 GPU = parse_target("simulated:h200").gpu

@@ -15,7 +15,7 @@ from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.unit.runtime.test_artifact import encoded
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import (
@@ -25,6 +25,7 @@ from tuner.ops.attention.source import (
     next_weights_of,
     pack_attention_args,
 )
+from tuner.ops.gemm.op import GemmOp
 from tuner.packs.programs import Part, program_of
 from tuner.packs.write import write_pack
 from tuner.runtime import native

@@ -24,7 +24,7 @@ from tests.support.parts import ColumnScale, Softcap
 from tests.support.presets import Run, decoder_block
 from tuner.core.problem.epilogue import AddedPart
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
@@ -34,6 +34,7 @@ from tuner.core.trial.evaluator import ArtifactFiles, Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
+from tuner.ops.gemm.op import GemmOp
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Built, Resources
@@ -69,8 +70,7 @@ def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
     ordering = replace(ORDERING, rasters=ORDERING.rasters[:num_ops], run_starts=(1, 3) if kind.is_in_runs else ())
     candidate = Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, H200, candidate)
-    cubin = tied(plans, b"\x7fELF measured")
-    source = render(workload, tiling)
+    cubin, source = tied(plans, b"\x7fELF measured"), render(workload, tiling)
     return assemble(problem(workload), candidate, plans, source, cubin, HERE, {}, 55), plans
 
 

@@ -15,8 +15,8 @@ from tests.support.chains import block
 from tests.support.native.recorder import Recorder
 from tests.support.packs import make
 from tests.unit.runtime.test_artifact import COOPERATIVE, PROGRAMMATIC, STREAM, attention_alone, chain, tensors_of
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.runtime import Artifact, Launches, RuntimeFailure
 from tuner.runtime.native import NEEDS_RESET
 

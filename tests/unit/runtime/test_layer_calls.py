@@ -22,9 +22,10 @@ from tests.unit.runtime.prepared_layer import (
     workers_attention,
     workers_products,
 )
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.gemm.op import GemmOp
 from tuner.packs.records import VERSION_OF_SECTION
 from tuner.packs.write import write_pack
 from tuner.runtime import native

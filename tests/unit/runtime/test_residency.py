@@ -13,9 +13,9 @@ from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, Made, ladder, make
 from tests.unit.runtime.opened import Opened
 from tests.unit.runtime.prepared_layer import Prepared, make_layer
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.native import RuntimeFailure

@@ -11,7 +11,7 @@ from tuner.runtime.rows import HEADER, header
 def test_each_row_has_its_number_in_the_header() -> None:
     """That of the program: programs of C know no others by name."""
     rows = [row for row in (*ELEMENTS.values(), *(one.row for one in Activation)) if not row.is_added]
-    assert len(rows) == 8
+    assert len(rows) >= 8
     assert {row.name: native.HEADER.constants[f"TUNER_{row.name.upper()}"] for row in rows} == {
         row.name: row.number for row in rows
     }

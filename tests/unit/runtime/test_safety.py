@@ -13,10 +13,10 @@ from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, ffn, ladder, make
 from tests.unit.runtime.opened import ADDRESSES, Opened, c_shape
 from tests.unit.runtime.prepared_layer import make_layer
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
 from tuner.runtime import native

@@ -11,7 +11,7 @@ from tuner.core.legal.legality import check_kind, check_schedule, tiling_problem
 from tuner.core.plan.rasters import ROW
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -19,6 +19,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search.adapting import MOST_COVERING, adapt
 
 H200 = CATALOGUE["h200"]

@@ -9,9 +9,10 @@ from optuna.trial import TrialState, create_trial
 from tests.support.cases import ordering, wgmma
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.search.axes import distributions, from_params, ordering_features, tiling_features, to_params
 
 WORKLOADS = [

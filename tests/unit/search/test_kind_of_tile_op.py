@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.cases import H200
 from tuner.core.legal.legality import check_schedule
-from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule import levels
 from tuner.core.schedule.axis import axis
@@ -21,6 +20,7 @@ from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.op import GemmOp
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.searcher import Searcher
 

@@ -14,9 +14,9 @@ import pytest
 from tests.support.builders import measured
 from tests.support.repository import ROOT
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import SearchOrder
 from tuner.search.meanwhile import Begin, Calls, Take, in_fork
 

@@ -12,13 +12,14 @@ from tests.support.presets import decoder_block, decoder_layer
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import LIBRARY
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, default_regime
 from tuner.core.trial.priors import Found
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.search import Searcher
 from tuner.search.adapting import adapt
 from tuner.search.priors import (

@@ -18,10 +18,10 @@ import pytest
 from tests.support.builders import measured
 from tests.support.repository import ROOT
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial
 from tuner.errors import SearchLost
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import SearchOrder, SearchProcesses, search_here
 
 LIMIT_S = 60

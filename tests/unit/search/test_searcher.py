@@ -12,7 +12,6 @@ from tests.support.repeats import REPEATS, VARIATIONS
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, InterleaveKind
@@ -22,6 +21,7 @@ from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import Searcher
 from tuner.search.meanwhile import Calls, Take
 from tuner.search.pool import canonical

@@ -11,7 +11,6 @@ from tests.support.lanes import soak_unless
 from tests.support.presets import decoder_block as block_of_a_model
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -26,6 +25,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.search.seeds import (
     NUM_DRAWN,
     NUM_GUESSES,

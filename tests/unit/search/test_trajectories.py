@@ -14,10 +14,11 @@ from tests.support.between import between
 from tests.support.cases import H200, decoder_block
 from tests.support.presets import decoder_attention
 from tests.support.spaces import any_space_of
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search.searcher import Searcher
 
 KEPT = Path(__file__).with_name("trajectories.json")

@@ -15,9 +15,9 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.header import TICKET
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Ordering
 from tuner.errors import LivenessError
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
 

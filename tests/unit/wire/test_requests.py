@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.trial.job import CacheState, JobSpec, Regime
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.wire.requests.best_query import BestQuery
 from tuner.wire.requests.pairs import pair_of, workload_of
 from tuner.wire.requests.requests import EXAMPLES, TuneRequest

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -22,6 +21,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.wire.responses.words import candidate_words
 
 PAIR = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)

@@ -13,6 +13,7 @@ import click
 from tuner.client.commands.packs import make, order_of_jobs
 from tuner.client.connection.addresses import address_of
 from tuner.client.connection.http import Client
+from tuner.client.delivery.meaning import check_jobs
 from tuner.client.delivery.output import plain_console, print_table
 from tuner.client.delivery.signatures import pinned
 from tuner.client.errors import JobFailed
@@ -92,6 +93,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     with what_goes_on([batch["id"]], "the same command again: it takes what has finished, and writes the pack"):
         follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
+    ffns = [{"kind": "ffn", "m": m, **vars(shape)} for shape, m in product(shapes, tuned)]
+    check_jobs(jobs, [*ffns, *pairs], target=options["target"], l2=options["l2"])
     done = [job for job in jobs if job["state"] == "succeeded"]
     lost = [job for job in jobs if job["state"] != "succeeded"]
     for job in lost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,6 +83,35 @@ def check_kernel(
     if objective is not None:
         for name, asked_value in objective.items():
             check_is("the kernel", f"objective.{name}", found_objective.get(name), asked_value)
+
+
+def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | None, l2: str | None) -> None:
+    """That the jobs of a batch are those of the pairs that it was asked for, each of them and no other.
+
+    Args:
+        jobs: as the service told them.
+        pairs: as `POST /jobs` takes them.
+        target: None where the server's own was asked for.
+        l2: cold where it is not said.
+
+    Raises:
+        Refused: they are others; the message says which.
+    """
+    asked, found = (_by_digest(of) for of in (pairs, [job["pair"] for job in jobs]))
+    check_is("the batch", "list of workloads", _all_but(found, asked), _all_but(asked, found))
+    for job in jobs:
+        check_is("a job of the batch", "target", job["target"], target or job["target"])
+        check_is("a job of the batch", "objective.l2", job["objective"]["l2"], l2 or str(CacheState.COLD))
+
+
+def _by_digest(pairs: Sequence[Json]) -> dict[str, str]:
+    """Their workloads, in words."""
+    return {one.digest: one.describe() for one in map(asked_workload, pairs)}
+
+
+def _all_but(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+    """Words of those that the others have not."""
+    return sorted(words for digest, words in some.items() if digest not in others)
 
 
 @dataclass(frozen=True, kw_only=True)

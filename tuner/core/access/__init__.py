@@ -1,1 +1,1 @@
-"""Who may what."""
+"""Authorization."""

@@ -177,9 +177,9 @@ def read_fit(path: Path) -> Fit:
         fit = Fit.from_json(json.loads(path.read_text()))
         rates = fit.rates.to_json()
         values = [*rates.pop("mma").values(), *rates.pop("wgmma").values(), *rates.values()]
-        if not all(isinstance(value, float | int) and 0 < value < float("inf") for value in values):
+        if not all(isinstance(value, float | int) and 0 < float(value) < float("inf") for value in values):
             raise ValueError("each rate is a number above 0")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidInput(str(path), f"is no fit: {error}", "make it again by `tuner fit`, or delete it") from error
     return fit
 

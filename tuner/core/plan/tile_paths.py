@@ -10,7 +10,7 @@ from tuner.core.plan.exact_rasters import best_path, fewest_panels
 from tuner.core.plan.interleaves import merge_blocks
 from tuner.core.plan.panel_cache import CachePolicy, CacheStep, cache_steps, reads_of
 from tuner.core.plan.rasters import raster_path, standard_rasters
-from tuner.core.problem.workload import ffn_pair
+from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster, RasterKind
 from tuner.core.schedule.tiling import Tile as TileShape
 from tuner.errors import InvalidInput
@@ -116,12 +116,8 @@ class TileGrid:
         """
         if not self.is_pair:
             return tuple(Stop(0, *tile) for tile in raster_path(order.raster, self.num_rows, self.num_cols))
-        pair = ffn_pair(
-            m=self.num_rows * _SIDE,
-            d_in=self.num_steps * _DEPTH,
-            d_hidden=self.num_cols * _SIDE,
-            d_out=self.second_cols * _SIDE,
-        )
+        depth, hidden, out = self.num_steps * _DEPTH, self.num_cols * _SIDE, self.second_cols * _SIDE
+        pair = workload_of({"kind": "ffn", "m": self.num_rows * _SIDE, "d_in": depth, "d_hidden": hidden, "d_out": out})
         tiles = (TileShape(m=_SIDE, n=_SIDE, k=_DEPTH),) * 2
         return tuple(
             Stop(block.op, row + block.row_begin, col + block.col_begin)

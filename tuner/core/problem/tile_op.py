@@ -11,6 +11,10 @@ from tuner.core.problem.op import Op
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
 
+#: Of a matrix: element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides
+#: by a CTA.
+MAX_ELEMENTS = 2**31 - 2**16
+
 _PLAIN = dict[str, Any]()
 
 

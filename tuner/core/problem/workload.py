@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from tuner.core.json_form import JsonForm
 from tuner.core.problem.activation import Activation
@@ -17,7 +17,6 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
-from tuner.core.problem.gemm_op import MAX_ELEMENTS, GemmOp
 from tuner.core.problem.kv_cache import OF_CACHE
 from tuner.core.problem.op import LaunchOp, Op
 from tuner.core.problem.op_kinds import op_from_json
@@ -27,17 +26,13 @@ from tuner.errors import InvalidInput
 
 __all__ = [
     "DEFAULT_EPS",
-    "MAX_ELEMENTS",
     "MAX_OPS",
     "ROW_SCALE_BYTES",
     "Activation",
     "Dtype",
-    "GemmOp",
     "Op",
     "Workload",
     "WorkloadKind",
-    "ffn_pair",
-    "independent_pair",
 ]
 
 #: Most ops of a workload.
@@ -92,9 +87,9 @@ class Workload(JsonForm):
         return tuple(dict.fromkeys(op.kind for op in self.ops if isinstance(op, UnknownOp)))
 
     @cached_property
-    def tile_ops(self) -> tuple[GemmOp, ...]:
+    def tile_ops(self) -> tuple[TileOp, ...]:
         """Those that may share a launch."""
-        return tuple(cast("GemmOp", op) for op in self.ops if isinstance(op, TileOp))
+        return tuple(op for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
     def launch_ops(self) -> tuple[Any, ...]:
@@ -157,7 +152,7 @@ class Workload(JsonForm):
         ends = dict.fromkeys((0, *self.borders, len(self.tile_ops)))
         return tuple(tuple(range(*side)) for side in pairwise(ends))
 
-    def reader_of(self, written: Op) -> GemmOp | None:
+    def reader_of(self, written: Op) -> TileOp | None:
         """The tile op that reads an op's output; None where there is none."""
         return next((op for op in self.tile_ops if written.name in op.read_names), None)
 
@@ -307,36 +302,3 @@ class Workload(JsonForm):
         kinds = dict.fromkeys(type(op) for op in self.ops)
         extras = (word for kind in kinds for word in kind.extras([op for op in self.ops if type(op) is kind]))
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])
-
-
-def ffn_pair(
-    *,
-    m: int,
-    d_in: int,
-    d_hidden: int,
-    d_out: int,
-    dtype: Dtype = Dtype.FP16,
-    activation: Activation = Activation.IDENTITY,
-    bias: bool = False,
-    gated: bool = False,
-    residual: bool = False,
-    row_scale: bool = False,
-) -> Workload:
-    """Y[m, d_out] = activation(s X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out].
-
-    Where `gated`, W1 is [2 d_hidden, d_in] and b1 [2 d_hidden], gate first; `residual` adds R, `row_scale` is s.
-    """
-    up = GemmOp(name="up", m=m, n=d_hidden, k=d_in, activation=activation, bias=bias, gated=gated, row_scale=row_scale)
-    down = GemmOp(name="down", m=m, n=d_out, k=d_hidden, source="up", bias=bias, residual=residual)
-    return Workload(kind=WorkloadKind.FFN, ops=(up, down), dtype=dtype)
-
-
-def independent_pair(
-    first_mnk: tuple[int, int, int], second_mnk: tuple[int, int, int], *, dtype: Dtype = Dtype.FP16
-) -> Workload:
-    """Two GEMMs C = A W^T that share nothing, each given as (m, n, k)."""
-    ops = tuple(
-        GemmOp(name=name, m=m, n=n, k=k, source=f"x_{name}")
-        for name, (m, n, k) in (("first", first_mnk), ("second", second_mnk))
-    )
-    return Workload(kind=WorkloadKind.INDEPENDENT, ops=ops, dtype=dtype)

@@ -30,8 +30,19 @@ class RasterKind(StrEnum):
     EXACT = "exact"
 
 
+#: What people read of each; those without a width have the width 1.
+RASTER_SENTENCES = {
+    RasterKind.ROW: "row by row",
+    RasterKind.COLUMN: "column by column",
+    RasterKind.GROUPED: "in groups of {width} tile rows, column by column inside a group",
+    RasterKind.PANEL: "in panels of {width} tile columns, row by row inside a panel",
+    RasterKind.SNAKE: "in panels of {width} tile columns, down and up in turns",
+    RasterKind.MORTON: "in Z order",
+    RasterKind.HILBERT: "along a Hilbert curve",
+    RasterKind.EXACT: "along the path of least traffic through a cache of {width} panels",
+}
 #: Rasters whose width says nothing, and is 1.
-WIDTHLESS = (RasterKind.ROW, RasterKind.COLUMN, RasterKind.MORTON, RasterKind.HILBERT)
+WIDTHLESS = tuple(kind for kind, sentence in RASTER_SENTENCES.items() if "{width}" not in sentence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +58,11 @@ class Raster:
 
     def __str__(self) -> str:
         return str(self.kind) if self.kind in WIDTHLESS else f"{self.kind}{self.width}"
+
+    @property
+    def sentence(self) -> str:
+        """For people, e.g. ``in panels of 2 tile columns, row by row inside a panel``."""
+        return RASTER_SENTENCES[self.kind].format(width=self.width)
 
 
 class InterleaveKind(StrEnum):

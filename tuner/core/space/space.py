@@ -322,7 +322,7 @@ class Space:
 
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in one thing. Hints of `wgmma` are not among them: they gain nothing, and leave the L2 so
-        that what is measured next takes up to 3 % longer (docs/findings/hints.md)."""
+        that what is measured next takes up to 3 % longer (docs/findings/README.md)."""
         if tiling.engine is not Engine.WGMMA:
             yield from (replace(tiling, weight_hint=hint) for hint in CacheHint)
             yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)

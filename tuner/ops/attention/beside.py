@@ -19,9 +19,9 @@ from tuner.search.rings import fitted, windowed
 #: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
 #: Bytes of weights that a CTA of the product has under way at most, so that keys and values do not stand behind a whole
-#: ring of them (docs/findings/ahead-window.md).
+#: ring of them (docs/findings/README.md).
 _WINDOW_BYTES = 49_152
-#: Per cent of the weights that are asked for, and whether early, the fastest first (docs/findings/attention-early.md).
+#: Per cent of the weights that are asked for, and whether early, the fastest first (docs/findings/README.md).
 _ASKS = ((25, True), (0, False), (50, True))
 #: Of the SMs, one in so many has a CTA that asks at least.
 _ASKING_SHARE = 3

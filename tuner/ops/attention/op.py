@@ -86,7 +86,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def c_columns(self) -> int:
-        """As `GemmOp` has it: elements of a row of the output."""
+        """As a product has it: elements of a row of the output."""
         return self.n
 
     @property

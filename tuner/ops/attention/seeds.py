@@ -39,7 +39,7 @@ _WIDE_SHARE = 0.875
 _EQUAL_SHARE = 0.02
 #: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
 _ASKED = ((50, False), (100, False), (25, True), (50, True))
-#: Of equal forecasts, tokens of a tile: it was this in each pair that was fastest (docs/findings/attention-early.md).
+#: Of equal forecasts, tokens of a tile: it was this in each pair that was fastest (docs/findings/README.md).
 _TILE_TOKENS = 64
 
 

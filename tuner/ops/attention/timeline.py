@@ -15,10 +15,10 @@ from tuner.ops.attention.tasks import AttentionPlan
 #: Bytes that one SM takes from the L2 in a clock, when it is alone.
 _PORT_BYTES = 64
 _FLOAT_BYTES = 4
-#: Between two copies that a thread asks for: boxes of 4 KB come at 71 GB/s (docs/findings/page-copies.md).
+#: Between two copies that a thread asks for: boxes of 4 KB come at 71 GB/s (docs/findings/README.md).
 _COPY_US = 0.058
 #: Between two `cp.async` of a warp that requests, 16 bytes a lane; and what a tile of keys, or of values, takes it
-#: beside them: its stage, its addresses, an arrival of each lane (docs/findings/attention-engines.md).
+#: beside them: its stage, its addresses, an arrival of each lane (docs/findings/README.md).
 _WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 18, 250
 #: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
 _CLUSTER_US = 0.5

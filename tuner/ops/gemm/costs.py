@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from tuner.core.model.rates import rates_of
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Workload
+from tuner.ops.gemm.op import GemmOp
 from tuner.workers.source.library_epilogue import split_epilogue
 
 #: Share of a data sheet's rate of the tensor cores that a vendor library reaches on large products.

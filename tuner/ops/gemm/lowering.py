@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuner.core.plan.boxes import STEP, Box, Read, TileSpace, along, whole
-from tuner.core.problem.workload import GemmOp
 from tuner.core.schedule.tiling import Tile
+from tuner.ops.gemm.op import GemmOp
 
 
 def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:

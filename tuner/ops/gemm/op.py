@@ -1,9 +1,301 @@
-"""What is asked of a product of matrices."""
+"""A product of matrices as an op of a workload, with what its epilogue does."""
 
 from __future__ import annotations
 
-from tuner.core.problem.epilogue.added import part_versions
-from tuner.core.problem.gemm_op import GemmOp
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache, cached_property
+from typing import Any, ClassVar, Self
+
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.dataflow import Read
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
+from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
+from tuner.core.problem.epilogue.norm import DEFAULT_EPS
+from tuner.core.problem.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.op_kinds import OpKind
+from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp, keep_plain
+from tuner.errors import InvalidInput
+
+#: Options of an op that are in the JSON form only where they are set.
+_LATER_OP = ("gated", "residual", "row_scale")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmOp(TileOp):
+    """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
+
+    Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
+    up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
+    bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
+
+    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
+    W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
+    of which it is the norm.
+
+    An op with a `rotary` makes queries, keys and values of new tokens. It has as many columns as a row has pairs of
+    elements: W has the first halves of all heads above the second halves, W[2n, k], and so has the bias. C has the
+    queries alone, [m, heads * head_dim]; keys and values go to a cache.
+
+    Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
+    NeurIPS 2019.
+    """
+
+    KIND: ClassVar[str] = "gemm"
+    FREE: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    SERVES_FEWER_ROWS: ClassVar[bool] = True
+    IS_PRODUCT: ClassVar[bool] = True
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    #: Rows of A and C, >= 1.
+    m: int
+    #: Columns of C, rows of W (half of them where gated), >= 1; with a `rotary` its pairs.
+    n: int
+    #: Columns of A and W, >= 1.
+    k: int
+    #: The tensor read as A: an earlier op's name, or any other name for an input of the workload.
+    source: str = "x"
+    #: Applied in the epilogue.
+    activation: Activation = Activation.IDENTITY
+    #: Whether a bias vector [n] is added before the activation, [2n] where gated.
+    bias: bool = False
+    #: Whether W holds a gate above an up projection, and C is the activated gate times the other.
+    gated: bool = False
+    #: Whether a tensor [m, n] is added after the activation, before rounding.
+    residual: bool = False
+    #: Whether row i of the product is multiplied by element i of an fp32 input ``<op>.row_scale`` [m].
+    row_scale: bool = False
+    #: The tensor that is added as the residual: an earlier op's name, or any other name for an input of the workload;
+    #: empty for an input ``<op>.residual`` of its own.
+    residual_source: str = ""
+    #: The tensor [m, k] whose RMSNorm scales the rows: an earlier op's name, or any other name for an input, of which
+    #: ``<input>.squares`` [m] is given, the fp32 sums of its rows' squares; empty for no norm.
+    norm: str = ""
+    #: With a norm: what is added to the mean of the squares, >= 0.
+    eps: float = DEFAULT_EPS
+    #: Whether the output leaves the chain, though an op of it reads it.
+    is_output: bool = False
+    #: Heads that are turned, and the cache that new keys and values are written to.
+    rotary: Rotary | None = None
+    #: Parts that packages bring; each has its turn in its stage.
+    epilogue: tuple[AddedPart, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("m", "n", "k"):
+            value = getattr(self, field)
+            if value < 1:
+                raise InvalidInput(f"{self.name}.{field}", f"must be at least 1, got {value}", "give a positive size")
+        for what, rows, columns in (("A", self.m, self.k), ("W", self.weight_rows, self.k), ("C", self.m, self.n)):
+            if rows * columns > MAX_ELEMENTS:
+                raise InvalidInput(
+                    f"{self.name}.{what}",
+                    f"{rows} x {columns} elements overflow a 32-bit index",
+                    f"keep every matrix at or under {MAX_ELEMENTS} elements",
+                )
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Options that need each other, or are in each other's way."""
+        for part in (*PARTS, *self.epilogue):
+            for field, problem, remedy in part.broken(self):
+                raise InvalidInput(f"{self.name}.{field}", problem, remedy)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Of its epilogue, in their order."""
+        return parts_of(self)
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Each tensor that it names: A, and what its epilogue reads."""
+        named = (read for part in reversed(self.parts) for read in part.reads(self))
+        remedy = "make the consumer's m and k the producer's m and n"
+        return (Read("source", self.source, (self.m, self.k), blame="k", remedy=remedy), *named)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of tensors of its own, and of what comes with a norm; weights are ``w`` in an artifact."""
+        of_parts = (name for part in (*PARTS, *self.epilogue) for name in part.operands(self))
+        return (f"{self.name}.weight", f"{self.name}.w", *of_parts)
+
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """A, weights, what the parts of the epilogue read or change, and C."""
+        read = [given(self.source, (self.m, self.k), dtype)]
+        read += [weight(f"{self.name}.weight", (self.weight_rows, self.k), dtype)]
+        read += [tensor for part in self.parts for tensor in part.tensors(self, dtype)]
+        return (*dict.fromkeys(read), output(self.name, (self.m, self.c_columns), dtype))
+
+    def weight_bytes(self, dtype: Dtype) -> int:
+        """Those of W; a bias is among `own_bytes`."""
+        return self.weight_rows * self.k * dtype.size_bytes
+
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
+        """Bias, a residual of its own, and factors, or sums of squares of an input's rows."""
+        return sum(part.own_bytes(self, dtype, written) for part in self.parts)
+
+    @property
+    def num_tiles(self) -> int:
+        """Of C; of what is turned, of pairs."""
+        return -(-self.m // TILE) * -(-self.n // TILE)
+
+    @cached_property
+    def scales_rows(self) -> bool:
+        """Whether each row of the product has a factor: a given one, or a norm's."""
+        return any(part.scales_rows for part in self.parts)
+
+    @cached_property
+    def halves(self) -> str:
+        """What the rows of W behind one column of C are, for people; empty where there is one."""
+        return next((part.halves for part in self.parts if part.halves), "")
+
+    @cached_property
+    def rows_per_column(self) -> int:
+        """Rows of W behind one column of C: a gate's and an up projection's, or a pair's; else one."""
+        return max((part.rows_per_column for part in self.parts), default=1)
+
+    @property
+    def c_columns(self) -> int:
+        """Elements of a row of C: of what is turned, the queries'."""
+        return self.rotary.query_columns if self.rotary else self.n
+
+    @property
+    def result_columns(self) -> int:
+        """Elements of a row of all that it makes: of what is turned, queries, keys and values."""
+        return 2 * self.n if self.rotary else self.n
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of W, and elements of the bias."""
+        return self.n * self.rows_per_column
+
+    @property
+    def num_flops(self) -> int:
+        """Multiplications and additions of the product."""
+        return 2 * self.m * self.weight_rows * self.k
+
+    def epilogue_bytes(self, dtype: Dtype) -> int:
+        """Bytes of bias, residual and row scale, wherever they come from."""
+        return sum(part.num_bytes(self, dtype) for part in self.parts)
+
+    @property
+    def written_cache(self) -> Rotary | None:
+        """Where keys and values of what is turned go."""
+        return self.rotary
+
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
+        """That what it norms by leaves the squares of its rows, that no other op writes to a cache, and that no product
+        reads what is turned.
+
+        Raises:
+            InvalidInput: names the op, and what would be right.
+        """
+        normed = next((op for op in ops if op.name == self.norm), None)
+        if isinstance(normed, TileOp) and not normed.IS_PRODUCT:
+            problem = f"{self.name} norms by {normed.name}, a {normed.KIND}, which leaves no squares of its rows"
+            raise InvalidInput(f"{self.name}.norm", problem, "norm by an input, or by a product's output")
+        if not self.rotary:
+            return
+        writers = [op.name for op in ops if op.written_cache]
+        if len(writers) > 1:
+            problem = f"{writers[0]} and {writers[1]} both write to a cache, and a kernel has one such op"
+            raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
+        if reader := next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None):
+            problem = f"{reader} reads {self.name}, whose keys and values go to a cache"
+            remedy = "let an op that reads that cache read its queries, or leave rotary out"
+            raise InvalidInput("ops", problem, remedy)
+
+    def describe(self, *, with_rows: bool = True) -> str:
+        """The columns that it makes."""
+        return f"{self.result_columns}{f' {self.rotary.describe()}' if self.rotary else ''}"
+
+    def words(self) -> OpWords:
+        """Its row in a table of a chain's ops."""
+        found = [part.words(self) for part in self.parts]
+
+        def of(column: str) -> list[str]:
+            return [words[column] for words in found if column in words]
+
+        return OpWords(
+            sizes=", ".join([f"{self.m} x {self.result_columns} x {self.k}", *of("sizes")]),
+            reads=self.source,
+            named={read.field: read.tensor for read in self.reads},
+            norm="".join(of("norm")),
+            adds=" and ".join(reversed(of("adds"))),
+            function=", ".join(of("function")),
+        )
+
+    def column_of_tiles(self, column: int) -> int:
+        """Of what is turned tiles have pairs."""
+        return self.rotary.pair_of(column) if self.rotary else column
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Parts of packages."""
+        return tuple(part.needed for part in self.epilogue)
+
+    @classmethod
+    def unknown_in(cls, data: Mapping[str, Any]) -> str:
+        """A part of a package."""
+        return unknown_part(data.get("epilogue"))
+
+    @classmethod
+    def extras(cls, ops: Sequence[Self]) -> list[str]:
+        """Activations op by op, then what any of them has."""
+        found = [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
+        shown = ("bias", "gated", "residual", "row_scale", "norm")
+        found += [name for name in shown if any(getattr(op, name) for op in ops)]
+        found += [op.rotary.describe() for op in ops if op.rotary]
+        return found + [part.describe() for op in ops for part in op.epilogue]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse. It says nothing of its kind, as ever."""
+        data = self.to_job_json()
+        for name in _LATER_OP:
+            if not data[name]:
+                del data[name]
+        return data
+
+    def to_job_json(self) -> dict[str, Any]:
+        """The same with every option that pairs have, set or not."""
+        data = {name: getattr(self, name) for name in _names(type(self))}
+        _drop_defaults_of_chains(data)
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], dtype: Dtype = Dtype.FP16) -> Self:
+        """Inverse of `to_json`, whatever the element type.
+
+        Raises:
+            InvalidInput: a size is wrong, or options do not go together.
+        """
+        rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
+        epilogue = parts_from_json(data.get("epilogue", ()))
+        return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue})
+
+
+_options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
+keep_plain({one.name: one.default for one in _options})
+
+
+@cache
+def _names(cls: type[GemmOp]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
+
+
+def _drop_defaults_of_chains(op: dict[str, Any]) -> None:
+    """Takes from an op's JSON what chains alone ask for, where it has its default."""
+    if not op["norm"]:
+        del op["eps"]
+    for name in ("residual_source", "norm", "is_output", "rotary", "epilogue"):
+        if not op[name]:
+            del op[name]
+    if rotary := op.get("rotary"):
+        op["rotary"] = rotary.to_json()
+    if "epilogue" in op:
+        op["epilogue"] = [part.to_json() for part in op["epilogue"]]
+
 
 KIND = OpKind(op=GemmOp, version=1, is_unnamed=True, extras=part_versions)

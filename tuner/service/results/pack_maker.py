@@ -8,8 +8,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tuner.core.access.caller import LOCAL, Caller
+from tuner.core.problem import asked
 from tuner.core.problem.gpu import SIMULATED_PREFIX
-from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.questions import Machine, Question
 from tuner.core.trial.records import Best, JobRecord, kernel_row
@@ -67,8 +68,7 @@ def make_pack(
 
 def workload_of(shape: Shape, m: int) -> Workload:
     """The pair of a shape at m rows."""
-    options = asdict(shape) | {"dtype": Dtype(shape.dtype), "activation": Activation(shape.activation)}
-    return ffn_pair(m=m, **options)
+    return asked.workload_of({"kind": WorkloadKind.FFN, "m": m, **asdict(shape)})
 
 
 def _found(store: Store, order: PackOrder, shape: Shape, m: int, kernel_version: str | None) -> Found:

@@ -1,4 +1,4 @@
-"""The tables of who may what: tokens, quotas, sessions that were ended, the audit log."""
+"""The tables of authorization: tokens, quotas, sessions that were ended, the audit log."""
 
 from __future__ import annotations
 

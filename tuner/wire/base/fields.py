@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.core.problem.workload import MAX_ELEMENTS, Dtype
+from tuner.core.problem.tile_op import MAX_ELEMENTS
+from tuner.core.problem.workload import Dtype
 
 Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
 # JSON knows no enumerations: a strict model would refuse the string.

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem import asked
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.batch import MAX_JOBS, BatchRecord
 from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
@@ -59,7 +60,7 @@ class LadderShape(FfnShape):
 
     def to_workloads(self) -> list[Workload]:
         """The pair at each number of rows."""
-        return [ffn_pair(m=m, **self.model_dump(exclude={"m"})) for m in self.m]
+        return [asked.workload_of({"kind": WorkloadKind.FFN, **self.model_dump(), "m": m}) for m in self.m]
 
 
 class BatchRequest(Strict):

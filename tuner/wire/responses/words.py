@@ -13,8 +13,6 @@ from tuner.core.schedule.ordering import (
     Granularity,
     Interleave,
     InterleaveKind,
-    Raster,
-    RasterKind,
     SplitOrder,
     SplitTiles,
     WaitPosition,
@@ -70,7 +68,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     tiles = ", ".join(
         f"{name} in tiles of {t.m} x {t.n}, {t.k} deep" for name, t in zip(names, tiling.tiles, strict=True)
     )
-    rasters = ", ".join(f"{name} {_raster(raster)}" for name, raster in zip(names, ordering.rasters, strict=True))
+    rasters = ", ".join(f"{name} {raster.sentence}" for name, raster in zip(names, ordering.rasters, strict=True))
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
     left = f", {ordering.reserved_sms} SMs left free" if ordering.reserved_sms else ""
     share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
@@ -130,26 +128,6 @@ def _engine(tiling: Tiling) -> str:
     readers = ", and 4 that read the intermediate as its elements come" if tiling.in_band else ""
     warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy{readers}"
     return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
-
-
-def _raster(raster: Raster) -> str:
-    match raster.kind:
-        case RasterKind.ROW:
-            return "row by row"
-        case RasterKind.COLUMN:
-            return "column by column"
-        case RasterKind.GROUPED:
-            return f"in groups of {raster.width} tile rows, column by column inside a group"
-        case RasterKind.PANEL:
-            return f"in panels of {raster.width} tile columns, row by row inside a panel"
-        case RasterKind.SNAKE:
-            return f"in panels of {raster.width} tile columns, down and up in turns"
-        case RasterKind.MORTON:
-            return "in Z order"
-        case RasterKind.HILBERT:
-            return "along a Hilbert curve"
-        case RasterKind.EXACT:
-            return f"along the path of least traffic through a cache of {raster.width} panels"
 
 
 def _merge(interleave: Interleave, num_ops: int) -> str:

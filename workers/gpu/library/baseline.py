@@ -7,7 +7,7 @@ from typing import Protocol
 from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ...timing.library_choice import Choices, Picked
-from .baselines import Runner
+from .runners import Runner
 
 
 class Library(Runner, Protocol):

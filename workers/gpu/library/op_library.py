@@ -1,8 +1,9 @@
 """A vendor library's way of one launch op, and a workload's chain of them with the library's products between.
 
-A kind has ``baseline_of(op, data, slots, lt, tools)`` in its folder ``card``, which makes an `OpLibrary`: `data` has
-the op's tensors, `slots` the arrays of each timed run, `lt` is cuBLASLt and `tools` the module of `tools_source`. It
-may import what the card's machine has. Its calls go into the graphs in which the library is timed.
+A kind has ``baseline_of(op, data, slots, vendor, tools)`` in its folder ``card``, which makes an `OpLibrary`: `data`
+has the op's tensors, `slots` the arrays of each timed run, `vendor` is the library of products (`Vendor`) and `tools`
+the module of `tools_source`. It may import what the card's machine has. Its calls go into the graphs in which the
+library is timed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tuner.errors import WorkerError
 from ...timing.library_choice import Picked
 from ..tensors.data import ProblemData
 from ..tensors.op_data import Arrays, OpData, RunOperands
-from .baselines import LibraryRunner
-from .cublaslt import CublasLt
+from .baseline import Library
+from .vendor import Vendor
 
 
 class OpLibrary(ABC):
@@ -64,14 +65,14 @@ class ChainLibrary:
     #: Ops that read each other do not run side by side.
     can_run_beside = False
 
-    def __init__(self, lt: CublasLt, data: ProblemData, own: Sequence[OpLibrary], tools: Any) -> None:
+    def __init__(self, vendor: Vendor, data: ProblemData, own: Sequence[OpLibrary], tools: Any) -> None:
         """`own` is the library of each launch op.
 
         Raises:
             WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
         """
-        self._data, self._lt_version, self._own = data, lt.version, tuple(own)
-        self._products = LibraryRunner(lt, data, tools) if data.workload.tile_ops else None
+        self._data, self._version, self._own = data, vendor.version, tuple(own)
+        self._products = vendor.tile_library(data, tools) if data.workload.tile_ops else None
         ops = range(len(data.workload.tile_ops))
         #: The index of a tile op, or a launch op's library.
         self._order: list[tuple[int, int | OpLibrary]] = in_launch_order(
@@ -111,7 +112,7 @@ class ChainLibrary:
         """How to call the libraries as this does."""
         calls = self._products.recipe().calls if self._products else ()
         own = "; ".join(dict.fromkeys(one.recipe() for one in self._own))
-        return LibraryRecipe(cublaslt_version=self._lt_version, beside=False, calls=calls, attention=own)
+        return LibraryRecipe(cublaslt_version=self._version, beside=False, calls=calls, attention=own)
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
         """Enqueues one run, whose results are in the problem's outputs."""
@@ -191,34 +192,34 @@ class TorchChainLibrary(ChainLibrary):
         return kept
 
 
-def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> LibraryRunner | ChainLibrary:
+def library_of(vendor: Vendor, data: ProblemData, tools: Any) -> Library:
     """The library's best for a workload.
 
     Raises:
         WorkerError: of the kind of a launch op nothing is known that a library does.
     """
     if not data.own:
-        return LibraryRunner(lt, data, tools)
-    own = own_libraries(lt, data, tools)
+        return vendor.tile_library(data, tools)
+    own = own_libraries(vendor, data, tools)
     chain = TorchChainLibrary if any(isinstance(one, TorchOpLibrary) for one in own) else ChainLibrary
-    return chain(lt, data, own, tools)
+    return chain(vendor, data, own, tools)
 
 
-def own_libraries(lt: CublasLt, data: ProblemData, tools: Any) -> list[OpLibrary]:
+def own_libraries(vendor: Vendor, data: ProblemData, tools: Any) -> list[OpLibrary]:
     """Of each launch op of a problem.
 
     Raises:
         WorkerError: of the kind of one nothing is known that a library does.
     """
     slots = [data.slot_ops(slot).arrays for slot in range(data.num_slots)]
-    return [_of(one, slots, lt, tools) for one in data.own]
+    return [_of(one, slots, vendor, tools) for one in data.own]
 
 
-def _of(data: OpData, slots: list[Arrays], lt: CublasLt, tools: Any) -> OpLibrary:
+def _of(data: OpData, slots: list[Arrays], vendor: Vendor, tools: Any) -> OpLibrary:
     card = part_of(data.op.KIND, "card")
     if card is None or not hasattr(card, "baseline_of"):
         raise WorkerError(f"{data.op.describe()}: this machine has no library that computes such an op on a card")
-    made: OpLibrary = card.baseline_of(data.op, data, slots, lt, tools)
+    made: OpLibrary = card.baseline_of(data.op, data, slots, vendor, tools)
     return made
 
 

@@ -19,7 +19,7 @@ from ...cupti.library import CuptiError, load_cupti
 from ...cupti.metrics import BASE_SET
 from ...cupti.profiler import chip_name, collect, counter_availability
 from ..launching.launch import check
-from ..library.baselines import Runner
+from ..library.runners import Runner
 from .problem import ProblemOnCard
 
 

@@ -23,7 +23,7 @@ from ...timing.rounds import (
     to_rounds,
 )
 from ...timing.stop_rules import HopelessRule, is_previewed, stop_rule
-from ..library.baselines import Runner
+from ..library.runners import Runner
 from ..tensors.check import Aborted
 from .problem import ProblemOnCard
 

@@ -13,9 +13,9 @@ from ...protocol.stopwatch import Stopwatch
 from ...timing.library_choice import Picked
 from ..launching.squares import InputSquares
 from ..library.baseline import Library
-from ..library.baselines import Runner
-from ..library.cublaslt import CublasLt
 from ..library.op_library import library_of
+from ..library.runners import Runner
+from ..library.vendor import Vendor
 from ..tensors.compare import Comparer
 from ..tensors.data import ProblemData
 from ..tensors.integrity import Integrity, Overwritten
@@ -29,7 +29,7 @@ class ProblemOnCard:
     """A problem on the card, with its library baseline."""
 
     def __init__(
-        self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None, picked: Picked | None = None
+        self, problem: Problem, tools: Any, vendor: Vendor, view: CardView | None, picked: Picked | None = None
     ) -> None:
         """`picked` are the library's algorithms, where they were picked before."""
         watch = Stopwatch()
@@ -38,7 +38,7 @@ class ProblemOnCard:
         self.data = ProblemData(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
         self.comparer = Comparer(tools)
-        self.library: Library = library_of(lt, self.data, tools)
+        self.library: Library = library_of(vendor, self.data, tools)
         self.input_squares = InputSquares(problem.workload, tools)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:

@@ -24,7 +24,7 @@ from tuner.errors import WorkerError
 
 from ...timing.clocks import Sample, mean_clock_mhz
 from ...timing.turns import turns
-from ..library.baselines import CapturesItself, Runner
+from ..library.runners import CapturesItself, Runner
 from ..tensors.data import ProblemData
 from .card import CardView
 
@@ -41,7 +41,7 @@ _SUSTAINED_LOAD_S = 0.04
 #: power limiter let the clocks rise, and then swing. Builds that are waited for take a second or two.
 _BETWEEN_LOAD_S = 2.0
 #: Load in front of the rounds of finals in sustained, seconds: behind an idle card the power limiter overshoots, and
-#: the clocks swing for as long (docs/findings/swing.md).
+#: the clocks swing for as long (docs/findings/README.md).
 _SETTLING_LOAD_S = 4.0
 #: Load in front of a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
 _PREVIEW_LOAD_S = 0.008

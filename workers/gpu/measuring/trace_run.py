@@ -8,7 +8,7 @@ from tuner.core.trial.job import CacheState
 
 from ...protocol.messages import TraceAnswer, Work
 from ...source.launchable import LaunchRefused
-from ..library.baselines import ChainRunner, Runner
+from ..library.runners import ChainRunner, Runner
 from ..own.runner import OwnRunner
 from ..tensors.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from ..tensors.op_data import RunOperands

@@ -6,7 +6,7 @@ from tuner.core.proof.launch_order import in_launch_order
 
 from ...source.launchable import LaunchRefused
 from ..launching.launch import PlanOnDevice
-from ..library.baselines import ChainRunner, StreamsRunner
+from ..library.runners import ChainRunner, StreamsRunner
 from ..tensors.op_data import RunOperands
 from .launch import OnDevice
 

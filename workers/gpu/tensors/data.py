@@ -29,8 +29,7 @@ from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
 from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
 from .outputs import GuardedOutput, bits_type
-from .own_ops import reference_of
-from .reference import Reference
+from .reference import Reference, reference
 from .segments import Segments
 from .turned import Turned, TurnedCache
 
@@ -396,5 +395,5 @@ class ProblemData:
             op = self.workload.tile_ops[i]
             tensors = _Tensors(self, op, inputs, references)
             is_normed = self.workload.writes_squares(i)
-            references[op.name] = reference_of(op, tensors, self.workload.dtype, is_normed=is_normed)
+            references[op.name] = reference(cupy, op, tensors, self.workload.dtype, is_normed=is_normed)
         return references

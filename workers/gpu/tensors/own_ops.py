@@ -1,49 +1,14 @@
-"""Tile ops whose kind has what a task does, on a card: what one must be, and what is measured beside it."""
+"""Tile ops that no library computes: what is measured beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import cupy
-
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.sums import Tensors
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
 from tuner.errors import WorkerError
-
-from .reference import Reference, reference
-
-
-def reference_of(op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool) -> Reference:
-    """Of a tile op of any kind, as `reference`.
-
-    Raises:
-        WorkerError: its kind has none.
-    """
-    if not op.IS_PRODUCT:
-        return _own_reference(op, tensors, dtype)
-    return reference(cupy, op, tensors, dtype, is_normed=is_normed)
-
-
-def _own_reference(op: TileOp, tensors: Tensors, dtype: Dtype) -> Reference:
-    """The op's output, by the file ``reference`` of its kind, and its tolerance: what fp32 sums may be off by, where an
-    earlier op's output was rounded on its way, and two roundings of the output.
-
-    Raises:
-        WorkerError: the kind has no reference.
-    """
-    if (part := part_of(op.KIND, "reference")) is None:
-        raise WorkerError(f"{op.name}: nothing says here what a {op.KIND} must be")
-    roundoff, step = dtype.row.roundoff, dtype.row.smallest_step
-    source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
-    off = 0.0 if source.tolerance is None else roundoff
-    values, error = part.reference(cupy, op, source.values, w, roundoff=off)
-    tolerance = error + 2 * roundoff * cupy.abs(values) + 2 * step
-    return Reference(
-        values=cupy.ascontiguousarray(values), tolerance=cupy.ascontiguousarray(tolerance.astype(cupy.float32))
-    )
 
 
 class OwnCall:

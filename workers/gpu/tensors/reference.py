@@ -1,19 +1,19 @@
-"""What an op's output must be: a float64 product of the rounded operands, and the error that rounding may add."""
+"""What an op's output must be: sums in float64 of the rounded operands, and the error that rounding may add."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.epilogue import Product, Stage
+from tuner.core.problem.epilogue import Stage
 from tuner.core.problem.epilogue.sums import Sums, Tensors
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Dtype
+from tuner.errors import WorkerError
 
 from ...source.library_epilogue import split_epilogue
 
 Array = Any  # a cupy.ndarray, or a numpy.ndarray
-
-_FP32_ROUNDOFF = 2.0**-24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,32 +26,32 @@ class Reference:
     tolerance: Array
 
 
-def reference(xp: Any, op: Product, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> Reference:
-    """The op's output and its tolerance, of NumPy's or CuPy's arrays. `is_normed` where a norm reads the output, so
-    that the library may round the sums before it adds a residual.
+def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> Reference:
+    """The output of a tile op and its tolerance, of NumPy's or CuPy's arrays. `is_normed` where a norm reads the
+    output, so that the library may round the sums before it adds a residual.
 
-    Sums. The bound takes the roundings as independent. The error of a sum of k products is within 12 standard
-    deviations: 12 sqrt(sum (a w)^2) (u_in + sqrt(k) 2^-23). u_in is the roundoff of an intermediate operand: of an
-    earlier op's output, or of rows that are normed. Each part of the epilogue changes sums and error as its file says.
-    Where the vendor library needs a kernel after its GEMM, it rounds the sums z to the dtype, which adds u |z|: one
-    bound serves every plan kind.
+    Sums and their error come from the file ``reference`` of the op's kind. Elements of the source may be off by the
+    roundoff of the element type where it is an earlier op's output, or is normed. Each part of the epilogue changes
+    sums and error as its file says. Where the vendor library needs a kernel behind its own, it rounds the sums z to the
+    dtype, which adds u |z|: one bound serves every plan kind.
 
     Output. The output's own rounding, of the element type, adds 2 u |y|; the fp32 arithmetic before a residual, which
     may cancel, 1e-6 of what it is added to.
 
-    Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).
+    Raises:
+        WorkerError: the kind has no reference.
     """
+    if (part := part_of(op.KIND, "reference")) is None:
+        raise WorkerError(f"{op.name}: nothing says here what a {op.KIND} must be")
     row = dtype.row
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
-    a, is_rounded = source.values, source.tolerance is not None or bool(op.norm)
-    z = a @ w.T
-    deviation = xp.sqrt((a.astype(xp.float32) ** 2) @ (w.astype(xp.float32) ** 2).T)
-    error = 12 * deviation * ((row.roundoff if is_rounded else 0.0) + op.k**0.5 * 2 * _FP32_ROUNDOFF)
-    sums = Sums(xp=xp, row=row, values=z, error=error, held=xp.abs(z))
+    is_rounded = source.tolerance is not None or bool(op.norm)
+    values, error = part.reference(xp, op, source.values, w, roundoff=row.roundoff if is_rounded else 0.0)
+    sums = Sums(xp=xp, row=row, values=values, error=error, held=xp.abs(values))
     for stage in Stage:
-        for part in op.parts:
-            if part.stage is stage:
-                part.apply(op, sums, tensors)
+        for one in op.parts:
+            if one.stage is stage:
+                one.apply(op, sums, tensors)
         if stage is Stage.SUMS:
             sums.compute()
             if split_epilogue(op)[1] or is_normed:

@@ -5,8 +5,8 @@ import pytest
 from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, with_derived
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.trial.inspection import Counter, CounterReport
+from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = CATALOGUE["h200"]
 WORKLOAD = ffn_pair(m=256, d_in=1024, d_hidden=4096, d_out=1024)

@@ -6,13 +6,13 @@ from tests.support.cases import H200, decoder_block, ordering, tiling, wgmma
 from tuner.core.insight.explain import differences, explain
 from tuner.core.insight.explain_chain import launches_in_words
 from tuner.core.model.simulate import simulate
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Raster, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.policy_orders import policy_schedules
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
 SCHEDULE = Schedule.of(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))

@@ -11,7 +11,6 @@ from tests.support.presets import decoder_layer
 from tuner.core.insight.policy_times import policy_times
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
@@ -21,6 +20,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.policy_orders import RULES, policy_plans, policy_schedules
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Outcome
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR, GPU = ffn_pair(m=70, d_in=64, d_hidden=96, d_out=130), small_gpu(5)
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32), Tile(m=32, n=64, k=32)), num_stages=3, num_warps=4)

@@ -20,13 +20,13 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.inspection import TaskSpan
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.stamps import stamped_of
 from tuner.ops.attention.tasks import AttentionPlan, assign
+from tuner.ops.gemm.pairs import ffn_pair
 
 OPS = ("up", "down")
 #: 2025, in nanoseconds since 1970: a double cannot tell two of them apart.

@@ -8,7 +8,7 @@ from tests.support.cases import H200, ordering, tiling
 from tests.support.presets import decoder_block as block_of_a_model
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers, tiling_problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -22,6 +22,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: With 64 x 64 tiles: 8 x 8 and 8 x 4 tiles.
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)

@@ -10,13 +10,13 @@ from tests.support.cases import H200
 from tests.support.conformance.neighbours import PAIRS, SHAPES
 from tests.support.conformance.schedules import portable, wide
 from tuner.core.legal.legality import check_schedule, is_legal
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import placed_together
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.source.render import render
 
 PAIR, RAGGED = PAIRS.values()

@@ -20,7 +20,7 @@ from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
@@ -29,6 +29,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import ASSIGNMENTS, INTERLEAVES, RASTERS, SYNCS
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)

@@ -8,9 +8,9 @@ from tests.support.cases import H200, ordering, simt
 from tuner.core.legal.legality import check_schedule, engine_problem, estimated_registers, tiling_problem
 from tuner.core.legal.simt import smem_bytes, stage_bytes
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512)
 GATED = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512, gated=True)

@@ -12,11 +12,12 @@ from tests.support.cases import H200, ordering, simt, tiling, wgmma
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: 16 and 24 k-steps of 64.
 PAIR = ffn_pair(m=64, d_in=1024, d_hidden=1536, d_out=1024)

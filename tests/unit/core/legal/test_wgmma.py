@@ -17,11 +17,12 @@ from tuner.core.legal.legality import (
 )
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import occupancy
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 GATED = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, gated=True)

@@ -10,11 +10,12 @@ import pytest
 from tests.support.cases import H200, ordering, simt, wgmma
 from tests.support.chains import block
 from tuner.core.legal.legality import check_schedule, tiling_problem
-from tuner.core.problem.workload import Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.ordering import Assignment, Granularity, WaitPosition
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 FEW = ffn_pair(m=8, d_in=512, d_hidden=1024, d_out=512)
 ALONE = Workload(kind=WorkloadKind.CHAIN, ops=FEW.tile_ops[:1], dtype=FEW.dtype)

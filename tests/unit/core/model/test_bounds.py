@@ -12,9 +12,10 @@ from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 H200 = CATALOGUE["h200"]
 

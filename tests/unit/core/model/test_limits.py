@@ -8,8 +8,8 @@ import random
 from tests.support.spaces import space_of
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import fused
+from tuner.ops.gemm.pairs import ffn_pair
 
 
 def test_what_takes_longer_than_the_limit_takes_for_ever_and_all_else_as_long_as_without_one() -> None:

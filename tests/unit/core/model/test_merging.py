@@ -13,13 +13,14 @@ from tests.support.conformance.schedules import TICKET, wide
 from tests.support.repository import ROOT
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.merging import TOGETHER_SHARE, merged_shares
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import median
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.winners import ShippedWinners
 
 PAIR = ffn_pair(m=96, d_in=512, d_hidden=2048, d_out=2048)

@@ -17,13 +17,13 @@ from tuner.core.plan.header import STATIC
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile
+from tuner.ops.gemm.pairs import ffn_pair
 
 H200 = CATALOGUE["h200"]
 

@@ -16,10 +16,11 @@ from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.model.task_costs import HOP_BYTES_PER_US, costs_of, exchange_us
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity, Raster, RasterKind, WaitPosition
 from tuner.core.schedule.tiling import CacheHint, Tiling, Warpgroups
+from tuner.ops.gemm.pairs import ffn_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 #: One task of each op for 128 of 132 SMs.

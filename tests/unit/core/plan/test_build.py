@@ -14,7 +14,6 @@ from tuner.core.plan.rasters import hilbert, raster_order
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -25,6 +24,7 @@ from tuner.core.schedule.ordering import (
     RasterKind,
     SplitTiles,
 )
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: Columns of a task: op, tile row, tile column, part, and the parts of its tile.
 WHO = [0, 1, 2, 6, 7]

@@ -7,8 +7,9 @@ from tuner.core.plan.build import global_order, proportional
 from tuner.core.plan.interleaves import longest_first, merge_blocks
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: 4 x 3 and 4 x 2 tiles.
 PAIR = ffn_pair(m=64, d_in=32, d_hidden=96, d_out=64)

@@ -18,7 +18,6 @@ from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slot_
 from tuner.core.plan.tile_graph import TileGraph, part_steps, tile_graph
 from tuner.core.plan.two_streams import joined, make_paired_plans
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
@@ -28,6 +27,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import SPLITS, MmaTilings
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
+from tuner.ops.gemm.pairs import ffn_pair
 
 #: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
 PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), split=(1, 2)))

@@ -22,7 +22,6 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import MAX_PART_STEPS, Plan
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
@@ -31,6 +30,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 STREAM = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.STREAM)
 #: Five tiles of 6 k-steps that no other op reads, and two of 3.

@@ -13,7 +13,7 @@ from tests.support.box_cells import Tile, tiles_named, tiles_of, tiles_read, wri
 from tests.support.cases import adds, decoder_block, gemms, graphs, tiling
 from tuner.core.plan.cover import Waits
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.problem.workload import ffn_pair, independent_pair
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 
 @given(graphs(), st.booleans())

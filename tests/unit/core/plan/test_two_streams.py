@@ -20,7 +20,7 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import joined, make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import recheck, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
@@ -28,6 +28,8 @@ from tuner.core.schedule.ordering import Assignment, Granularity, Ordering
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, LivenessError, PlanError, SafetyError
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
 QUEUES = plain_ordering(assignment=Assignment.STATIC)

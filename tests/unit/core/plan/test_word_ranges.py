@@ -12,9 +12,9 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import verify
 from tuner.errors import PlanError
+from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = small_gpu(4)
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))

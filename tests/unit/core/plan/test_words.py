@@ -14,9 +14,9 @@ from tuner.core.plan.header import HEADER_WORDS, MAGIC
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment, Ordering
 from tuner.errors import PlanError, WordError
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
 WORDS = make_plan(PAIR, ordering(assignment=Assignment.STATIC), small_gpu(3)).words

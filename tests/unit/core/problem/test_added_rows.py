@@ -53,7 +53,7 @@ from dataclasses import replace
 from tests.support.builders import BEST
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.workload import ffn_pair
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.dispatch.sources import kernel_version_for
 from tuner.workers.source.render import kernel_version
 environment = replace(BEST.environment, kernel_version=kernel_version())

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.between import between
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.ops.attention.form import form_for
+from tuner.ops.gemm.op import GemmOp
 
 
 @pytest.mark.parametrize("num_behind", [0, 1, 3])

@@ -11,9 +11,9 @@ import pytest
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.core.problem.epilogue import PARTS, Part
-from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.op import GemmOp
 
 #: 4 heads of queries, 1 of keys and 1 of values, of 64 elements: 192 pairs.
 TURNED = {"n": 192, "rotary": Rotary(heads=4, kv_heads=1, head_dim=64, max_length=32)}

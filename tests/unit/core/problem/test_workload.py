@@ -7,17 +7,11 @@ import pytest
 from hypothesis import given
 
 from tests.support.cases import chain_of_three, fork, workloads
-from tuner.core.problem.workload import (
-    MAX_ELEMENTS,
-    Activation,
-    Dtype,
-    GemmOp,
-    Workload,
-    WorkloadKind,
-    ffn_pair,
-    independent_pair,
-)
+from tuner.core.problem.tile_op import MAX_ELEMENTS
+from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 
 @given(workloads())

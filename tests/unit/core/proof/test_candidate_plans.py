@@ -7,12 +7,12 @@ import pytest
 from tests.support.between import between
 from tests.support.cases import H200, chain_of_three, decoder_block, ordering, tiling
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import check_launches, launches_of, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import CoverageError, IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 CHAIN = chain_of_three(64, (64, 64, 96, 64))
 SCHEDULE = Schedule.of(tiling=tiling(*[(16, 32)] * 3), ordering=ordering(3, bands=2))

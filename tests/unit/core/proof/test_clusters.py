@@ -13,12 +13,12 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.split_k import num_split_tiles, slot_bytes
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import recheck, verify
 from tuner.core.schedule.ordering import Assignment, Ordering
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule, ResourceError
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = ffn_pair(m=256, d_in=4096, d_hidden=14336, d_out=4096)
 

@@ -13,10 +13,10 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.ordering import Assignment
 from tuner.errors import PlanError, ResourceError
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32), num_stages=3))
 RINGED = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=128, d_out=128), wgmma((16, 64, 64), num_stages=3))

@@ -10,7 +10,7 @@ import pytest
 from tests.support.packs import IN_FOURS, LIVE, WIDE
 from tuner.core.legal.legality import check_schedule, is_legal
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import fallback_for, plans_for
 from tuner.core.proof.verify import recheck
 from tuner.core.schedule.candidate import Candidate
@@ -19,6 +19,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 H200 = CATALOGUE["h200"]
 KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]

@@ -17,10 +17,10 @@ from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.errors import LivenessError, PlanError, ResourceError
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: Two tile rows, two tile columns each: tasks 0..3 are up's, 4..7 down's.
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.cases import H200, simt, small_gpu, tiling, wgmma
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.order_of_sums import OrderOfSums, order_of_sums
 from tuner.core.schedule.candidate import Candidate
@@ -15,6 +15,7 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKin
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 
 
 def pair(m: int = 48, d_hidden: int = 512) -> Workload:

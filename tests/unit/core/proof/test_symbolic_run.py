@@ -12,8 +12,8 @@ from tests.unit.core.proof.test_verify import broken_plans
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.symbolic_run import Protocol
+from tuner.ops.gemm.pairs import ffn_pair
 
 
 def random_run(

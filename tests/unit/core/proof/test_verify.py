@@ -17,10 +17,10 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, recheck, verify
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment, Granularity, Ordering, WaitPosition
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
+from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = small_gpu(3)
 REFUSALS = {WordError: "words", CoverageError: "coverage", SafetyError: "safety", LivenessError: "liveness"}

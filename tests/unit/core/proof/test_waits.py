@@ -16,12 +16,13 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import IllegalSchedule, SafetyError, WordError
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 BY_TILE = ordering(granularity=Granularity.TILE, wait_position=WaitPosition.SLICE)
 #: up: one row of six tiles of 32 columns; down: k-steps of 48 columns, as in docs/schedule-space.md.

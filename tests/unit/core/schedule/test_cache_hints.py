@@ -8,10 +8,10 @@ import pytest
 from tests.support.cases import H200, ordering, tiling, wgmma
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.cache_hints import hint_problem, hints_of
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)
 APART = independent_pair((64, 512, 512), (64, 128, 512))

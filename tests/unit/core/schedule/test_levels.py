@@ -16,7 +16,6 @@ from tests.support.cases import orderings, tiling
 from tuner.core.legal.launch_ops import launch_ops_problem
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import codec, levels
 from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule, TileOpSchedule
@@ -24,6 +23,7 @@ from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)
 PLAIN = Schedule.of(tiling((64, 64), (64, 32)), Ordering(rasters=(Raster(), Raster())))

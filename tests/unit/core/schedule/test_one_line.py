@@ -11,11 +11,11 @@ import pytest
 from tests.support.presets import decoder_block
 from tests.support.repository import ROOT
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import any_space_of
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 LINE = (
     "wgmma 16x56x256+16x32x256 s6 i6 window2 w4 cluster1x1x2 | row+row producer_first chunk8-sync by slice static 1/SM"

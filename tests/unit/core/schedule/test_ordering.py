@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.support.cases import H200, orderings
 from tests.support.spaces import space_of
 from tuner.core.legal.mma import warp_grid
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -23,6 +22,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096)
 edges = st.integers(1, 20).map(lambda i: 16 * i)

@@ -94,7 +94,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.client.cli import main
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.workload import ffn_pair
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial

@@ -49,7 +49,7 @@ from tests.support.spaces import space_of
 from tuner.client.exports.axes import axes_of
 from tuner.core.insight.explain import differences
 from tuner.core.legal.legality import check_schedule, is_legal
-from tuner.core.problem.workload import ffn_pair
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.codec import Frozen

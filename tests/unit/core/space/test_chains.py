@@ -12,7 +12,7 @@ from tests.support.cases import H200, decoder_block, ordering, wgmma
 from tests.support.presets import decoder_block as block_of_a_model
 from tuner.core.legal.legality import runs_problem
 from tuner.core.plan.split_k import num_tiles
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, Raster
@@ -23,6 +23,8 @@ from tuner.core.space.combined import best_together, num_each
 from tuner.core.space.run_starts import near_run_starts, run_starts_of
 from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tile_shapes import MAX_TIMED, TileShape, balanced_us
+from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import in_runs
 

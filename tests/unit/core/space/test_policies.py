@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cases import fork, small_gpu
 from tests.support.interpret import interpret, plain_product, random_tensors
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tile
 from tuner.core.space.policies import (
     POLICIES,
@@ -22,6 +22,7 @@ from tuner.core.space.policies import (
     wavefront,
 )
 from tuner.errors import IllegalSchedule, InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: Small tiles end sooner where there are CTAs for them; large ones take less time in sum.
 SMALL = OpVariant(tile=Tile(m=16, n=32, k=32), task_us=3.0)

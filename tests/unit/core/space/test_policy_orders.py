@@ -12,7 +12,7 @@ from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -26,6 +26,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.policy_orders import RULES, policies_of, policy_plans, policy_schedules, same_order
 from tuner.core.space.space import Space
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 #: Heights that differ, so that a row of the second op waits for several of the first.
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32), Tile(m=32, n=64, k=32)), num_stages=3, num_warps=4)

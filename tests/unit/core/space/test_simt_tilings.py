@@ -9,9 +9,10 @@ from tests.support.spaces import space_of
 from tuner.core.legal.legality import register_cap
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import Workload, ffn_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.simt_tilings import SimtTilings
+from tuner.ops.gemm.pairs import ffn_pair
 
 AMPERE = CATALOGUE["a100"]
 LLAMA = ffn_pair(m=1, d_in=4096, d_hidden=14336, d_out=4096)

@@ -24,7 +24,7 @@ from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import ASSIGNMENTS as ALL_ASSIGNMENTS
@@ -44,6 +44,7 @@ from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 AMPERE = CATALOGUE["a100"]

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import InterleaveKind, Ordering, Raster, RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.space.sweeps import Sweep, swept
+from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = CATALOGUE["h200"]
 WORKLOAD = ffn_pair(m=512, d_in=1024, d_hidden=2048, d_out=1024)

@@ -12,10 +12,11 @@ from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import MAX_COMBINATIONS
 from tuner.core.space.wgmma_tilings import ENOUGH_STAGES, WgmmaTilings
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 LLAMA_70B = ffn_pair(m=16, d_in=8192, d_hidden=28672, d_out=8192)

@@ -6,7 +6,6 @@ from itertools import pairwise, product
 
 import pytest
 
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.trial.job import (
     TRANSITIONS,
     Budget,
@@ -19,6 +18,7 @@ from tuner.core.trial.job import (
     default_regime,
 )
 from tuner.errors import Conflict, InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair
 
 SPEC = JobSpec(
     workload=ffn_pair(m=16, d_in=64, d_hidden=128, d_out=64),

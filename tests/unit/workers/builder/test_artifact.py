@@ -18,7 +18,7 @@ from tests.unit.frozen.artifacts import artifact_path, read_zip
 from tuner.core.plan.header import HEADER_WORDS
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
@@ -28,6 +28,7 @@ from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import WorkerError
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.versions import install_command
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.host.cards import usable_gpus

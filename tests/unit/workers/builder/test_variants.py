@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cases import H200, simt, wgmma
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.source.render import DEVICE_FILES, device_text, kernel_version, render, without_comments
 from tuner.workers.source.variants import Variant, variants_of, with_switches
 

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.rogues import rogue
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.errors import Quarantined, WorkerError
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.host import gpu_process
 from tuner.workers.host.gpu_process import ChildLost, GpuProcess, GpuProcesses
 from tuner.workers.protocol import messages

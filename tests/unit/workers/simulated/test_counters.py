@@ -6,12 +6,12 @@ import pytest
 
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 TARGET = parse_target("simulated:h200")

@@ -14,7 +14,7 @@ from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
@@ -24,6 +24,7 @@ from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
 from tuner.ops.gemm.costs import LIBRARY_ELEMENTWISE_US
+from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.workers.simulated.evaluator import INPUT_SQUARES_US, Faults, SimulatedEvaluator
 from tuner.workers.simulated.library import library_us
 

@@ -20,13 +20,14 @@ from benchmarks.trust.repeats import LOAD_S, SHAPES, Run, draw_order, kernel_s, 
 from tests.support.counting import apart
 from tests.support.on_card import fused, schedule
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.problem.workload import Activation, ffn_pair
+from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Stage
 from tuner.core.trial.records import FinalRow
 from tuner.core.trial.samples import Round
+from tuner.ops.gemm.pairs import ffn_pair
 
 SIMULATED = "simulated:h200"
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)

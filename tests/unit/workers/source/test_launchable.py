@@ -12,7 +12,7 @@ import pytest
 from tests.support.cases import H200, ordering, tiling
 from tests.support.forged import tied
 from tuner.core.plan.words import Plan
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, proof_digest
 from tuner.core.schedule.candidate import Candidate
@@ -20,6 +20,7 @@ from tuner.core.schedule.ordering import Assignment, Granularity
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 
 PAIR = ffn_pair(m=32, d_in=64, d_hidden=128, d_out=64)

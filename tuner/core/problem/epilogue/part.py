@@ -59,7 +59,7 @@ class Traffic:
 
 
 class Product(Protocol):
-    """A product, as its epilogue sees it: `GemmOp` says what the fields are."""
+    """A product, as its epilogue sees it; its kind says what the fields are."""
 
     @property
     def name(self) -> str: ...

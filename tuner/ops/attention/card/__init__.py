@@ -11,7 +11,7 @@ from tuner.ops.attention.card.launch import AttentionOnDevice
 from tuner.ops.attention.card.library import AttentionLibrary
 from tuner.ops.attention.card.products import AttentionProducts
 from tuner.ops.attention.op import AttentionOp
-from tuner.workers.gpu.library.cublaslt import CublasLt
+from tuner.workers.gpu.library.vendor import Vendor
 from tuner.workers.gpu.tensors.op_data import Arrays
 
 on_device = AttentionOnDevice
@@ -23,13 +23,13 @@ def data_of(workload: Workload, op: AttentionOp, seed: int) -> AttentionData:
 
 
 def baseline_of(
-    op: AttentionOp, data: AttentionData, slots: list[Arrays], lt: CublasLt, tools: Any
+    op: AttentionOp, data: AttentionData, slots: list[Arrays], vendor: Vendor, tools: Any
 ) -> AttentionLibrary | AttentionProducts:
     """PyTorch's attention, and batched products where that is not installed or has no fused kernel."""
     dtype = data.workload.dtype
     if importlib.util.find_spec("torch") is not None and op.form.soft_cap is None:
         return AttentionLibrary(op, dtype, slots[0])
-    library = AttentionProducts(lt, op, dtype, tools)
+    library = AttentionProducts(vendor, op, dtype, tools)
     for arrays in slots:
         library.make_ready(arrays)
     return library

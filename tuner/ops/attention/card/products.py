@@ -14,9 +14,8 @@ import cupy
 from tuner.core.problem.dtype import Dtype
 from tuner.ops.attention.card.data import in_order
 from tuner.ops.attention.op import AttentionOp
-from tuner.workers.gpu.library.batched_gemm import BatchedGemm, BatchedShape
-from tuner.workers.gpu.library.cublaslt import WORKSPACE_BYTES, CublasLt
 from tuner.workers.gpu.library.op_library import OpLibrary
+from tuner.workers.gpu.library.vendor import BatchedShape, Vendor
 from tuner.workers.gpu.tensors.op_data import Arrays, from_bits
 from tuner.workers.gpu.tensors.outputs import bits_type
 from tuner.workers.source.tools import kernel_of
@@ -33,7 +32,7 @@ _THREADS = 256
 class AttentionProducts(OpLibrary):
     """Scores, softmax and sums of values."""
 
-    def __init__(self, lt: CublasLt, op: AttentionOp, dtype: Dtype, tools: Any) -> None:
+    def __init__(self, vendor: Vendor, op: AttentionOp, dtype: Dtype, tools: Any) -> None:
         """`tools` has the kernel `tuner_softmax`.
 
         Raises:
@@ -45,10 +44,10 @@ class AttentionProducts(OpLibrary):
         of_cache = {"batch": batch, "x_stride": tokens * shape.head_dim}
         scores = BatchedShape(m=tokens, n=columns, k=shape.head_dim, is_transposed=True, is_wide=True, **of_cache)
         sums = BatchedShape(m=shape.head_dim, n=columns, k=tokens, is_transposed=False, is_wide=False, **of_cache)
-        self._scores, self._sums = BatchedGemm(lt, dtype, scores), BatchedGemm(lt, dtype, sums)
+        self._scores, self._sums = vendor.batched(dtype, scores), vendor.batched(dtype, sums)
         #: Of both batched products the same one.
         self.num_choices = min(self._scores.num_algorithms, self._sums.num_algorithms)
-        self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+        self._workspace = cupy.empty(vendor.workspace_bytes, dtype=cupy.uint8)
         self._wide = cupy.empty((batch, columns, tokens), dtype=cupy.float32)
         self._weights = cupy.empty((batch, columns, tokens), dtype=bits_type(dtype))
         #: Queries, and results, by KV head: as they lie, where there is one new token.

@@ -9,8 +9,8 @@ import cupy
 from toy_gather.op import GatherOp
 from toy_gather.source import ONES
 from tuner.core.problem.dtype import Dtype
-from tuner.workers.gpu.library.cublaslt import CublasLt
 from tuner.workers.gpu.library.op_library import OpLibrary
+from tuner.workers.gpu.library.vendor import Vendor
 from tuner.workers.gpu.tensors.op_data import Arrays, OpData
 
 _THREADS = 256
@@ -54,6 +54,6 @@ class Baseline(OpLibrary):
         return "index_select and an addition"
 
 
-def baseline_of(op: GatherOp, data: OpData, slots: list[Arrays], lt: CublasLt, tools: Any) -> Baseline:
+def baseline_of(op: GatherOp, data: OpData, slots: list[Arrays], vendor: Vendor, tools: Any) -> Baseline:
     """The library's best for it."""
     return Baseline(op, data.workload.dtype)

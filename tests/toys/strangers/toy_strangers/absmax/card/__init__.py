@@ -23,7 +23,7 @@ extern "C" __global__ void naive(const u16* x, float* scale, u16* out, int n) {
 """
 
 
-def baseline_of(op: AbsmaxOp, data: OpData, slots: list[Arrays], lt: Any, tools: Any) -> Naive:
+def baseline_of(op: AbsmaxOp, data: OpData, slots: list[Arrays], vendor: Any, tools: Any) -> Naive:
     """The library's best for it."""
     names = (op.source, f"{op.name}.scale", op.name)
     return Naive(_TEXT, data.workload.dtype, op.m, lambda arrays: (*(arrays[name] for name in names), cupy.int32(op.n)))

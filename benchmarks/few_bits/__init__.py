@@ -1,0 +1,1 @@
+"""Pairs with weights of few bits, beside the public kernels for them."""

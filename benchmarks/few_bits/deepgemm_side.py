@@ -1,0 +1,35 @@
+"""DeepGEMM's block-scaled products, where it is installed. Written for sgl-deep-gemm 0.2.0 with apache-tvm-ffi 0.1.11,
+the last that loads beside PyTorch 2.11."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from . import activations, quantised
+from .peer import Inputs, Peer
+
+
+def deepgemm(inputs: Inputs) -> Peer:
+    """Scales of activations lie as its kernels read them: [m, k / 128], rows beside each other."""
+    import deep_gemm
+
+    m, room, pair = inputs.m, inputs.room(), inputs.row.pair
+    x = quantised.by_group(inputs.x, room)
+    up, down = (
+        [quantised.by_block(w) for w in some] for some in zip(*((w.up, w.down) for w in inputs.weights), strict=True)
+    )
+    h_scales = torch.ones(pair.hidden // quantised.BLOCK, room, device="cuda")
+    out = inputs.empty(pair.d)
+
+    def multiply(values: torch.Tensor, scales: torch.Tensor, w: quantised.Scaled, y: torch.Tensor) -> None:
+        weights = (w.values, w.scales)
+        deep_gemm.fp8_gemm_nt((values, scales.t()[:m]), weights, y, disable_ue8m0_cast=True)
+
+    def launch(number: int) -> None:
+        multiply(x.values, x.scales, up[number], inputs.sums)
+        activations.by_group(inputs.sums, inputs.hidden, h_scales)
+        multiply(inputs.hidden, h_scales, down[number], out)
+
+    return Peer(launches=[partial(launch, i) for i in range(len(up))], result=lambda: out)

@@ -1,0 +1,72 @@
+"""A public library's side of a row: what it is given, and what it launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from tuner.ops.gemm.card.cublaslt import CublasLt
+
+from . import quantised
+from .quantised import FP8, Weights
+from .rows import Row
+
+#: Rows of scales of groups are so many at least, and a multiple of it: what the tensor copy engine takes.
+_ROOM = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """A pair by one library."""
+
+    #: Of each set of weights what enqueues the whole pair.
+    launches: Sequence[Callable[[], object]]
+    #: What the first of them leaves: [m, d].
+    result: Callable[[], torch.Tensor]
+    #: How it was chosen.
+    chosen: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Of a row: the sets of weights that launches take in turns, and x [m, d], both bf16."""
+
+    row: Row
+    x: torch.Tensor
+    weights: Sequence[Weights]
+    lt: CublasLt
+
+    @property
+    def m(self) -> int:
+        """Rows of x."""
+        return self.row.m
+
+    def empty(self, columns: int, kind: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """[m, columns], NaN where that is a number of its type."""
+        return torch.full((self.m, columns), float("nan"), device="cuda", dtype=torch.float32).to(kind)
+
+    @cached_property
+    def sums(self) -> torch.Tensor:
+        """Of gate and up projection, [m, 2 hidden]."""
+        return self.empty(2 * self.row.pair.hidden)
+
+    @cached_property
+    def hidden(self) -> torch.Tensor:
+        """H in fp8, [m, hidden]."""
+        return torch.zeros(self.m, self.row.pair.hidden, device="cuda", dtype=FP8)
+
+    @cached_property
+    def hidden_scale(self) -> torch.Tensor:
+        """Static, [1]."""
+        return quantised.hidden_scale(self.x, self.weights[0])
+
+    def room(self) -> int:
+        """Rows of scales of groups."""
+        return -(-self.m // _ROOM) * _ROOM
+
+
+#: What makes each peer, by its name.
+Makers = dict[str, Callable[[], Peer]]

@@ -1,0 +1,107 @@
+"""Public kernels for pairs with weights of few bits: benchmarks/results/<gpu>/few_bits_peers.json.
+
+python -m benchmarks.few_bits.peers [--row tensor/4096-14336/m16 ...] [--seconds 180] [--out FILE]
+
+SwiGLU pairs of decoder layers, cold: launches of a graph take sets of weights in turns, more than an L2 holds. All
+peers of a row are timed in the same interleaved rounds. A delay in front of each sample hides what the host takes to
+launch it. A row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised
+fp32 result. A peer that refuses a row says why. What is quantised beforehand (weights, X) is not timed; what a model
+does between the two products is. Rows that the file has from this commit and card are left out. About two seconds a row
+for cuBLASLt on an H200. Humming compiles: some 20 seconds a row tuned, and 3 without (TUNER_PEERS_TRIED=0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.attention.timing import captured, samples_us
+from benchmarks.common.report import rows_of_this_build, write_report
+from tuner.ops.gemm.card.cublaslt import CublasLt
+
+from .peer import Inputs, Peer
+from .peers_of import PEERS_OF
+from .quantised import random_weights, reference, relative_error
+from .rows import Row, rows
+
+Json = dict[str, Any]
+
+#: Bytes of weights that launches take in turns, sets of them at least, and launches of a graph at least.
+_COLD_BYTES, _LEAST_SETS, _LEAST_LAUNCHES = 260e6, 3, 8
+_ROUNDS = 30
+#: Relative error of a right result against unquantised operands, at most: that of 4 bits.
+_MOST_ERROR = 0.3
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rows until the time is over; what is there is written after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", help="scheme/pair/m, or how it begins; all without it")
+    parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/few_bits_peers.json"))
+    options = parser.parse_args(arguments)
+    begin = time.monotonic()
+    torch.manual_seed(0)
+    torch.ones(1, device="cuda")
+    machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    done, lt = rows_of_this_build(options.out, machine), CublasLt()
+    for row in rows():
+        is_asked = not options.row or row.name.startswith(tuple(options.row))
+        if not is_asked or row.name in {one["row"] for one in done}:
+            continue
+        if time.monotonic() - begin > options.seconds:
+            break
+        done += measure_row(row, lt)
+        write_report(options.out, done, machine)
+        print(f"[{time.monotonic() - begin:.0f} s]", flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def measure_row(row: Row, lt: CublasLt) -> list[Json]:
+    """A line for each peer."""
+    sets = max(_LEAST_SETS, int(_COLD_BYTES // row.scheme.num_bytes(row.pair)) + 1)
+    weights = random_weights(row.pair, sets)
+    x = torch.randn(row.m, row.pair.d, device="cuda", dtype=torch.bfloat16)
+    inputs = Inputs(row=row, x=x, weights=weights, lt=lt)
+    expected = reference(x, weights[0])
+    # A peer holds what its graph reads, so it lives as long.
+    lines, peers, graphs = list[Json](), list[Peer](), dict[str, torch.cuda.CUDAGraph]()
+    turns = max(1, -(-_LEAST_LAUNCHES // sets))
+    for name, make in PEERS_OF[row.scheme.name](inputs).items():
+        try:
+            peer = make()
+            peer.launches[0]()
+            error = relative_error(peer.result(), expected)
+            if not error <= _MOST_ERROR:
+                raise ArithmeticError(f"relative error {error:.3g} against the unquantised result")
+            graphs[name] = captured(list(peer.launches) * turns)
+        except Exception as refusal:  # of one peer; the others may take the row
+            lines.append(_line(row, name) | {"refused": f"{type(refusal).__name__}: {refusal}"[:300]})
+            continue
+        peers.append(peer)
+        lines.append(_line(row, name) | {"chosen": peer.chosen, "rel_error": round(error, 5)})
+    samples = samples_us(graphs, sets * turns, _ROUNDS) if graphs else {}
+    for line in lines:
+        if found := samples.get(line["peer"]):
+            low, us, high = statistics.quantiles(found, n=4)
+            line |= {"us": round(us, 3), "low_us": round(low, 3), "high_us": round(high, 3)}
+            line["over_floor"] = round(us / row.floor_us, 3)
+        print(" ".join(f"{name}={value}" for name, value in line.items() if name != "chosen"), flush=True)
+    return lines
+
+
+def _line(row: Row, peer: str) -> Json:
+    found = {"row": row.name, "scheme": row.scheme.name, "pair": row.pair.name, "m": row.m, "peer": peer}
+    return found | {"floor_us": round(row.floor_us, 3)}
+
+
+if __name__ == "__main__":
+    main()

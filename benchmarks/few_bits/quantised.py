@@ -1,0 +1,89 @@
+"""Operands of a pair in a scheme's own form, on the card, and the result of the unquantised ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from .rows import Pair
+
+#: The largest finite e4m3.
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0
+#: Rows and columns of a block of weights, elements of a group of activations: what DeepSeek's checkpoints have.
+BLOCK = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """fp8 values, and the fp32 factors that give what they stand for."""
+
+    values: torch.Tensor
+    scales: torch.Tensor
+
+
+def by_tensor(x: torch.Tensor) -> Scaled:
+    """One factor, [1]."""
+    return _scaled(x, x.abs().amax().float().reshape(1) / FP8_MAX)
+
+
+def by_row(x: torch.Tensor) -> Scaled:
+    """A factor a row, [rows]: of a token, or of an output channel of weights."""
+    factors = x.abs().amax(1).float() / FP8_MAX
+    return Scaled(values=_scaled(x, factors[:, None]).values, scales=factors)
+
+
+def by_block(w: torch.Tensor) -> Scaled:
+    """A factor for 128 x 128 weights, [rows / 128, columns / 128]."""
+    n, k = w.shape
+    factors = w.view(n // BLOCK, BLOCK, k // BLOCK, BLOCK).abs().amax((1, 3)).float() / FP8_MAX
+    spread = factors.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    return Scaled(values=_scaled(w, spread).values, scales=factors)
+
+
+def by_group(x: torch.Tensor, room: int) -> Scaled:
+    """A factor for 128 elements of a row, group by group: [columns / 128, room], room >= rows."""
+    m, k = x.shape
+    factors = x.view(m, k // BLOCK, BLOCK).abs().amax(2).float() / FP8_MAX
+    laid = torch.ones(k // BLOCK, room, device=x.device)
+    laid[:, :m] = factors.t()
+    return Scaled(values=_scaled(x, factors.repeat_interleave(BLOCK, 1)).values, scales=laid)
+
+
+def _scaled(x: torch.Tensor, factors: torch.Tensor) -> Scaled:
+    return Scaled(values=(x.float() / factors).clamp(-FP8_MAX, FP8_MAX).to(FP8), scales=factors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """bf16 weights of a pair: gate and up projection [2 hidden, d], down projection [d, hidden]."""
+
+    up: torch.Tensor
+    down: torch.Tensor
+
+
+def random_weights(pair: Pair, sets: int) -> list[Weights]:
+    """So many, each of its own values; those of a layer leave its rows about as large as they were."""
+
+    def drawn(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16) / columns**0.5
+
+    return [Weights(up=drawn(2 * pair.hidden, pair.d), down=drawn(pair.d, pair.hidden)) for _ in range(sets)]
+
+
+def reference(x: torch.Tensor, weights: Weights) -> torch.Tensor:
+    """Of unquantised operands: fp32, [m, d]."""
+    halves = (x.float() @ weights.up.float().t()).chunk(2, dim=1)
+    return (torch.nn.functional.silu(halves[0]) * halves[1]) @ weights.down.float().t()
+
+
+def hidden_scale(x: torch.Tensor, weights: Weights) -> torch.Tensor:
+    """A static factor of H, [1]: the largest of one batch, as calibration finds it."""
+    halves = (x.float() @ weights.up.float().t()).chunk(2, dim=1)
+    return (torch.nn.functional.silu(halves[0]) * halves[1]).abs().amax().reshape(1) / FP8_MAX
+
+
+def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """||found - expected|| / ||expected||; NaN where one is there."""
+    return float((found.float() - expected).norm() / expected.norm())

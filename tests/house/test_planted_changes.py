@@ -1,0 +1,89 @@
+"""Usual changes, planted in a copy: the task menu names all files that are touched, and everything knows of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.house.planted import CHANGES, Change, plant
+from tests.house.test_task_menu import files_of_row, row_of
+from tests.support.lanes import soak_unless
+from tests.support.repository import ROOT
+
+#: What the copy has: the program, its documents, and the tests that know what follows from what.
+FOLDERS = ("tuner", "workers", "runtime", "docs", "tests/support", "tests/house")
+FILES = ("tests/__init__.py", "pyproject.toml")
+#: A change with one of its files left out.
+SHORT = [
+    (change, file)
+    for change in CHANGES
+    for file in sorted({line.file for line in change.lines})
+    if len({line.file for line in change.lines}) > 1
+]
+
+
+def copied(to: Path) -> Path:
+    """A copy of the program."""
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in FILES:
+        shutil.copy(ROOT / file, to / file)
+    return to
+
+
+def what_is_missed(copy: Path, changes: Iterable[Change]) -> dict[str, str]:
+    """Of each change that is planted in the copy, what does not know it."""
+    changes = list(changes)
+    where = os.environ | {"PYTHONPATH": str(copy)}
+    python = [sys.executable, "-B", "-m"]
+    for program in dict.fromkeys(program for change in changes for program in change.programs):
+        subprocess.run([*python, program], cwd=copy, env=where, check=True, timeout=120)
+    command = [*python, "tests.house.planted", *(change.name for change in changes)]
+    ended = subprocess.run(command, cwd=copy, env=where, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found: dict[str, str] = json.loads(ended.stdout)
+    return found
+
+
+def test_with_the_files_of_their_rows_all_changes_are_known_everywhere(tmp_path: Path) -> None:
+    copy = copied(tmp_path)
+    for change in CHANGES:
+        plant(change, copy)
+    assert what_is_missed(copy, CHANGES) == {change.name: "" for change in CHANGES}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_the_row_of_a_change_names_all_its_files_and_the_programs_that_write_the_rest(change: Change) -> None:
+    row = row_of(change.row)
+    assert {line.file for line in change.lines if line.before} - files_of_row(row) == set()
+    folders = {str(Path(line.file).parent) + "/" for line in change.lines if not line.before}
+    assert folders - files_of_row(row) == set()
+    assert [program for program in change.programs if f"python -m {program}" not in row] == []
+
+
+def test_the_row_of_an_axis_names_the_files_in_which_axes_are_planted() -> None:
+    """By `tests/unit/core/schedule/test_planted_axis.py`."""
+    assert {"tuner/core/schedule/tiling.py", "tuner/core/schedule/ordering.py"} <= files_of_row(row_of("an axis"))
+
+
+@pytest.mark.parametrize(
+    ("change", "file"),
+    soak_unless(lambda _, one: one[0].name == "a raster" and one[1].startswith("docs/"), SHORT),
+    ids=lambda one: one.name if isinstance(one, Change) else one,
+)
+def test_a_file_that_is_left_out_is_missed(change: Change, file: str, tmp_path: Path) -> None:
+    copy = copied(tmp_path)
+    others = tuple(line for line in change.lines if line.file != file)
+    plant(Change(name=change.name, row=change.row, lines=others, check=change.check), copy)
+    try:
+        missed = what_is_missed(copy, [change])[change.name]
+    except subprocess.CalledProcessError:
+        return  # not even the programs start
+    assert missed

@@ -1,0 +1,31 @@
+"""Floors of pairs with weights of few bits, against figures that were reckoned by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
+
+LLAMA, LLAMA_70B = PAIRS[:2]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "pair", "m", "floor_us"),
+    [
+        ("tensor", LLAMA, 1, 40.0),  # bytes
+        ("tensor", LLAMA, 512, 114.2),  # operations
+        ("int4", LLAMA, 16, 20.6),
+        ("int4", LLAMA, 128, 57.1),
+        ("mxfp4", LLAMA, 1, 21.3),
+        ("w8a16", LLAMA_70B, 1, 20.0),
+    ],
+)
+def test_a_floor_is_the_longer_of_bytes_and_operations(scheme: str, pair: object, m: int, floor_us: float) -> None:
+    assert SCHEMES[scheme].floor_us(pair, m) == pytest.approx(floor_us, abs=0.06)  # type: ignore[arg-type]
+
+
+def test_what_decides_comes_first_and_nothing_twice() -> None:
+    names = [row.name for row in rows()]
+    assert len(set(names)) == len(names) == len(SCHEMES) * len(PAIRS) * 5
+    assert names[0] == "tensor/4096-14336/m1"
+    assert "tensor/4096-14336/m512" not in names[: len(names) // 2]

@@ -1,0 +1,71 @@
+"""How well a fit of the simulator foretells trials: which ones it is shown, and how it ranks those that it did not see.
+
+`tuner fit` and `benchmarks.simulator.judge` do it alike.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from tuner.core.model.fit import Fitter, Forecast, Trial, forecasts
+from tuner.core.model.rates import Rates
+from tuner.core.trial.stats import rank_correlation
+
+Timed = TypeVar("Timed")
+
+#: Steps of the fit to all, and of one that leaves a workload out, behind the first, which all of these share.
+NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
+
+
+def shown(timed: Sequence[Timed], most: int, seed: str, time_us: Callable[[Timed], float]) -> list[Timed]:
+    """Of a workload's trials those that a fit is shown: all, or `most`, drawn by the seed, two thirds of them from the
+    faster half, since those must be told apart."""
+    if len(timed) <= most:
+        return list(timed)
+    by_time, rng = sorted(timed, key=time_us), random.Random(seed)
+    half, num_fast = len(by_time) // 2, min(len(by_time) // 2, most * 2 // 3)
+    return rng.sample(by_time[:half], num_fast) + rng.sample(by_time[half:], most - num_fast)
+
+
+def fitted_to_all(fitter: Fitter) -> Rates:
+    """By all trials that the fitter has."""
+    return fitter.without(None, NUM_STEPS)
+
+
+def fitted_without(fitter: Fitter, workloads: Iterable[str]) -> dict[str, Rates]:
+    """Of each workload a fit that did not see it."""
+    return {name: fitter.without(name, NUM_LEFT_OUT_STEPS) for name in workloads}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """How forecasts of a workload fit what was measured."""
+
+    forecasts: tuple[Forecast, ...]
+    measured_us: tuple[float, ...]
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial], rates: Rates, pool: Executor | None = None) -> Judged:
+        """Simulates all of them."""
+        found = forecasts(trials, rates, pool)
+        return cls(forecasts=tuple(found), measured_us=tuple(trial.time_us for trial in trials))
+
+    @property
+    def forecast_us(self) -> list[float]:
+        """In the order of the trials."""
+        return [one.time_us for one in self.forecasts]
+
+    @property
+    def rank_correlation(self) -> float | None:
+        """Spearman's; None where all are alike."""
+        return rank_correlation(self.forecast_us, self.measured_us)
+
+    @property
+    def ratio(self) -> float:
+        """Forecast over measured time, median."""
+        return median(ours / theirs for ours, theirs in zip(self.forecast_us, self.measured_us, strict=True))

@@ -1,0 +1,1 @@
+"""The vendor's library of products on a card."""

@@ -1,0 +1,222 @@
+"""The few calls of cuBLASLt that one GEMM in nn.Linear layout needs, by ctypes.
+
+Source: cuBLAS library documentation, "Using the cuBLASLt API" (types, attributes and enumerators by number).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from functools import cache
+from typing import Any
+
+from tuner.core.problem.dtype_row import VendorType
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Activation
+from tuner.core.trial.library_recipe import LibraryCall
+from tuner.errors import WorkerError
+from tuner.workers.source.library_epilogue import describe, split_epilogue
+
+COMPUTE_32F = 68
+R_32F = 0
+DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
+PREFERENCE_MAX_WORKSPACE_BYTES = 1
+OP_N, OP_T = 0, 1
+#: Number and type of each attribute of an algorithm. Source: cublasLtMatmulAlgoConfigAttributes_t.
+ALGORITHM_ATTRIBUTES: dict[str, tuple[int, Any]] = {
+    "id": (0, c_int32),
+    "tile_id": (1, c_uint32),
+    "splitk_num": (2, c_int32),
+    "reduction_scheme": (3, c_uint32),
+    "cta_swizzling": (4, c_uint32),
+    "custom_option": (5, c_uint32),
+    "stages_id": (6, c_uint32),
+    "inner_shape_id": (7, c_uint16),
+    "cluster_shape_id": (8, c_uint16),
+}
+#: What PyTorch gives cuBLASLt on Hopper, bytes.
+WORKSPACE_BYTES = 32 * 2**20
+#: Algorithms that the heuristic is asked for.
+NUM_ALGORITHMS = 8
+
+
+class Heuristic(ctypes.Structure):
+    _fields_ = (
+        ("algo", c_uint64 * 8),
+        ("workspace_bytes", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    )
+
+
+@cache
+def load_library() -> ctypes.CDLL:
+    """The library itself, without a handle; that takes no card, and some tenths of a second once.
+
+    Raises:
+        WorkerError: it is not installed.
+    """
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        path = load_nvidia_dynamic_lib("cublasLt").abs_path
+    except Exception as error:  # the finder raises several kinds
+        raise WorkerError(f"cuBLASLt cannot be loaded: {error}") from error
+    return ctypes.CDLL(path)
+
+
+class CublasLt:
+    """A library handle."""
+
+    def __init__(self) -> None:
+        """Loads the library.
+
+        Raises:
+            WorkerError: it is not installed, or refuses the card.
+        """
+        self._lib = load_library()
+        self._lib.cublasLtGetVersion.restype = c_size_t
+        self.version = int(self._lib.cublasLtGetVersion())
+        self.handle = c_void_p()
+        self.call("cublasLtCreate", byref(self.handle))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls `name` and raises WorkerError unless it answers success."""
+        status = getattr(self._lib, name)(*arguments)
+        if status != 0:
+            raise WorkerError(f"{name} failed with cublasStatus {status}")
+
+    def raw(self, name: str) -> Any:
+        """The function itself, for calls whose status is judged by the caller."""
+        return getattr(self._lib, name)
+
+    def algorithms(self, descriptor: c_void_p, a: c_void_p, b: c_void_p, d: c_void_p) -> list[Heuristic]:
+        """What the heuristic offers for a product with these layouts, the likeliest first.
+
+        Raises:
+            WorkerError: the library offers none.
+        """
+        preference, limit, found = c_void_p(), c_size_t(WORKSPACE_BYTES), c_int(0)
+        self.call("cublasLtMatmulPreferenceCreate", byref(preference))
+        self.call(
+            "cublasLtMatmulPreferenceSetAttribute",
+            preference,
+            PREFERENCE_MAX_WORKSPACE_BYTES,
+            byref(limit),
+            c_size_t(ctypes.sizeof(limit)),
+        )
+        results = (Heuristic * NUM_ALGORITHMS)()
+        status = self.raw("cublasLtMatmulAlgoGetHeuristic")(
+            self.handle, descriptor, a, b, d, d, preference, c_int(NUM_ALGORITHMS), results, byref(found)
+        )
+        self.call("cublasLtMatmulPreferenceDestroy", preference)
+        offered = [results[i] for i in range(found.value) if results[i].state == 0] if status == 0 else []
+        if not offered:
+            raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
+        return offered
+
+
+class LibraryGemm:
+    """C = activation(A W^T + bias) + R by the library, to which our row-major C[m, n] is a column-major D[n, m].
+
+    It does what `split_epilogue` leaves to it; n is the rows of W, two for each column of a gated op.
+    """
+
+    def __init__(self, lt: CublasLt, op: TileOp, data_type: VendorType, bias_address: int) -> None:
+        """Asks the heuristic for its algorithms; `data_type` is that of all operands.
+
+        Raises:
+            WorkerError: the library offers none.
+        """
+        self._lt = lt
+        self._data_type = data_type
+        does = {part.field for part in split_epilogue(op)[0]}
+        has_bias = "bias" in does
+        #: Whether it adds a residual.
+        self.can_add = "residual" in does
+        fused = (op.activation if "activation" in does else Activation.IDENTITY).row.library
+        assert fused is not None, "split_epilogue leaves to it what it has"
+        self._fused = fused[has_bias]
+        self._descriptor = c_void_p()
+        lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
+        self._set(DESC_TRANSA, c_int32(OP_T))
+        self._set(_DESC_TRANSB, c_int32(OP_N))
+        self._set(_DESC_EPILOGUE, c_uint32(self._fused.number))
+        if has_bias:
+            self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
+            self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type.number))
+        self._w = self._layout(data_type.number, op.k, op.weight_rows)
+        self._a = self._layout(data_type.number, op.k, op.m)
+        self._c = self._layout(data_type.number, op.weight_rows, op.m)
+        self._algorithms = lt.algorithms(self._descriptor, self._w, self._a, self._c)
+
+    def _set(self, attribute: int, value: Any) -> None:
+        self._lt.call(
+            "cublasLtMatmulDescSetAttribute",
+            self._descriptor,
+            attribute,
+            byref(value),
+            c_size_t(ctypes.sizeof(value)),
+        )
+
+    def _layout(self, data_type: int, rows: int, columns: int) -> c_void_p:
+        layout = c_void_p()
+        self._lt.call(
+            "cublasLtMatrixLayoutCreate",
+            byref(layout),
+            data_type,
+            c_uint64(rows),
+            c_uint64(columns),
+            ctypes.c_int64(rows),
+        )
+        return layout
+
+    @property
+    def num_algorithms(self) -> int:
+        """How many the heuristic offers, the likeliest first."""
+        return len(self._algorithms)
+
+    def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
+        """How to make this call by the heuristic's `algorithm`-th choice."""
+        chosen, rest = self._algorithms[algorithm], split_epilogue(op)[1]
+        return LibraryCall(
+            op=op.name,
+            rows=op.weight_rows,
+            columns=op.m,
+            k=op.k,
+            data_type=self._data_type.name,
+            epilogue=self._fused.name,
+            beta=int(self.can_add),
+            algorithm=self._attributes(chosen),
+            heuristic_index=algorithm,
+            workspace_bytes=int(chosen.workspace_bytes),
+            afterwards=describe(op, rest),
+        )
+
+    def _attributes(self, chosen: Heuristic) -> dict[str, int]:
+        """What the algorithm's attributes are; one that this version of the library does not know is left out."""
+        found = {}
+        for name, (attribute, kind) in ALGORITHM_ATTRIBUTES.items():
+            value, written = kind(0), c_size_t(0)
+            status = self._lt.raw("cublasLtMatmulAlgoConfigGetAttribute")(
+                byref(chosen.algo), attribute, byref(value), c_size_t(ctypes.sizeof(value)), byref(written)
+            )
+            if status == 0:
+                found[name] = int(value.value)
+        return found
+
+    def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
+        """Enqueues the product by the heuristic's `algorithm`-th choice; addresses on the device, `workspace` of
+        WORKSPACE_BYTES. A `residual` of 0 is not added.
+
+        Raises:
+            WorkerError: the library refuses the algorithm after all.
+        """
+        adds = self.can_add and residual != 0
+        one, beta, added = c_float(1.0), c_float(float(adds)), residual if adds else c
+        self._lt.call(
+            "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a), self._a,
+            byref(beta), c_void_p(added), self._c, c_void_p(c), self._c, byref(self._algorithms[algorithm].algo),
+            c_void_p(workspace), c_size_t(WORKSPACE_BYTES), c_void_p(stream),
+        )  # fmt: skip

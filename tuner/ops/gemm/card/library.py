@@ -1,0 +1,130 @@
+"""A workload's tile ops by the vendor's library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt
+from tuner.ops.gemm.card.library_norms import LibraryNorms
+from tuner.ops.gemm.card.library_parts import LibraryParts
+from tuner.ops.gemm.card.widened_gemm import product_of
+from tuner.workers.gpu.launching.launch import fill
+from tuner.workers.gpu.library.runners import SideStream
+from tuner.workers.gpu.tensors.data import ProblemData
+from tuner.workers.gpu.tensors.outputs import bits_type
+from tuner.workers.gpu.tensors.own_ops import OwnCall
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.timing.library_choice import Picked
+
+
+class LibraryRunner:
+    """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do.
+
+    One after the other; independent ops also side by side, each on a stream of its own. Of a chain with norms,
+    residuals are added by the products (beta = 1) or by the norms' kernels.
+    """
+
+    def __init__(self, lt: CublasLt, data: ProblemData, tools: Any) -> None:
+        """`tools` has the kernels of `LibraryParts` and of `LibraryNorms`."""
+        self._dtype = data.workload.dtype
+        self._ops = data.workload.tile_ops
+        #: Whether the products may run side by side: none reads another's output.
+        self.can_run_beside = data.workload.is_independent
+        self._parts = LibraryParts(tools, self._dtype)
+        self._norms = LibraryNorms(data.workload, tools)
+        self._lt_version = lt.version
+        #: Gate and up projection of each gated op, both halves of heads that are turned: [m, 2n].
+        self._sums = [
+            cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.rows_per_column > 1 else None
+            for op in self._ops
+        ]
+        slots = [data.slot_ops(slot) for slot in range(data.num_slots)]
+        self._gemms = [
+            product_of(lt, op, self._dtype, {one.w for one in of_op}, of_op[0].bias, tools)
+            if op.IS_PRODUCT
+            else OwnCall(op, self._dtype)
+            for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
+        ]
+        num_streams = len(self._ops) if self.can_run_beside else 1
+        #: Products that run side by side must not share one.
+        self._workspaces = [cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8) for _ in range(num_streams)]
+        self._sides = [SideStream() for _ in range(num_streams - 1)]
+        #: Per op, which of the heuristic's algorithms.
+        self.choices = (0,) * len(self._gemms)
+        self._beside = self._adds_in_norms = False
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._norms.can_add
+
+    def use(self, picked: Picked) -> None:
+        """Runs as was picked from now on."""
+        self.choices, self._beside, self._adds_in_norms = picked.choices, picked.beside, picked.adds_in_norms
+
+    @property
+    def num_algorithms(self) -> tuple[int, ...]:
+        """Per op, how many the heuristic offers."""
+        return tuple(gemm.num_algorithms for gemm in self._gemms)
+
+    def recipe(self) -> LibraryRecipe:
+        """How to call the library as this does. Of an op of another kind it has no call."""
+        ops = zip(self._gemms, self._ops, self.choices, strict=True)
+        found = (gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        calls = tuple(call for call in found if call is not None)
+        return LibraryRecipe(cublaslt_version=self._lt_version, beside=self._beside, calls=calls)
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Enqueues one product per op."""
+        if not self._beside:
+            self.enqueue_some(ops, stream, 0, len(ops))
+            return
+        self._norms.begin()
+        for index, buffer in enumerate(ops):  # several may read one normed input
+            self._norms.input_of(index, buffer)
+        forked = [side.fork(stream) for side in self._sides]
+        self._launch(0, ops[0], stream, self._workspaces[0])
+        for index, (side, own) in enumerate(zip(self._sides, forked, strict=True), start=1):
+            with side.stream:  # where an elementwise kernel goes
+                self._launch(index, ops[index], own, self._workspaces[index])
+        for side in self._sides:
+            side.join(stream)
+
+    def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
+        """Enqueues those of a run's ops alone, one after the other; a run begins with the first one."""
+        if begin == 0:
+            self._norms.begin()
+        for index in range(begin, end):
+            self._launch(index, ops[index], stream, self._workspaces[0])
+
+    def _launch(self, index: int, buffer: OpBuffers, stream: int, workspace: Any) -> None:
+        """Enqueues one op; `stream` is the current one."""
+        op, sums = self._ops[index], self._sums[index]
+        out = buffer.c if sums is None else int(sums.data.ptr)
+        left = self._norms.sums_of(index) if self._adds_in_norms else 0
+        self._gemms[index].launch(
+            *(self._norms.input_of(index, buffer), buffer.w, left or out, 0 if left else buffer.residual),
+            *(workspace.data.ptr, stream),
+            algorithm=self.choices[index],
+        )
+        if left:
+            self._norms.add(index, buffer)
+        self._parts.enqueue(op, out, buffer)
+
+    def abort_record(self) -> str | None:
+        """The library never waits."""
+        return None
+
+    def overwritten(self) -> str:
+        """The library has no memory that it must not write but the problem's."""
+        return ""
+
+    def poison(self) -> None:
+        """Gate and up projections, normed tensors."""
+        self._norms.poison()
+        for sums in self._sums:
+            if sums is not None:
+                fill(sums, self._dtype.row.nan_bits)

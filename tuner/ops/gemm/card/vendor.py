@@ -1,0 +1,35 @@
+"""cuBLASLt as the library of products that a workload is measured beside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.core.problem.dtype import Dtype
+from tuner.ops.gemm.card.batched_gemm import BatchedGemm
+from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt
+from tuner.ops.gemm.card.library import LibraryRunner
+from tuner.workers.gpu.library.vendor import BatchedShape
+from tuner.workers.gpu.tensors.data import ProblemData
+
+
+class CublasLtVendor:
+    """A `Vendor` with a handle of its own."""
+
+    workspace_bytes = WORKSPACE_BYTES
+
+    def __init__(self) -> None:
+        """Loads the library.
+
+        Raises:
+            WorkerError: it is not installed, or refuses the card.
+        """
+        self._lt = CublasLt()
+        self.version = self._lt.version
+
+    def tile_library(self, data: ProblemData, tools: Any) -> LibraryRunner:
+        """Products, and the kernels that other kinds of tile ops have to measure beside."""
+        return LibraryRunner(self._lt, data, tools)
+
+    def batched(self, dtype: Dtype, shape: BatchedShape) -> BatchedGemm:
+        """Strided batched products."""
+        return BatchedGemm(self._lt, dtype, shape)

@@ -1,0 +1,92 @@
+"""Products of an element type that cuBLASLt does not know: it multiplies them as fp32, into which they are widened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cupy
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype_row import VendorType
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.trial.library_recipe import LibraryCall
+from tuner.ops.gemm.card.cublaslt import CublasLt, LibraryGemm
+from tuner.workers.source.tools import kernel_of
+
+_FP32 = VendorType(name="CUDA_R_32F", number=0)
+_THREADS, _MAX_CTAS = 256, 4096
+
+
+class WidenedGemm:
+    """One product. Its weights, and what its epilogue adds to each row, were widened before: who has no library for a
+    type keeps them so. What a run reads and writes beside them is converted in each run."""
+
+    def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any) -> None:
+        """Addresses of the weights of each slot, and of what is added to each row, 0 for nothing; `tools` has the
+        kernels that convert.
+
+        Raises:
+            WorkerError: the library offers no algorithm.
+        """
+        self._dtype = dtype
+        self._widen = tools.get_function(kernel_of("tuner_widen", dtype))
+        self._narrow = tools.get_function(kernel_of("tuner_narrow", dtype))
+        #: By the address of those that they are of.
+        self._weights = {address: self._wide(address, op.weight_rows * op.k) for address in weights}
+        self._row = self._wide(row, op.weight_rows)
+        self._a = cupy.empty((op.m, op.k), cupy.float32)
+        self._c = cupy.empty((op.m, op.weight_rows), cupy.float32)
+        self._gemm = LibraryGemm(lt, op, _FP32, int(self._row.data.ptr))
+
+    def _wide(self, address: int, count: int) -> Any:
+        wide = cupy.empty(count, cupy.float32)
+        if address:
+            _convert(self._widen, address, int(wide.data.ptr), count)
+        return wide
+
+    @property
+    def num_algorithms(self) -> int:
+        """As `LibraryGemm` has it."""
+        return self._gemm.num_algorithms
+
+    def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
+        """As `LibraryGemm` has it, and that its output is rounded."""
+        call = self._gemm.recipe(op, algorithm=algorithm)
+        steps = [f"round to {self._dtype}", *filter(None, [call.afterwards])]
+        return replace(call, afterwards=", ".join(steps))
+
+    def launch(self, a: int, w: int, c: int, addend: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
+        """As `LibraryGemm` has it; `stream` is the current one.
+
+        Raises:
+            WorkerError: the library refuses the algorithm after all.
+        """
+        wide_a, wide_c = int(self._a.data.ptr), int(self._c.data.ptr)
+        _convert(self._widen, a, wide_a, self._a.size)
+        adds = self._gemm.can_add and addend != 0
+        if adds:
+            _convert(self._widen, addend, wide_c, self._c.size)
+        self._gemm.launch(
+            *(wide_a, int(self._weights[w].data.ptr), wide_c, wide_c if adds else 0, workspace, stream),
+            algorithm=algorithm,
+        )
+        _convert(self._narrow, wide_c, c, self._c.size)
+
+
+def _convert(kernel: Any, source: int, target: int, count: int) -> None:
+    ctas = min(_MAX_CTAS, -(-count // _THREADS))
+    kernel((ctas,), (_THREADS,), (cupy.uint64(source), cupy.uint64(target), cupy.uint64(count)))
+
+
+def product_of(
+    lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any
+) -> LibraryGemm | WidenedGemm:
+    """The library's product of an op; the addresses are those of `WidenedGemm`.
+
+    Raises:
+        WorkerError: the library offers no algorithm.
+    """
+    if dtype.row.library is None:
+        return WidenedGemm(lt, op, dtype, weights, row, tools)
+    return LibraryGemm(lt, op, dtype.row.library_type, row)

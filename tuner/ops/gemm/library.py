@@ -1,0 +1,44 @@
+"""The library of products that a card measures beside (`tuner/workers/gpu/library/vendor.py`), found without a card."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.core.trial.torch_time import TorchCalls
+    from tuner.ops.gemm.card.torch_chain import TorchChain
+    from tuner.ops.gemm.card.vendor import CublasLtVendor
+    from tuner.workers.gpu.tensors.data import ProblemData
+
+
+def open_library() -> CublasLtVendor:
+    """cuBLASLt, opened.
+
+    Raises:
+        WorkerError: it is not installed, or refuses the card.
+    """
+    from tuner.ops.gemm.card.vendor import CublasLtVendor
+
+    return CublasLtVendor()
+
+
+def preload() -> None:
+    """Its file, which takes some tenths of a second once.
+
+    Raises:
+        WorkerError: it is not installed.
+    """
+    from tuner.ops.gemm.card.cublaslt import load_library
+
+    load_library()
+
+
+def torch_chain(data: ProblemData, calls: TorchCalls) -> TorchChain:
+    """The products by PyTorch.
+
+    Raises:
+        WorkerError: it is not installed, or has no call for an op.
+    """
+    from tuner.ops.gemm.card.torch_chain import torch_chain as made
+
+    return made(data, calls)

@@ -1,0 +1,104 @@
+"""The vendor's library of products: what a workload's tile ops, and the libraries of other kinds, ask of it.
+
+The kind that has it says so in its file ``library``: ``open_library()`` makes a `Vendor`, ``preload()`` loads what
+takes long and needs no card. A kind whose tile ops the library does not know has a kernel to measure beside
+(`OwnCall`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op_kinds import op_kinds, part_of
+from tuner.errors import WorkerError
+
+from ...source.launch_args import OpBuffers
+from ..tensors.data import ProblemData
+from .baseline import Library
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchedShape:
+    """D[m, n] = X Y for each of a batch, where X is [m, k], or [k, m] and transposed; all column-major and packed."""
+
+    m: int
+    n: int
+    k: int
+    is_transposed: bool
+    #: Products, and elements from one X to the next.
+    batch: int
+    x_stride: int
+    #: Whether D is fp32; else it has the operands' type.
+    is_wide: bool
+
+
+class BatchedProduct(Protocol):
+    """A strided batch of products by the library."""
+
+    @property
+    def num_algorithms(self) -> int:
+        """How many ways there are, the likeliest first."""
+
+    def launch(self, x: int, y: int, d: int, workspace: int, stream: int, *, algorithm: int) -> None:
+        """Enqueues all products; addresses on the device, `workspace` of `Vendor.workspace_bytes`."""
+
+
+class TileLibrary(Library, Protocol):
+    """The library's way of all tile ops of a workload."""
+
+    def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
+        """Enqueues those of a run's ops alone, one after the other; a run begins with the first one."""
+
+
+class Vendor(Protocol):
+    """The library, opened once in a process."""
+
+    #: Its version, as it says itself.
+    version: int
+    #: Of the workspace that a product may use.
+    workspace_bytes: int
+
+    def tile_library(self, data: ProblemData, tools: Any) -> TileLibrary:
+        """Of the tile ops of a problem; `tools` is the module of `tools_source`.
+
+        Raises:
+            WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
+        """
+
+    def batched(self, dtype: Dtype, shape: BatchedShape) -> BatchedProduct:
+        """Products for the library of another kind.
+
+        Raises:
+            WorkerError: the library offers no algorithm.
+        """
+
+
+def open_vendor() -> Vendor:
+    """The first kind's that has one.
+
+    Raises:
+        WorkerError: no kind has; or it is not installed, or refuses the card.
+    """
+    for part in _libraries():
+        vendor: Vendor = part.open_library()
+        return vendor
+    raise WorkerError("no kind of op that is known here has a vendor's library to measure beside")
+
+
+def preload() -> None:
+    """Loads what takes long to load, without a context.
+
+    Raises:
+        WorkerError: it is not installed.
+    """
+    for part in _libraries():
+        part.preload()
+
+
+def _libraries() -> Iterator[ModuleType]:
+    found = (part_of(kind, "library") for kind in op_kinds())
+    return (part for part in found if part is not None)
