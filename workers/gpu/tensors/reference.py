@@ -31,7 +31,8 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     output, so that the library may round the sums before it adds a residual.
 
     Sums and their error come from the file ``reference`` of the op's kind. Elements of the source may be off by the
-    roundoff of the element type where it is an earlier op's output, or is normed. Each part of the epilogue changes
+    roundoff of the element type where it is an earlier op's output, or is normed; of an earlier op's by its tolerance,
+    which is more where a library rounds twice. Each part of the epilogue changes
     sums and error as its file says. Where the vendor library needs a kernel behind its own, it rounds the sums z to the
     dtype, which adds u |z|: one bound serves every plan kind.
 
@@ -46,7 +47,8 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     row = dtype.row
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     is_rounded = source.tolerance is not None or bool(op.norm)
-    values, error = part.reference(xp, op, source.values, w, roundoff=row.roundoff if is_rounded else 0.0)
+    off, roundoff = source.tolerance, row.roundoff if is_rounded else 0.0
+    values, error = part.reference(xp, op, source.values, w, roundoff=roundoff, off=off)
     sums = Sums(xp=xp, row=row, values=values, error=error, held=xp.abs(values))
     for stage in Stage:
         for one in op.parts:
