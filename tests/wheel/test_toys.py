@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 UP = {"name": "up", "source": "x", "n": 512, "k": 256, "activation": "silu"}
 DEPTHWISE = {"op": "depthwise", "name": "conv", "source": "up", "n": 512, "length": 40, "taps": 5}
 DOWN = {"name": "down", "source": "conv", "n": 256, "k": 512}
+PAIRS = {"op": "pairs", "name": "halves", "n": 512}
 GATHER = {"op": "gather", "name": "embed", "n": 512, "table_rows": 4096}
 BEHIND = {"name": "up", "source": "embed", "n": 256, "k": 512}
 FFN = {"kind": "ffn", "m": 2, "d_in": 512, "d_hidden": 1024, "d_out": 512}
@@ -32,6 +33,11 @@ ASKED: dict[str, tuple[dict[str, Any], str, list[int]]] = {
     "a tile op between two products": (
         {"kind": "chain", "m": 160, "dtype": "bf16", "ops": [UP, DEPTHWISE, DOWN]},
         "conv",
+        [native.OK, native.NONE],
+    ),
+    "a tile op without weights in front": (
+        {"kind": "chain", "m": 64, "dtype": "fp16", "ops": [PAIRS, DOWN | {"source": "halves"}]},
+        "halves",
         [native.OK, native.NONE],
     ),
     "a launch op with a count": (
@@ -76,7 +82,7 @@ print([found(m) for m in (pair["m"], pair["m"] + 1)])
 
 @pytest.fixture(scope="module")
 def beside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """A fresh environment with the wheel and three packages; what it requires comes from this one's."""
+    """A fresh environment with the wheel and packages; what it requires comes from this one's."""
     folder = tmp_path_factory.mktemp("toys")
     venv.create(folder / "venv", with_pip=False)
     environment = Environment(bin=folder / "venv/bin", directory=folder / "elsewhere")
@@ -85,7 +91,7 @@ def beside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment
     site = Path(printed.stdout.strip())
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip_install(environment, "--no-deps", str(wheel))
-    for name in ("depthwise", "gather", "rows"):
+    for name in ("depthwise", "gather", "pairs", "rows"):
         toys.install(name, site)
     return environment
 

@@ -36,7 +36,18 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 #: What a kind may bring beside its `op`, each asked for by those that read it. Only a card's child imports `card`.
 FILES = (
     *("asked", "schedule", "rules", "lowering", "plans", "costs", "space", "search", "source", "launches", "numbers"),
-    *("reference", "words", "stamps", "artifact", "pack_shape", "pack_launches", "pack_program", "models", "card"),
+    *(
+        "reference",
+        "words",
+        "stamps",
+        "library",
+        "artifact",
+        "pack_shape",
+        "pack_launches",
+        "pack_program",
+        "models",
+        "card",
+    ),
 )
 #: What its class has that is no field of its JSON.
 _TAKEN = ("op", "kind", "dtype")
@@ -98,7 +109,7 @@ class _Registry:
                     place = f"{package}.asked"
                     problem = _asked_problem(_file(package, "asked"))
             except _ANY as error:
-                problem = f"cannot be imported: {_told(error)}"
+                problem = f"cannot be imported: {_reason_of(error)}"
             if problem:
                 self.broken[place if name in found else name] = f"{place} {problem}"
             else:
@@ -116,7 +127,7 @@ class _Registry:
                     for file in FILES[:-1]:
                         _file(package, file)
                 except _ANY as error:
-                    self.broken[name] = f"{package} cannot be imported: {_told(error)}"
+                    self.broken[name] = f"{package} cannot be imported: {_reason_of(error)}"
                     self._kinds.pop(name, None)
 
 
@@ -124,7 +135,7 @@ class _Registry:
 _ANY = (Exception, SystemExit)
 
 
-def _told(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     """What it is, and which line raised it."""
     lines = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(("<", __file__))]
     where = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
