@@ -26,7 +26,7 @@ PAGES_FORMAT = 5
 #: The same without a product that writes to pages.
 ORDERED_FORMAT = 4
 #: Of a manifest whose attentions come first, or that writes to a cache, which programs of that format read too.
-ATTENTIONS_FORMAT = 3
+CACHES_FORMAT = 3
 #: The same without attentions and caches.
 PRODUCTS_FORMAT = 2
 

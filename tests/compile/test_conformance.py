@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.compiled import compile_source
-from tests.support.conformance.sources import AttentionKernel, Kernel, kernels
+from tests.support.conformance.sources import CacheKernel, Kernel, kernels
 from tests.support.conformance.table import CASES
 from tests.support.covering import covering_values
 from tests.support.lanes import soak_unless
@@ -18,7 +18,7 @@ SAMPLE = covering_values(kernels(CASES), lambda kernel: kernel.values)
 
 
 @pytest.mark.parametrize("kernel", soak_unless(lambda place, _: place % 6 == 0, SAMPLE), ids=lambda kernel: kernel.id)
-def test_a_kernel_of_the_table_compiles_without_spills_or_warnings(kernel: Kernel | AttentionKernel) -> None:
+def test_a_kernel_of_the_table_compiles_without_spills_or_warnings(kernel: Kernel | CacheKernel) -> None:
     cubin, log = compile_source(kernel.source, "sm_90a")
     resources = parse_log(log)
     assert cubin[:4] == b"\x7fELF"

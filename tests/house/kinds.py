@@ -1,4 +1,8 @@
-"""Where the program names a kind of op, by its syntax trees; ``python -m tests.house.kinds`` renews the frozen list."""
+"""Where the program names a kind of op outside its folder; ``python -m tests.house.kinds`` renews the list of it.
+
+The list has two halves. What stays *for good* has its reason: it is of an interface that was released, or another
+project's word. What is *to go* may only shrink.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,27 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: By kind and file, how often the kind is named outside its own files.
 FROZEN = Path(__file__).with_name("kinds_named.json")
-#: A word of an identifier, or of a literal, that names a kind.
-_WORDS = {"gemm": frozenset({"gemm", "gemms"}), "attention": frozenset({"attention", "attentions"})}
+#: Words that begin as a kind's name does, and are none.
+_OTHERS = frozenset({"gemma"})
 #: ``DecodeAttention``, ``num_gemms``, ``HTTPGemm``, ``op:attention``: the words in it.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_COMMENT = re.compile(r"//.*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
+_EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
+#: A file's or a folder's own name, in the list.
+PATH = "the path"
 
+#: By file and name, how often.
 Named = dict[str, dict[str, int]]
+
+
+def kinds() -> tuple[str, ...]:
+    """The folders of kinds."""
+    return tuple(sorted(path.parent.name for path in (ROOT / "tuner/ops").glob("*/op.py")))
 
 
 def words_of(text: str) -> Iterator[str]:
@@ -25,82 +38,162 @@ def words_of(text: str) -> Iterator[str]:
     return (word.lower() for word in _WORD.findall(text))
 
 
+def names_of(text: str, known: Iterable[str]) -> set[str]:
+    """The kinds that an identifier or a literal names: ``sgemm`` and ``attentionop`` do, too."""
+    words = [word for word in words_of(text) if word.removesuffix("s") not in _OTHERS]
+    return {kind for kind in known if any(word.startswith(kind) or f"{word}s".endswith(f"{kind}s") for word in words)}
+
+
 def texts(tree: ast.AST) -> Iterator[str]:
-    """Imports, identifiers and literals; not what is written for readers."""
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
-                yield name
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield name
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield name
-            case ast.Import(names=names):
-                yield from (alias.name for alias in names)
-            case ast.ImportFrom(module=module, names=names):
-                yield module or ""
-                yield from (text for alias in names for text in (alias.name, alias.asname or ""))
-            case ast.Global(names=names) | ast.Nonlocal(names=names):
-                yield from names
-            case ast.Constant(value=str(text)) if id(node) not in prose:
-                yield text
+    """Imports, identifiers and literals, of whatever syntax, and literals that the source puts together; not what is
+    written for readers."""
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):  # the whole of a text comes before its parts
+        if id(node) in told and isinstance(node, ast.Constant):
+            continue
+        if (spelled := _spelled(node)) is not None:
+            told |= {id(part) for part in ast.walk(node) if isinstance(part, ast.Constant | ast.BinOp | ast.JoinedStr)}
+            yield spelled
+        elif not isinstance(node, ast.Constant):
+            for _, value in ast.iter_fields(node):
+                yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
 
 
-def is_own(kind: str, path: str) -> bool:
-    """Whether a file belongs to the kind: by a folder of its name, or by a word of the file's."""
-    *folders, name = path.split("/")
-    return kind in folders or not _WORDS[kind].isdisjoint(words_of(name.removesuffix(".py")))
+def _spelled(node: ast.AST) -> str | None:
+    """The text of a literal, of a sum of such, of a join of such, or of what stands still in a formatted one."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Constant(value=bytes(text)):
+            return text.decode("latin-1")
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = [_spelled(left), _spelled(right)]
+        case ast.JoinedStr(values=values):
+            return "".join(_spelled(one) or " " for one in values)
+        case ast.FormattedValue(value=value):
+            return _spelled(value)
+        case ast.Call(func=ast.Attribute(value=glue, attr="join"), args=[ast.List(elts=of) | ast.Tuple(elts=of)]):
+            parts = [_spelled(one) for one in of]
+            return None if None in parts else (_spelled(glue) or "").join(filter(None, parts))
+        case _:
+            return None
+    return None if None in parts else "".join(filter(None, parts))
 
 
-def count(source: str) -> Counter[str]:
-    """How often each kind is named."""
-    found = [set(words_of(text)) for text in texts(ast.parse(source))]
-    return Counter(kind for words in found for kind, own in _WORDS.items() if not own.isdisjoint(words))
+#: By the ending of a file: its identifiers and literals.
+_READERS: Mapping[str, Callable[[str], Iterable[str]]] = {
+    ".py": lambda text: texts(ast.parse(text)),
+    ".html": lambda text: re.findall(r"\w+", " ".join(_EXPRESSION.findall(text))),
+    ".js": lambda text: re.findall(r"\w+", re.sub(r"//.*|/\*.*?\*/", "", text, flags=re.S)),
+    **dict.fromkeys((".cuh", ".cu", ".in"), lambda text: re.findall(r"[A-Za-z_]\w*", _COMMENT.sub("", text))),
+}
+
+
+def texts_of(path: str, text: str) -> Iterable[str]:
+    """Identifiers and literals of a file; not what is written for readers."""
+    return _READERS[Path(path).suffix](text)
+
+
+def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
+    """How often each name of a kind is in a file that does not lie in the kind's folder."""
+    others = [kind for kind in known if not path.startswith(f"tuner/ops/{kind}/")]
+    found = Counter(one for one in texts_of(path, text) if names_of(one, others))
+    if names_of(path, others):
+        found[PATH] += 1
+    return dict(sorted(found.items()))
 
 
 def named_in(paths: Iterable[Path]) -> Named:
-    """By kind and file, how often it is named outside its own files."""
-    found: Named = {kind: {} for kind in _WORDS}
-    for path in sorted(paths):
-        place = path.relative_to(ROOT).as_posix()
-        for kind, times in count(path.read_text(encoding="utf-8")).items():
-            if not is_own(kind, place):
-                found[kind][place] = times
-    return found
+    """By file, the names of kinds that stand outside the kind's folder."""
+    known = kinds()
+    places = ((path.relative_to(ROOT).as_posix(), path) for path in sorted(paths))
+    found = {place: count(place, path.read_text(encoding="utf-8"), known) for place, path in places}
+    return {place: names for place, names in found.items() if names}
 
 
 def program() -> list[Path]:
-    """All that the wheel brings."""
+    """All Python that the wheel brings."""
     own = (path for path in (ROOT / "tuner").rglob("*.py") if ROOT / "tuner" / "workers" not in path.parents)
     return [*own, *(ROOT / "workers").rglob("*.py"), *(ROOT / "migrations").rglob("*.py")]
 
 
-def frozen() -> Named:
+def sources() -> list[Path]:
+    """All that the wheel brings: also device code, templates and scripts. `runtime` is C, whose names are the ABI's."""
+    device = [path for room in ("workers", "tuner/ops") for path in (ROOT / room).rglob("*") if path.is_file()]
+    pages = [path for path in (ROOT / "tuner/api").rglob("*") if "vendor" not in path.parts]
+    return [*program(), *(one for one in (*device, *pages) if one.suffix in _READERS and one.suffix != ".py")]
+
+
+class Frozen:
     """What is allowed."""
-    named: Named = json.loads(FROZEN.read_text(encoding="utf-8"))
-    return named
+
+    def __init__(self, data: Mapping[str, Mapping[str, Named]]) -> None:
+        """`data` as the file has it: by reason, the names that stay; folders and files in which any may stand, with the
+        reason; and what is to go."""
+        self.for_good, self.anywhere, self.to_go = data["for good"], data["anywhere in"], data["to go"]
+
+    @classmethod
+    def read(cls) -> Frozen:
+        """From the file."""
+        return cls(json.loads(FROZEN.read_text(encoding="utf-8")))
+
+    def left(self, found: Named) -> Named:
+        """What no reason explains."""
+        kept = [(place, names) for places in self.for_good.values() for place, names in places.items()]
+        left: Named = {}
+        for place, names in found.items():
+            if place.startswith(tuple(self.anywhere)):
+                continue
+            known = Counter[str]()
+            for _, stays in (one for one in kept if one[0] == place):
+                known.update(stays)
+            if more := dict(Counter(names) - known):
+                left[place] = more
+        return left
+
+    def grown(self, found: Named) -> list[str]:
+        """In words, the names that are more than is allowed."""
+        return [
+            f"{place} names a kind of op by {name!r} {times} times more than it may: ask the op, or its kind, instead"
+            for place, names in self.left(found).items()
+            for name, times in (Counter(names) - Counter(self.to_go.get(place, {}))).items()
+        ]
+
+    def idle(self, found: Named) -> list[str]:
+        """In words, the names that have a reason to stay and are not there any more."""
+        rows = [(place, names) for places in self.for_good.values() for place, names in places.items()]
+        rows += [*self.to_go.items()]
+        gone = [
+            f"{place} has no {name!r} any more, or fewer"
+            for place, names in rows
+            for name, times in names.items()
+            if found.get(place, {}).get(name, 0) < times
+        ]
+        return gone + [f"nothing in {one} names a kind" for one in self.anywhere if not _any_in(one, found)]
 
 
-def grown(found: Named, allowed: Named) -> list[str]:
-    """In words, the files that name a kind more often than is allowed."""
-    return [
-        f"{place} names {kind} {times} times, and {allowed[kind].get(place, 0)} are allowed"
-        for kind, places in found.items()
-        for place, times in places.items()
-        if times > allowed[kind].get(place, 0)
-    ]
+def _any_in(folder: str, found: Named) -> bool:
+    return any(place.startswith(folder) for place in found)
 
 
 def main() -> None:
-    """Writes the list anew, unless a kind is named more often than before in all files together."""
-    found, allowed = named_in(program()), frozen() if FROZEN.exists() else {}
-    for kind, places in found.items():
-        before, now = sum(allowed.get(kind, places).values()), sum(places.values())
-        print(f"{kind}: {before} -> {now} in {len(places)} files")
-        if now > before:
-            raise SystemExit(f"{kind} is named more often than before:\n" + "\n".join(grown(found, allowed)))
-    FROZEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    """Writes the list of what is to go anew, unless it would grow; what stays for good is written by hand."""
+    found, frozen = named_in(sources()), Frozen.read()
+    left = frozen.left(found)
+    before, now = (sum(sum(names.values()) for names in one.values()) for one in (frozen.to_go, left))
+    print(f"to go: {before} -> {now} in {len(left)} files")
+    if now > before:
+        raise SystemExit("kinds are named more often than before:\n" + "\n".join(frozen.grown(found)))
+    kept = {
+        why: {
+            place: {name: min(times, found[place][name]) for name, times in names.items() if name in found[place]}
+            for place, names in places.items()
+            if place in found
+        }
+        for why, places in frozen.for_good.items()
+    }
+    data = {"for good": kept, "anywhere in": frozen.anywhere, "to go": left}
+    FROZEN.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Nothing outside its own files names a kind of op, but for a frozen list that may only shrink."""
+"""Nothing outside its folder names a kind of op, but for a list: names that stay, each with its reason."""
 
 from __future__ import annotations
 
@@ -6,52 +6,123 @@ import pytest
 
 from tests.house import kinds
 
+FOUND = kinds.named_in(kinds.sources())
+FROZEN = kinds.Frozen.read()
+KNOWN = ("attention", "gemm")
 
-def test_no_file_names_a_kind_more_often_than_the_frozen_list_allows() -> None:
-    """A file that moved takes its row along: `python -m tests.house.kinds` renews the list, if it did not grow."""
-    assert kinds.grown(kinds.named_in(kinds.program()), kinds.frozen()) == []
+
+def test_no_file_names_a_kind_but_by_the_names_that_have_a_reason_to_stay() -> None:
+    """A file that moved takes its row along. A name that must stay is written into the list with its reason."""
+    assert FROZEN.grown(FOUND) == []
+
+
+def test_what_is_listed_is_there() -> None:
+    assert FROZEN.idle(FOUND) == []
+
+
+def test_all_that_the_wheel_brings_is_read_and_each_kind_that_it_brings_is_looked_for() -> None:
+    read = {path.relative_to(kinds.ROOT).as_posix() for path in kinds.sources()}
+    for room in ("tuner/core", "tuner/api/templates", "tuner/api/static", "workers/kernels", "migrations/versions"):
+        assert any(place.startswith(f"{room}/") for place in read), room
+    assert set(KNOWN) <= set(kinds.kinds())
+
+
+def named(source: str, path: str = "tuner/core/some.py") -> dict[str, int]:
+    return kinds.count(path, source, KNOWN)
 
 
 @pytest.mark.parametrize(
     "source",
     [
         "from tuner.ops import attention",
+        "from tuner.ops import attention as other",
         "import tuner.ops.attention.op as op",
+        "from ..ops.attention import op",
+        "import another as attention",
         "from tuner.core.problem.ops import AttentionOp as Other",
+        "importlib.import_module('tuner.ops.attention')",
+        "importlib.import_module(f\"tuner.ops.{'attention'}.op\")",
+        "importlib.import_module('tuner.ops.' + 'atten' + 'tion')",
+        "importlib.import_module(''.join(('tuner.ops.', 'atten', 'tion')))",
+        "kind = 'atten' 'tion'",
+        "kind = b'attention'",
         "isinstance(op, AttentionOp)",
         "schedule.attentions",
+        "schedule.attentions = 1",
         "def attention_us(): ...",
+        "async def attention_us(): ...",
+        "class Attention: ...",
         "def forecast(attentions): ...",
+        "def forecast(*attentions): ...",
         "forecast(attention=1)",
         "kind = 'attention'",
+        "kind = 'selfattention'",
+        "kind = SGEMM",
         "KINDS = {'op:attention': 1}",
         "text = f'of {op} decode-attention'",
+        "def of(op: 'AttentionOp'): ...",
         "match op:\n    case {'op': 'attention'}: ...",
         "match op:\n    case Other() as attention: ...",
+        "match op:\n    case AttentionOp(): ...",
+        "match op:\n    case Other(attention=1): ...",
+        "match op:\n    case {**attention}: ...",
+        "match op:\n    case [*attention]: ...",
+        "try: ...\nexcept Error as attention: ...",
+        "global attention",
+        "__all__ = ['attention']",
     ],
 )
-def test_each_way_to_name_a_kind_is_counted(source: str) -> None:
-    assert kinds.count(source)["attention"] >= 1
+def test_each_way_to_name_a_kind_is_found(source: str) -> None:
+    assert named(source)
 
 
-@pytest.mark.parametrize("source", ['"""Decode attention."""', "x = 1  # attention", "inattentive = gemma = 1"])
-def test_prose_and_other_words_do_not_count(source: str) -> None:
-    assert not kinds.count(source)
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("workers/kernels/common/some.cuh", "struct AttentionArgs {};"),
+        ("workers/kernels/common/tools.cu", "tuner_attention(x);"),
+        ("tuner/api/templates/some.html", "<p>{% if op.attention %}</p>"),
+        ("tuner/api/templates/some.html", "<p>{{ op.gemm }}</p>"),
+        ("tuner/api/static/some.js", "if (op === 'attention') draw();"),
+        ("tuner/core/attention.py", ""),
+        ("tuner/attention/some.py", ""),
+        ("tuner/ops/gemm/some.py", "kind = 'attention'"),
+        ("tuner/ops/gemm/device/attention.cuh", ""),
+        ("tuner/ops/attention/card/some.py", "from tuner.ops.gemm.op import GemmOp"),
+    ],
+)
+def test_a_kind_is_found_in_every_file_and_in_its_name_and_where_another_kind_names_it(path: str, source: str) -> None:
+    assert named(source, path)
 
 
-def test_a_name_more_than_the_list_has_is_told_with_its_file() -> None:
-    allowed = {"attention": {"tuner/one.py": 2}, "gemm": {}}
-    assert kinds.grown({"attention": {"tuner/one.py": 2}}, allowed) == []
-    assert kinds.grown({"attention": {"tuner/one.py": 3}}, allowed) == [
-        "tuner/one.py names attention 3 times, and 2 are allowed"
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("tuner/core/some.py", '"""Decode attention."""'),
+        ("tuner/core/some.py", "x = 1  # attention"),
+        ("tuner/core/some.py", "inattentive = gemma = 1"),
+        ("workers/kernels/common/some.cuh", "int x;  // attention"),
+        ("tuner/api/templates/some.html", "<p>A kernel of attention.</p>"),
+        ("tuner/ops/attention/some.py", "kind = 'attention'"),
+    ],
+)
+def test_prose_other_words_and_the_kinds_own_folder_do_not_count(path: str, source: str) -> None:
+    assert not named(source, path)
+
+
+def frozen(names: dict[str, int]) -> kinds.Frozen:
+    good = {"a released key": {"tuner/one.py": {"attentions": 1}}}
+    return kinds.Frozen({"for good": good, "anywhere in": {"tuner/vllm/": "theirs"}, "to go": {"tuner/two.py": names}})
+
+
+def test_a_name_more_than_the_list_has_is_told_with_its_file_and_one_fewer_too() -> None:
+    allowed = frozen({"gemm": 2})
+    found = {"tuner/one.py": {"attentions": 1}, "tuner/two.py": {"gemm": 2}, "tuner/vllm/x.py": {"Attention": 9}}
+    assert (allowed.grown(found), allowed.idle(found)) == ([], [])
+    more = {**found, "tuner/one.py": {"attentions": 2, "attention": 1}, "tuner/two.py": {"gemm": 3}}
+    assert [told.partition(" names ")[0] for told in allowed.grown(more)] == ["tuner/one.py"] * 2 + ["tuner/two.py"]
+    assert allowed.idle({}) == [
+        "tuner/one.py has no 'attentions' any more, or fewer",
+        "tuner/two.py has no 'gemm' any more, or fewer",
+        "nothing in tuner/vllm/ names a kind",
     ]
-    assert kinds.grown({"attention": {"tuner/other.py": 1}}, allowed) == [
-        "tuner/other.py names attention 1 times, and 0 are allowed"
-    ]
-
-
-def test_a_file_of_one_kind_that_names_another_counts() -> None:
-    assert kinds.is_own("attention", "tuner/ops/attention/seeds.py")
-    assert kinds.is_own("attention", "tuner/ops/attention/rules.py")
-    assert not kinds.is_own("gemm", "tuner/ops/attention/seeds.py")
-    assert not kinds.is_own("attention", "tuner/core/problem/workload.py")

@@ -13,7 +13,7 @@ from functools import cache
 from tests.compile.test_wgmma import CASES as WGMMA_CASES
 from tests.compile.test_wgmma import SUMS, each_shape_once, gated_of, most_registers
 from tests.soak.program import Program, Row, Step, main
-from tests.support.conformance.sources import AttentionKernel, Kernel, distinct, kernels
+from tests.support.conformance.sources import CacheKernel, Kernel, distinct, kernels
 from tests.support.conformance.table import CASES
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
@@ -30,7 +30,7 @@ SIZE = 330 * STEP
 class Build:
     """One kernel to compile."""
 
-    kernel: Kernel | AttentionKernel
+    kernel: Kernel | CacheKernel
     traced: bool = False
 
     @property
@@ -41,7 +41,7 @@ class Build:
     @property
     def source(self) -> str:
         """As it is compiled."""
-        if isinstance(self.kernel, AttentionKernel):
+        if isinstance(self.kernel, CacheKernel):
             return self.kernel.source
         return render(self.kernel.workload, self.kernel.tiling, traced=self.traced)
 

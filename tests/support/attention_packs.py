@@ -18,7 +18,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
-from tuner.ops.attention.artifact import AttentionKernel
+from tuner.ops.attention.artifact import CacheKernel
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.search.seeds import first_guesses
@@ -36,7 +36,7 @@ class MadeAttention:
     kernel: Kernel
     workload: Workload
     candidate: Candidate
-    attention: AttentionKernel
+    attention: CacheKernel
     #: Of the products around it; empty where there is none.
     plans: tuple[VerifiedPlan, ...]
 
@@ -112,7 +112,7 @@ def schedule_of(
     return guess.but(launch_ops=(replace(one, math_warps=8, next_percent=next_percent, engine=by),))
 
 
-def _forged(one: AttentionKernel) -> OwnLaunchable:
+def _forged(one: CacheKernel) -> OwnLaunchable:
     cubin = b"\x7fELF attention"
     ties = Ties(workload=one.workload.digest, proofs=(one.proof,), build="by hand", cubin=cubin_digest(cubin))
     return OwnLaunchable(

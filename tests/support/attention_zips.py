@@ -14,7 +14,7 @@ from tests.support.conformance.attention import one_tile
 from tests.support.conformance.schedules import wide
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.ops.attention.artifact import AttentionKernel
+from tuner.ops.attention.artifact import CacheKernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Zipped:
 
     path: Path
     workload: Workload
-    kernel: AttentionKernel
+    kernel: CacheKernel
     plans: tuple[VerifiedPlan, ...]
 
 

@@ -12,9 +12,10 @@ from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.errors import InvalidInput
 
 Json = Mapping[str, Any]
-#: The list of a manifest that has launches of any kind; and with it all lists of such launches.
-_ANY_KIND = "own_launches"
-OWN_SECTIONS = ("attentions", _ANY_KIND)
+#: The lists of a manifest that have launches of ops that are no products: of the kind with a list of its own, over
+#: caches, and of any other.
+OF_CACHES, _ANY_KIND = "attentions", "own_launches"
+OWN_SECTIONS = (OF_CACHES, _ANY_KIND)
 
 
 def recipes_by_kind(manifest: Json) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -20,12 +20,12 @@ from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import is_product
 from tuner.packs.launches import check_launches
-from tuner.packs.own_launches import OWN_SECTIONS, check_own_sections
+from tuner.packs.own_launches import OF_CACHES, OWN_SECTIONS, check_own_sections
 from tuner.packs.parameters import has_rows, most_rows, of_each_op
 
 from .arrays import View, view
 from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
-from .kernels import AttentionKernel, Loader, OwnLaunches, Products
+from .kernels import CacheKernel, Loader, OwnLaunches, Products
 from .launch_list import Launches
 from .native import RuntimeFailure, WrongOperand
 from .operands import ROWS, of_manifest
@@ -57,14 +57,14 @@ class Artifact:
         loader = Loader(self.manifest, files, self._driver, attributes)
         self._list = loader.list
         self._products = Products(loader) if self.manifest["launches"] else None
-        self._attentions = [AttentionKernel(loader, recipe) for recipe in self.manifest.get("attentions", ())]
+        self._of_caches = [CacheKernel(loader, recipe) for recipe in self.manifest.get(OF_CACHES, ())]
         self._own = [OwnLaunches(loader, recipes) for recipes in of_each_op(self.manifest)]
 
     @property
     def tensors(self) -> dict[str, Json]:
         """What `bind` takes, by name: role, shape and element type. Those of a kernel in front are optional."""
         found = {tensor["name"]: tensor for tensor in self.manifest["tensors"]}
-        for recipe in self.manifest.get("attentions", ()):
+        for recipe in self.manifest.get(OF_CACHES, ()):
             for tensor in recipe.get("append", {}).get("tensors", ()):
                 found[tensor["name"]] = {**tensor, "role": "optional"}
         return found
@@ -87,7 +87,7 @@ class Artifact:
         num_pages = {name: views[name].shape[0] for name in paged}
         of_products = self._products.launches(addresses, num_pages, rows) if self._products else ()
         packed: dict[str, list[tuple[Launch, ...]]] = {
-            "attentions": [(*one.launches(addresses, num_pages),) for one in self._attentions],
+            OF_CACHES: [(*one.launches(addresses, num_pages),) for one in self._of_caches],
             "launches": [(launch,) for launch in of_products],
             "own_launches": [(launch,) for one in self._own for launch in one.launches(addresses)],
         }
@@ -129,15 +129,15 @@ class Artifact:
 
     @property
     def _order(self) -> list[Json]:
-        """Of all launches: what the manifest says; where it says nothing, attentions first."""
-        lists = ("attentions", "launches")
+        """Of all launches: what the manifest says; where it says nothing, those with caches first."""
+        lists = (OF_CACHES, "launches")
         first = [{"list": name, "index": i} for name in lists for i in range(len(self.manifest.get(name, ())))]
         return list(self.manifest.get("launch_order", first))
 
     @property
     def _paged(self) -> set[str]:
         """Caches with pages: of each, an array may have more or fewer than were tuned."""
-        paged = [recipe["op"] for recipe in self.manifest.get("attentions", ()) if "pages" in recipe]
+        paged = [recipe["op"] for recipe in self.manifest.get(OF_CACHES, ()) if "pages" in recipe]
         written = (self.manifest["parameter"] or {}).get("pages", {"caches": []})
         return {f"{op}.{what}" for op in paged for what in ("keys", "values")} | set(written["caches"])
 
@@ -152,9 +152,9 @@ class Artifact:
             one.forget_refused()
 
     @property
-    def _kernels(self) -> list[AttentionKernel | OwnLaunches | Products]:
+    def _kernels(self) -> list[CacheKernel | OwnLaunches | Products]:
         """All of them; each may be given lengths and pages."""
-        return [*self._attentions, *self._own, *([self._products] if self._products else [])]
+        return [*self._of_caches, *self._own, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:
         """Whether a launch has given up waiting; results since then are not right, until `reset`. It waits for the

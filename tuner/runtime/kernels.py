@@ -130,8 +130,8 @@ class Products:
         return [self._workspaces[one["index"]] + one["refused"]["offset"] for one in spaces if "refused" in one]
 
 
-class AttentionKernel:
-    """One attention's kernel, and the one that may go in front of it."""
+class CacheKernel:
+    """The kernel of one op with a cache, and the one that may go in front of it."""
 
     def __init__(self, loader: Loader, recipe: Json) -> None:
         self._loader, self._recipe = loader, recipe

@@ -20,7 +20,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, PRODUCTS_FORMAT
+from tuner.versions import CACHES_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, PRODUCTS_FORMAT
 
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
@@ -148,7 +148,7 @@ def _format(workload: Workload, own: Sequence[OwnArtifact]) -> int:
         return PAGES_FORMAT
     if workload.borders:
         return ORDERED_FORMAT
-    return ATTENTIONS_FORMAT if workload.launch_ops or workload.cache_op is not None else PRODUCTS_FORMAT
+    return CACHES_FORMAT if workload.launch_ops or workload.cache_op is not None else PRODUCTS_FORMAT
 
 
 def _is_ordered(workload: Workload, own: Sequence[OwnArtifact]) -> bool:

@@ -43,7 +43,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionKernel:
+class CacheKernel:
     """What the source of an attention is made from, and the first row that asks for it."""
 
     id: str
@@ -62,9 +62,9 @@ class AttentionKernel:
         return {("attention", *value) for value in found | {("dtype", self.dtype)}}
 
 
-def kernels(cases: tuple[Case, ...]) -> list[Kernel | AttentionKernel]:
+def kernels(cases: tuple[Case, ...]) -> list[Kernel | CacheKernel]:
     """Every tiling of every workload that the table names, in its order. Some are the same source."""
-    found: dict[Hashable, Kernel | AttentionKernel] = {}
+    found: dict[Hashable, Kernel | CacheKernel] = {}
     for case in cases:
         workload = case.built_for or case.workload
         for candidate in (case.candidate, *case.others):
@@ -73,16 +73,16 @@ def kernels(cases: tuple[Case, ...]) -> list[Kernel | AttentionKernel]:
     return list(found.values())
 
 
-def _kernels_of(row: str, workload: Workload, candidate: Candidate) -> list[Kernel | AttentionKernel]:
+def _kernels_of(row: str, workload: Workload, candidate: Candidate) -> list[Kernel | CacheKernel]:
     if (schedule := candidate.schedule) is None:
         return []
-    found: list[Kernel | AttentionKernel] = [
-        AttentionKernel(id=f"{row}, {op.name}", tiling=one.tiling_of(op.shape), dtype=workload.dtype)
+    found: list[Kernel | CacheKernel] = [
+        CacheKernel(id=f"{row}, {op.name}", tiling=one.tiling_of(op.shape), dtype=workload.dtype)
         for op, one in zip(workload.launch_ops, schedule.launch_ops, strict=True)
     ]
     return found + ([Kernel(id=row, workload=workload, tiling=schedule.tiling)] if workload.tile_ops else [])
 
 
-def distinct(some: list[Kernel | AttentionKernel]) -> list[Kernel | AttentionKernel]:
+def distinct(some: list[Kernel | CacheKernel]) -> list[Kernel | CacheKernel]:
     """Each source once, comments aside."""
     return list({without_comments(kernel.source): kernel for kernel in reversed(some)}.values())

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from tuner.client.delivery.output import print_json, print_table
 from tuner.client.errors import NoResult
-from tuner.client.models.kinds_in_models import kinds_in_models
+from tuner.client.models.kinds_in_models import kinds_with_context
 from tuner.client.models.models import ffn_shapes, merged
 from tuner.client.models.partly_known import what_remains
 from tuner.client.options.model_options import model_options, read_config, take_rows
@@ -145,7 +145,7 @@ def _asked(
         yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
     if context is None:
         return
-    for path, m, kind in product(configs, rows, kinds_in_models()):
+    for path, m, kind in product(configs, rows, kinds_with_context()):
         try:
             config = read_config(path)
             pairs = kind.counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)

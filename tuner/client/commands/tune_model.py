@@ -19,7 +19,7 @@ from tuner.client.delivery.signatures import pinned
 from tuner.client.errors import JobFailed
 from tuner.client.follow.batch import follow, ladder_shapes
 from tuner.client.follow.interrupted import what_goes_on
-from tuner.client.models.kinds_in_models import kinds_in_models
+from tuner.client.models.kinds_in_models import kinds_with_context
 from tuner.client.models.models import ffn_shapes, merged
 from tuner.client.options.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.options.options import Finite
@@ -122,7 +122,7 @@ def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, A
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
     once: list[dict[str, Any]] = []
-    for kind in kinds_in_models():
+    for kind in kinds_with_context():
         take = kind.what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
         for path, m in product(configs, rows):
             for pair in _read(path, partial(take, sequences=m, **how)):

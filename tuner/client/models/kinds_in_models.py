@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Protocol, cast
 
+import click
+
 from tuner.core.problem.op_kinds import op_kinds, part_of
 
 Json = dict[str, Any]
@@ -29,6 +31,17 @@ class KindInModels(Protocol):
 
     def whether_known(self, config: Mapping[str, Any], why: str) -> str:
         """Whether a model that is refused as a whole has one with a kernel here; `why` says what goes with it."""
+
+
+def kinds_with_context() -> tuple[KindInModels, ...]:
+    """The same, for who asks for what has a context.
+
+    Raises:
+        click.UsageError: there are none.
+    """
+    if not kinds_in_models():
+        raise click.UsageError("--context: no kind of op that is known here has a context: install the package of one")
+    return kinds_in_models()
 
 
 @cache

@@ -209,7 +209,7 @@ def verdict_line(best: Json) -> str:
     elif compiled and torch.get("reason"):
         beside = f"; torch.compile has no time: {torch['reason']}"
     whose = (best.get("library") or {}).get("attention", "")
-    library = f"; the library's attention: {whose}" if whose else ""
+    library = f"; beside the library's products: {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
     return f"Verdict: {headline(best)} ({band}){beside}{least}{library}{mark(best['simulated'])}"
 

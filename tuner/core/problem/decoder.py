@@ -59,7 +59,7 @@ def shared_model(model: str, tp: int) -> DecoderModel:
         InvalidInput: it is unknown, or cannot be shared so.
     """
     if model.startswith(_NORMS_QUERIES):
-        problem = f"{model} norms its queries and keys between qkv and the attention, and no kernel here does"
+        problem = f"{model} norms its queries and keys behind qkv, and no kernel here does"
         raise InvalidInput("model", problem, f"use one of {', '.join(MODELS)}")
     sizes = MODELS.get(model)
     if sizes is None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+#: The released key of what computes launch ops.
+_LAUNCH_OPS = "attention"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryCall:
@@ -40,14 +43,17 @@ class LibraryRecipe:
     beside: bool
     #: One per product.
     calls: tuple[LibraryCall, ...]
-    #: Whose attention runs at its place among them, and by which kernel; empty where the workload has none.
-    attention: str = ""
+    #: What computes its launch ops at their places among these calls; empty where the workload has none.
+    launch_ops: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self) | {"calls": [asdict(call) for call in self.calls]}
+        data = asdict(self) | {"calls": [asdict(call) for call in self.calls]}
+        return data | {_LAUNCH_OPS: data.pop("launch_ops")}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Inverse of `to_json`."""
-        return cls(**data | {"calls": tuple(LibraryCall(**call) for call in data["calls"])})
+        given = {name: data[name] for name in ("cublaslt_version", "beside")}
+        calls = tuple(LibraryCall(**call) for call in data["calls"])
+        return cls(**given, calls=calls, launch_ops=data.get(_LAUNCH_OPS, ""))

@@ -51,7 +51,7 @@ _NUM_PAGES_OF_MAPS = f"{_NUM_PAGES}, and that number times rows_per_page as dims
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionKernel:
+class CacheKernel:
     """What an artifact holds of one attention."""
 
     section: ClassVar[str] = "attentions"
@@ -133,9 +133,9 @@ class AttentionKernel:
         ]
 
 
-def kernels_of(plan: AttentionPlan, built: Callable[[str], Built | None], **facts: Any) -> AttentionKernel:
+def kernels_of(plan: AttentionPlan, built: Callable[[str], Built | None], **facts: Any) -> CacheKernel:
     """Of one attention's plan; `built` compiles a source, where anything is compiled."""
-    one = AttentionKernel(plan=plan, **facts)
+    one = CacheKernel(plan=plan, **facts)
     if not one.takes_append:
         return one
     return replace(one, append=built(render_append(one.op.shape, one.op.form.paged)))
@@ -148,7 +148,7 @@ def _page_table(op: AttentionOp) -> list[tuple[str, str, list[int], str]]:
 
 
 def _recipe(
-    one: AttentionKernel, kernel: dict[str, Any], append: dict[str, Any] | None, *, programmatic: bool
+    one: CacheKernel, kernel: dict[str, Any], append: dict[str, Any] | None, *, programmatic: bool
 ) -> dict[str, Any]:
     """How it is launched; `kernel` says how it was compiled, `append` what may go in front of it. It goes in front of
     the launch of what reads it."""
@@ -194,7 +194,7 @@ def _cache_words(op: AttentionOp) -> str:
     return _HEADS_FIRST if op.form.paged.heads_first else _TOKENS_FIRST
 
 
-def _pages(one: AttentionKernel) -> dict[str, Any]:
+def _pages(one: CacheKernel) -> dict[str, Any]:
     """Of a paged cache: its table, and the bounds of what stands there."""
     op, paged = one.op, one.op.form.paged
     if paged is None:
@@ -210,7 +210,7 @@ def _pages(one: AttentionKernel) -> dict[str, Any]:
     return {"pages": table}
 
 
-def _parameter(one: AttentionKernel) -> dict[str, Any]:
+def _parameter(one: CacheKernel) -> dict[str, Any]:
     """The one by-value struct that the kernel takes, field by field. Files and parts of the workspace are found by the
     fields' names."""
     (launch,) = one.launches.launches
@@ -223,7 +223,7 @@ def _parameter(one: AttentionKernel) -> dict[str, Any]:
     return {**found, "fields": fields}
 
 
-def _workspace(one: AttentionKernel) -> dict[str, Any]:
+def _workspace(one: CacheKernel) -> dict[str, Any]:
     """Counters first, then what a launch refused, then what spans leave of their sums."""
     at = workspace_of(one.plan, one.schedule)
     return {

@@ -65,7 +65,7 @@ def _meeting(num_spans: int, cluster: int) -> str:
 
 def library_of(recipe: LibraryRecipe | None) -> str:
     """PyTorch's attention; where PyTorch has no kernel for it, cuBLASLt is all there is."""
-    is_batched = recipe is not None and "scaled_dot_product_attention" not in recipe.attention
+    is_batched = recipe is not None and "scaled_dot_product_attention" not in recipe.launch_ops
     return "cuBLASLt" if is_batched else "PyTorch's attention"
 
 

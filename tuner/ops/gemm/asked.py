@@ -269,7 +269,7 @@ class DecoderBlock(AskedWorkload):
     SUMMARY: ClassVar[str] = "a model's o_proj, gate_up, down and qkv, with norms"
     CHOICES: ClassVar[Mapping[str, Json]] = {"decoder block": {}}
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
-        "decoder_block": Example("What lies between two attentions of a model's layer", {"model": "llama3-8b", "m": 16})
+        "decoder_block": Example("A model's block, from o_proj to the next qkv", {"model": "llama3-8b", "m": 16})
     }
 
     model: str = asked_field("a model, e.g. `llama3-8b`", bounds={"choices": tuple(MODELS)})

@@ -152,7 +152,7 @@ class OpRow(View):
     """One op of a chain."""
 
     name: str
-    sizes: str = Field(description="m x n x k, and that W holds a gate too; of an attention tokens and heads")
+    sizes: str = Field(description="m x n x k, and that W holds a gate too; of a launch op what its kind says")
     reads: str = Field(description="what it multiplies")
     reads_ops: dict[str, str] = Field(
         description="earlier ops, by the field that names them: source, residual_source, norm"

@@ -77,7 +77,7 @@ EXAMPLES: dict[str, Any] = {
         },
     },
     "chain": {
-        "summary": "Three GEMMs: the second adds what the first wrote, the third norms that",
+        "summary": "Three products: the second adds what the first wrote, the third norms that",
         "value": {
             "pair": {
                 "kind": "chain",

@@ -30,5 +30,6 @@ class LibraryRecipeView(View):
     beside: bool = Field(description="whether two products that share nothing run side by side, on two streams")
     calls: list[LibraryCallView]
     attention: str = Field(
-        description="whose attention runs at its place among them, by which kernel; empty where there is none"
+        validation_alias="launch_ops",
+        description="what computes the launch ops at their places among them; empty where there are none",
     )

@@ -112,7 +112,7 @@ class ChainLibrary:
         """How to call the libraries as this does."""
         calls = self._products.recipe().calls if self._products else ()
         own = "; ".join(dict.fromkeys(one.recipe() for one in self._own))
-        return LibraryRecipe(cublaslt_version=self._version, beside=False, calls=calls, attention=own)
+        return LibraryRecipe(cublaslt_version=self._version, beside=False, calls=calls, launch_ops=own)
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
         """Enqueues one run, whose results are in the problem's outputs."""

@@ -87,12 +87,12 @@ def test_of_an_attention_the_library_is_pytorchs_and_no_fused_launch_is_missed()
     ours = replace(ours, candidate=replace(ours.candidate, schedule=alone()))
     found = best(Verdict.DO_NOT_FUSE, PlanKind.TWO_LAUNCHES_PDL, row(PlanKind.LIBRARY, 100.0), ours)
     attention = "PyTorch 2.11.0 scaled_dot_product_attention by CUDNN_ATTENTION"
-    called = LibraryRecipe(cublaslt_version=130100, beside=False, calls=(), attention=attention)
+    called = LibraryRecipe(cublaslt_version=130100, beside=False, calls=(), launch_ops=attention)
     assert verdict_sentence(replace(found, library=called)) == (
         "Run two launches pdl, 1.25 times the speed of the library (PyTorch's attention in a graph), "
         "95 % interval 1.20 to 1.30; the attention has a launch of its own."
     )
-    batched = replace(called, attention="batched products: PyTorch is not there")
+    batched = replace(called, launch_ops="batched products: PyTorch is not there")
     assert "(cuBLASLt in a graph)" in verdict_sentence(replace(found, library=batched))
     lost = replace(found, winner=PlanKind.LIBRARY)
     assert verdict_sentence(lost) == "Run the library; the best of ours takes 0.80 times as long."

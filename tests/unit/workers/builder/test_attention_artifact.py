@@ -19,11 +19,11 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
-from tuner.ops.attention.artifact import AttentionKernel
+from tuner.ops.attention.artifact import CacheKernel
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import AttentionBuffers, next_weights_of, pack_attention_args, workspace_words
 from tuner.search.seeds import first_guesses
-from tuner.versions import ATTENTIONS_FORMAT, ORDERED_FORMAT, PAGES_FORMAT
+from tuner.versions import CACHES_FORMAT, ORDERED_FORMAT, PAGES_FORMAT
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.launchable import LaunchRefused
@@ -45,7 +45,7 @@ PAGES = 0x6000
 WEIGHTS = 0x70000
 
 
-def made(workload: Workload, schedule: Schedule, kind: PlanKind = PlanKind.TWO_LAUNCHES_PDL) -> AttentionKernel:
+def made(workload: Workload, schedule: Schedule, kind: PlanKind = PlanKind.TWO_LAUNCHES_PDL) -> CacheKernel:
     (one,) = own_kernels(workload, H200, Candidate(plan_kind=kind, schedule=schedule))
     return one
 
@@ -188,7 +188,7 @@ def test_a_manifest_with_products_in_front_says_the_order_and_has_one_cache(rota
 
 def test_an_attention_in_front_of_all_products_keeps_the_older_format() -> None:
     manifest = manifest_of(attention(), alone(span_tokens=192))
-    assert manifest["format"] == ATTENTIONS_FORMAT
+    assert manifest["format"] == CACHES_FORMAT
     assert "launch_order" not in manifest
 
 

@@ -15,7 +15,7 @@ from tests.support.repository import ROOT
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, PRODUCTS_FORMAT
+from tuner.versions import CACHES_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, PRODUCTS_FORMAT
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "workers/builder/manifest.schema.json").read_text())
 KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
@@ -31,7 +31,7 @@ def rows(engine: Engine) -> int:
 
 def test_the_schema_is_of_this_format() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    formats = [PRODUCTS_FORMAT, ATTENTIONS_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, MANIFEST_FORMAT]
+    formats = [PRODUCTS_FORMAT, CACHES_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, MANIFEST_FORMAT]
     assert SCHEMA["properties"]["format"]["enum"] == formats
 
 
