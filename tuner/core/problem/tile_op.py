@@ -55,6 +55,10 @@ class TileOp(Op):
         def k(self) -> int:
             """Elements of a row of W."""
 
+    def to_json(self) -> dict[str, Any]:
+        """As any op's, with what its tiles read even where that is its default: who runs a kernel asks for it."""
+        return {**super().to_json(), "source": self.source}
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """Of its epilogue, in their order."""
