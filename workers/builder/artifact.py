@@ -328,7 +328,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
-            "tensor": _tensor_of(workload.tile_ops[m.op], m.operand),
+            "tensor": workload.tile_ops[m.op].tensor_of(m.operand),
             "data_type": workload.dtype.row.map_type.name,
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
@@ -341,11 +341,6 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         }
         for m in tensor_maps(workload, tiling)
     ]
-
-
-def _tensor_of(op: TileOp, operand: str) -> str:
-    """Name of the tensor that is an op's `a`, `w` or `c`."""
-    return {"a": op.source, "w": f"{op.name}.w", "c": op.name}[operand]
 
 
 def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:

@@ -105,7 +105,7 @@ class _Registry:
             package, place = module.rpartition(".")[0], f"{module}:{attribute}"
             try:
                 kind = getattr(importlib.import_module(module), attribute)
-                if not (problem := _problem(name, kind, found)):
+                if not (problem := _problem(name, kind, found)) and not package.startswith(f"{_OWN}."):
                     place = f"{package}.asked"
                     problem = _asked_problem(_file(package, "asked"))
             except _ANY as error:

@@ -89,6 +89,10 @@ class TileOp(Op):
         """Whether it has any: the kernel of one that has none gets no address of W."""
         return self.weight_rows * self.k > 0
 
+    def tensor_of(self, operand: str) -> str:
+        """As manifests name it, the tensor that is the kernel's `a`, `w` or `c`."""
+        return {"a": self.source, "w": f"{self.name}.w", "c": self.name}[operand]
+
     @property
     def source_columns(self) -> int:
         """Elements of a row of what its tiles read."""

@@ -42,7 +42,6 @@ MAX_CHAIN = 256
 #: Seeds whose numbers are checked before timing; one more is checked after it.
 NUM_CHECK_SEEDS = NUM_CHECKS - 1
 
-
 #: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a
 #: model's residual stream look like that.
 LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
