@@ -18,8 +18,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import TunerError
-from tuner.ops.attention.form import AttentionForm
 from tuner.ops.attention.schedule import AttentionTiling
+from tuner.ops.attention.shapes.form import AttentionForm
 from tuner.ops.attention.source import NextWeights
 from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.builder.nvrtc import Builder

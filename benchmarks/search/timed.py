@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tuner.core.insight.tracing import no_trace
+from tuner.core.insight.traces.tracing import no_trace
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import (
@@ -22,8 +22,8 @@ from tuner.core.trial.evaluator import (
     Prepared,
     Problem,
 )
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 
 Interval = tuple[float, float]
 

@@ -34,8 +34,8 @@ from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTE
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Failed, Rejected
+from tuner.core.trial.reports.inspection import CounterReport, Trace
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel

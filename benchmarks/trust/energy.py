@@ -30,8 +30,8 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.winners import ShippedWinners
 from tuner.workers.builder.nvrtc import Builder

@@ -31,7 +31,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Problem
-from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare

@@ -20,16 +20,16 @@ from typing import Any
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.setting import problem_of, read_options, twin_of
 from tests.support.on_card import fused, schedule
-from tuner.core.insight.tracing import no_trace
+from tuner.core.insight.traces.tracing import no_trace
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Best, FinalRow
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.stats import median, paired_ratios, relative_spread
 from tuner.dispatch import LocalDispatcher
 from tuner.ops.gemm.pairs import ffn_pair

@@ -27,7 +27,7 @@ from benchmarks.waterfall.patches import BY_SM, LATE_TRIGGER, WAITS_FIRST, by_ta
 from benchmarks.waterfall.rows import CLUSTER_KINDS, SHARING, WaterfallRow
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint
-from tuner.core.trial.inspection import TaskSpan
+from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
 from tuner.workers.builder.prepare import PreparedKernel
 

@@ -23,7 +23,7 @@ from benchmarks.waterfall.bars import Figures, waterfall_of
 from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, Timed, pair_on_card
 from benchmarks.waterfall.patches import LEFT_OUT
 from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
-from tuner.core.trial.inspection import TaskSpan
+from tuner.core.trial.reports.inspection import TaskSpan
 
 Json = dict[str, Any]
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 from benchmarks.common.workbench import BUILD_CACHE
 from benchmarks.waterfall.patches import Patch, PatchingBuilder
 from benchmarks.waterfall.rows import WaterfallRow
-from tuner.core.insight.tracing import Stamped, spans_from_stamps
+from tuner.core.insight.traces.tracing import Stamped, spans_from_stamps
 from tuner.core.problem.gpu import Gpu
-from tuner.core.trial.inspection import TaskSpan
+from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
 from tuner.errors import TunerError, WorkerError
 from tuner.workers.builder.nvrtc import Builder

@@ -18,14 +18,14 @@ from typing import Any
 from tests.compile import golden
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
-from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.op_kinds import folder_of
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.same_kernels import FILE as SAME
-from tuner.core.trial.same_kernels import lists_of, with_version
+from tuner.core.trial.reports.same_kernels import FILE as SAME
+from tuner.core.trial.reports.same_kernels import lists_of, with_version
 from tuner.ops.attention.append import render_append
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import source_of, version
 from tuner.workers.builder.nvrtc import nvrtc_version
 from tuner.workers.source.render import kernel_version, render

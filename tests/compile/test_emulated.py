@@ -21,7 +21,7 @@ from tests.support.emulated.chain import (
     from_bits,
     plans_of,
 )
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.workers.source.launch_args import REFUSED_OFFSET_BYTES, mailbox_bytes, workspace_layout
 from tuner.workers.source.refused import REFUSED_WORDS, refused_launch

@@ -18,8 +18,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import evaluate
-from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair

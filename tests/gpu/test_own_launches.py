@@ -28,7 +28,7 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import any_space_of
 from tuner.core.trial.outcome import Failed, Measured
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.child import live_facts
 from tuner.workers.gpu.session import Session

@@ -22,8 +22,8 @@ from tuner.core.trial.evaluator import (
     Problem,
     Quarantine,
 )
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Failed, FailureKind, Outcome, Stage
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.errors import NotFound, Quarantined, Unbelievable
 from tuner.workers.builder.places import places_here
 

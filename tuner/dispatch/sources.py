@@ -6,7 +6,7 @@ from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.same_kernels import version_of_all
+from tuner.core.trial.reports.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:

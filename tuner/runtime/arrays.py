@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from tuner.core.problem.activation import canonical
-from tuner.core.problem.activation_row import ActivationRow
 from tuner.core.problem.dtype import ELEMENTS
+from tuner.core.problem.rows.activation import ActivationRow
 from tuner.errors import InvalidInput
 
 from .native import RuntimeFailure, WrongOperand

@@ -19,9 +19,9 @@ from typing import Any
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import is_product
-from tuner.packs.launches import check_launches
-from tuner.packs.own_launches import OF_CACHES, OWN_SECTIONS, check_own_sections
-from tuner.packs.parameters import has_rows, most_rows, of_each_op
+from tuner.packs.recipes.launches import check_launches
+from tuner.packs.recipes.own_launches import OF_CACHES, OWN_SECTIONS, check_own_sections
+from tuner.packs.recipes.parameters import has_rows, most_rows, of_each_op
 
 from .arrays import View, view
 from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.packs.launches import FALLBACK
-from tuner.packs.parameters import of_launch, pack_fields, pack_product
+from tuner.packs.recipes.launches import FALLBACK
+from tuner.packs.recipes.parameters import of_launch, pack_fields, pack_product
 
 from .driver import (
     COOPERATIVE,

@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.packs.base_shape import is_product
-from tuner.packs.own_launches import recipes_by_kind
-from tuner.packs.parameters import has_rows
+from tuner.packs.recipes.own_launches import recipes_by_kind
+from tuner.packs.recipes.parameters import has_rows
 
 from .arrays import BITS_OF, NotAnArray, View, view
 from .native import WrongOperand

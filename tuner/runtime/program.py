@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.packs.parameters import most_rows
+from tuner.packs.recipes.parameters import most_rows
 
 from .arrays import library_of, view
 from .artifact import Artifact, load_artifact

@@ -27,19 +27,19 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.kind_search import KindSearch
-from tuner.search.meanwhile import Begin
-from tuner.search.other_orders import OtherOrders
-from tuner.search.pool import canonical, draw_elsewhere, in_runs
-from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY
-from tuner.search.seeds import (
+from tuner.search.guesses.other_orders import OtherOrders
+from tuner.search.guesses.seeds import (
     NUM_DRAWN,
     NUM_SEEDS,
     drawn_guesses,
     first_guesses,
     runs_by_forecast,
 )
-from tuner.search.sharing import sharing_sms
+from tuner.search.guesses.sharing import sharing_sms
+from tuner.search.meanwhile import Begin
+from tuner.search.model.kind_search import KindSearch
+from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
+from tuner.search.model.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
-from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.ops.attention.pack.shape import AttentionShape
 from tuner.packs.contents import Rung
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.shapes import AnyShape

@@ -16,14 +16,14 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.insight.derived_counters import with_derived
-from tuner.core.insight.tracing import no_trace, trace_from_stamps
+from tuner.core.insight.traces.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
 from ..builder.nvrtc import Builder

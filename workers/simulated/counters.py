@@ -16,7 +16,7 @@ from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.trial.inspection import Counter, CounterReport
+from tuner.core.trial.reports.inspection import Counter, CounterReport
 from tuner.errors import InvalidInput
 
 from ..cupti.metrics import CATALOGUE

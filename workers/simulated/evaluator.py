@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.forecast_trace import forecast_trace
-from tuner.core.insight.tracing import no_trace
+from tuner.core.insight.traces.forecast_trace import forecast_trace
+from tuner.core.insight.traces.tracing import no_trace
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.rates import fit_of
@@ -28,11 +28,11 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
+from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.core.trial.samples import Round
-from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.errors import IllegalSchedule, PlanError
 
 from ..builder.artifact import assemble

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.core.legal.wgmma import MAX_CTAS
-from tuner.core.plan.header import HEADER_WORDS
-from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
-from tuner.core.plan.split_k import slot_bytes
+from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride, slots_read
+from tuner.core.plan.order.split_k import slot_bytes
+from tuner.core.plan.table.header import HEADER_WORDS
 from tuner.core.problem.epilogue import Argument, Product
-from tuner.core.problem.kv_cache import CACHES
+from tuner.core.problem.ops.kv_cache import CACHES
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan

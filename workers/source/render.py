@@ -16,7 +16,7 @@ from tuner.core.problem.op_kinds import folder_of, op_kinds
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.cache_hints import hints_of
-from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, PartSums, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
 from .own_tasks import own_tasks
@@ -82,6 +82,7 @@ DEVICE_FILES = {
         "rotary_pairs.cuh",
         "rotary_wgmma.cuh",
         "cluster_sum.cuh",
+        "scattered_sum.cuh",
         "shared_wgmma.cuh",
         "beside_wgmma.cuh",
         "post_wgmma.cuh",
@@ -189,6 +190,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
     config += _chain_config(workload, tiling) + parts_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
+    if tiling.part_sums is PartSums.SCATTERED:
+        config += "#define TUNER_SCATTERED_SUMS\n__device__ constexpr bool scatters_sums() { return true; }\n"
     if own := own_tasks(workload, tiling):
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         after = names.index("own_task.cuh") + 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.activation_row import ActivationRow
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import OperandRow
+from tuner.core.problem.rows.activation import ActivationRow
+from tuner.core.problem.rows.dtype import OperandRow
 from tuner.core.problem.workload import Workload
 
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.trial.limits import Limits
-from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.reference import attention, gathered
 from tuner.ops.attention.schedule import AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
@@ -29,7 +30,6 @@ from tuner.ops.attention.source import (
     pack_attention_args,
     render_attention,
 )
-from tuner.ops.attention.tasks import AttentionPlan
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
 

@@ -14,8 +14,8 @@ from tests.support.emulated.rotary import EmulatedCache
 from tests.support.emulated.source import encoded, library_of
 from tuner.core.legal.legality import dynamic_smem_bytes, estimated_resources
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.norm_slots import norm_slots, slot_stride
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp

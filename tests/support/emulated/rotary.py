@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 
 Array = np.ndarray[Any, Any]
 

@@ -23,7 +23,7 @@ from tests.support.on_card import problem
 from tests.support.parts import ColumnScale, Softcap
 from tests.support.presets import Run, decoder_block
 from tuner.core.problem.epilogue import AddedPart
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate

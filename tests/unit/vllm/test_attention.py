@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.packs import make
-from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.ops.attention.pack.shape import AttentionShape
 from tuner.packs.contents import Rung
 from tuner.vllm.attention import Served, Steps, dense, reasons_against
 

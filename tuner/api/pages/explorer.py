@@ -13,8 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from tuner.api.http.errors import PAGE_RESPONSES
 from tuner.api.http.rendering import render
 from tuner.api.pictures.plot import nice_ticks
-from tuner.core.plan.panel_cache import CachePolicy
-from tuner.core.plan.tile_paths import Stop
+from tuner.core.plan.order.panel_cache import CachePolicy
+from tuner.core.plan.order.tile_paths import Stop
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.responses.orders import DRAWN, EXACT, ExplorerPage, OrdersQuery, OrdersView, StepView, stops_of, text_of

@@ -20,10 +20,10 @@ from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.base.root_path import root_path
 from tuner.wire.pages.pages import SubmitPage
+from tuner.wire.requests.batches import BatchRequest
 from tuner.wire.requests.problems import of_validation
 from tuner.wire.requests.requests import TuneRequest
 from tuner.wire.requests.submit_form import INPUTS, WHAT, SubmitForm, as_client, as_curl, path_of
-from tuner.wire.responses.batches import BatchRequest
 
 
 def submit_page_routes(router: APIRouter, service: Service) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.wire.responses.responses import BestView, FinalRowView
 
 

@@ -25,7 +25,7 @@ from tuner.client.options.pair_options import pair_options, take_question
 from tuner.client.terminal import render
 from tuner.core.schedule.levels import LaunchOpSchedule, schedule_class
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.torch_time import COMPILE_MODE
+from tuner.core.trial.reports.torch_time import COMPILE_MODE
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 #: Options that may stand beside `--job`.

@@ -16,8 +16,8 @@ from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
-from tuner.schedule_file import read_schedule
+from tuner.schedule_files.json_file import read_json
+from tuner.schedule_files.reading import read_schedule
 
 #: Between the two halves of a schedule's line.
 _BAR = " | "

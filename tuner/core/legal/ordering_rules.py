@@ -12,17 +12,17 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
-from tuner.core.plan.boxes import Ints
 from tuner.core.plan.build import held_stages
-from tuner.core.plan.edges import Edge
-from tuner.core.plan.exact_rasters import MAX_SIDE
-from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
-from tuner.core.plan.needs import Streamed
-from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
-from tuner.core.plan.rasters import plain_name
-from tuner.core.plan.row_edges import row_edges
-from tuner.core.plan.signals import column_groups, rows_per_signal
-from tuner.core.plan.tile_graph import TileGraph, part_steps
+from tuner.core.plan.graph.boxes import Ints
+from tuner.core.plan.graph.edges import Edge
+from tuner.core.plan.graph.needs import Streamed
+from tuner.core.plan.graph.row_edges import row_edges
+from tuner.core.plan.graph.tile_graph import TileGraph, part_steps
+from tuner.core.plan.order.exact_rasters import MAX_SIDE
+from tuner.core.plan.order.interleaves import joined, longest_first, merge_blocks, row_steps
+from tuner.core.plan.order.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
+from tuner.core.plan.order.rasters import plain_name
+from tuner.core.plan.waiting.signals import column_groups, rows_per_signal
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,

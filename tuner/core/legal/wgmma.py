@@ -11,12 +11,12 @@ from itertools import pairwise
 from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.wgmma_epilogue import epilogue_problem
 from tuner.core.legal.wgmma_waiting import waiting_problem
-from tuner.core.plan.products import product_tile
-from tuner.core.plan.split_k import SUM_BYTES, num_steps
+from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
 COMPUTE_CAPABILITY = (9, 0)
@@ -317,8 +317,8 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         held = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
         if problem := sums_beside_problem(workload, tiling, index, held):
             return problem
-        if held <= most:
-            continue
+        if held <= most or (tiling.part_sums is PartSums.SCATTERED and all(part.is_plain(op) for part in op.parts)):
+            continue  # a part adds up a share of its sums, and those of the others are registers to spare
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
             return f"tile {tile}: {held} sums a thread spill with ping-pong in clusters: use at most {most}"
         if tiling.split_k and op.bias and tiling.warpgroups is Warpgroups.PING_PONG:

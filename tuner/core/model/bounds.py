@@ -9,9 +9,9 @@ from math import sqrt
 import numpy as np
 
 from tuner.core.model.task_costs import multiplied_by
-from tuner.core.plan.split_tasks import parted
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import Words
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.order.split_tasks import parted
+from tuner.core.plan.table.words import Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput

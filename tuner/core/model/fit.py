@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
 from tuner.core.model.rates import CATALOGUE_RATES, EngineRates, Rates
 from tuner.core.model.simulate import simulate
-from tuner.core.plan.header import STATIC
+from tuner.core.plan.table.header import STATIC
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 

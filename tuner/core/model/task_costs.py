@@ -12,10 +12,10 @@ import numpy as np
 from tuner.core.legal.mma import warp_grid
 from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
-from tuner.core.plan.boxes import Ints
-from tuner.core.plan.products import product_tile
-from tuner.core.plan.split_k import SUM_BYTES
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.boxes import Ints
+from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.core.plan.build import Ints, global_order, grid_size, held_stages, plan_of, tasks_of
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import Plan, Words
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import Interleave, Ordering, SplitOrder
 from tuner.errors import LivenessError, WordError

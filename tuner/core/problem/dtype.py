@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from string import Template
 
-from tuner.core.problem.dtype_row import Array, ArrayModule, DtypeRow, OperandRow, VendorType
-from tuner.core.problem.rows import added_rows, check_broken
+from tuner.core.problem.rows.added import added_rows, check_broken
+from tuner.core.problem.rows.dtype import Array, ArrayModule, DtypeRow, OperandRow, VendorType
 
 #: Where packages name theirs.
 GROUP = "tuner.dtypes"

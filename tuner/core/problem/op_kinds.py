@@ -21,8 +21,8 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Op
-from tuner.core.problem.op_codec import spelling_problem
+from tuner.core.problem.ops.codec import spelling_problem
+from tuner.core.problem.ops.op import LaunchOp, Op
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -36,18 +36,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 #: What a kind may bring beside its `op`, each asked for by those that read it. Only a card's child imports `card`.
 FILES = (
     *("asked", "schedule", "rules", "lowering", "plans", "costs", "space", "search", "source", "launches", "numbers"),
-    *(
-        "reference",
-        "words",
-        "stamps",
-        "library",
-        "artifact",
-        "pack_shape",
-        "pack_launches",
-        "pack_program",
-        "models",
-        "card",
-    ),
+    *("reference", "words", "stamps", "library", "artifact", "pack.shape", "pack.launches", "pack.program", "models"),
+    "card",
 )
 #: What its class has that is no field of its JSON.
 _TAKEN = ("op", "kind", "dtype")
@@ -143,8 +133,12 @@ def _reason_of(error: BaseException) -> str:
 
 
 def _file(package: str, name: str) -> ModuleType | None:
-    module = f"{package}.{name}"
-    return importlib.import_module(module) if importlib.util.find_spec(module) else None
+    module = package
+    for part in name.split("."):
+        module = f"{module}.{part}"
+        if not importlib.util.find_spec(module):
+            return None
+    return importlib.import_module(module)
 
 
 def _asked_problem(asked: ModuleType | None) -> str:
@@ -256,7 +250,8 @@ def culprit(error: BaseException, otherwise: str = "the service") -> str:
 
 
 def part_of(kind: str, part: str) -> ModuleType | None:
-    """A file of a kind, by its name without an ending; None where the kind has no such file, or is not known.
+    """A file of a kind by its name, e.g. ``rules`` or ``pack.shape``; None where the kind has no such
+    file, or is not known.
 
     Raises:
         ImportError: the file is there, and cannot be imported.

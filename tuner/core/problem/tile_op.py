@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import Op
+from tuner.core.problem.ops.op import Op
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part

@@ -12,14 +12,14 @@ from typing import Any, Self
 
 from tuner.core.json_form import JsonForm
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
-from tuner.core.problem.kv_cache import OF_CACHE
-from tuner.core.problem.op import LaunchOp, Op
 from tuner.core.problem.op_kinds import op_from_json
+from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
+from tuner.core.problem.ops.kv_cache import OF_CACHE
+from tuner.core.problem.ops.op import LaunchOp, Op
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput

@@ -14,10 +14,10 @@ from itertools import product
 
 import numpy as np
 
-from tuner.core.plan.boxes import STEP, Box, Ints, TileSpace
-from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.needs import intervals_of
-from tuner.core.plan.tile_graph import TaskGraph
+from tuner.core.plan.graph.boxes import STEP, Box, Ints, TileSpace
+from tuner.core.plan.graph.needs import intervals_of
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.distinct import distinct_rows
 from tuner.errors import CoverageError
 
 _Spaces = tuple[TileSpace, ...]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.core.legal.legality import check_kind, check_schedule, check_tiles, estimated_resources
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tuner.core.plan.boxes import STEP, Bound, Box, Extent, Ints, TileSpace
-from tuner.core.plan.needs import intervals_of
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.graph.boxes import STEP, Bound, Box, Extent, Ints, TileSpace
+from tuner.core.plan.graph.needs import intervals_of
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.liveness import task_name
 from tuner.errors import CoverageError, LivenessError
 

@@ -26,12 +26,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.boxes import Places
-from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.edges import Edge
-from tuner.core.plan.needs import Needs
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.graph.boxes import Places
+from tuner.core.plan.graph.edges import Edge
+from tuner.core.plan.graph.needs import Needs
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.distinct import distinct_rows
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.implied import Implied, counted_before
 from tuner.core.proof.liveness import post_totals, task_name
 from tuner.core.proof.symbolic_run import Protocol

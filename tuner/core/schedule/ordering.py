@@ -142,6 +142,8 @@ class SplitTiles(StrEnum):
     ALL = "all"
     #: Those of the last, incomplete wave.
     TAIL = "tail"
+    #: Those of the last, incomplete wave of each op, though the next op's tiles follow.
+    TAILS = "tails"
     #: Of these such, and at such k-steps, that each CTA gets an even share of the work (stream-K).
     STREAM = "stream"
 

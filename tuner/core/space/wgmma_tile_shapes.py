@@ -29,7 +29,7 @@ from tuner.core.legal.wgmma import (
     tile_problem,
 )
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
-from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
+from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload

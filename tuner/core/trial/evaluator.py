@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import Objective
-from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Failed, Outcome, Rejected
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.torch_time import TorchTime
 
 
 @dataclass(frozen=True, kw_only=True)

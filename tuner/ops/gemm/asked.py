@@ -13,8 +13,8 @@ from tuner.core.problem.decoder import MODELS, block_products, check_reduced, sh
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, asked_part, parts_from_json
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
-from tuner.core.problem.op_codec import fields_from_json, fields_to_json
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.codec import fields_from_json, fields_to_json
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp

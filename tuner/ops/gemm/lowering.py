@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.plan.boxes import STEP, Box, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Box, Read, TileSpace, along, whole
 from tuner.core.schedule.tiling import Tile
 from tuner.ops.gemm.op import GemmOp
 

@@ -8,14 +8,14 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
-from tuner.core.problem.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.op_kinds import OpKind
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import TILE, Op, OpWords, Tensor, given, output, weight
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp, keep_plain
 from tuner.errors import InvalidInput
 

@@ -13,8 +13,8 @@ from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.op_kinds import culprit, usable_kinds
 from tuner.core.space.joint import any_space_of
-from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.ladders.batch import BatchStep
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher, MeasureLane

@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, Select, bindparam, case, func, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.batch import MOST_SHARED, BatchRecord, BatchStep
 from tuner.core.trial.job import JobState, Trial
-from tuner.core.trial.ladder import Ladder
+from tuner.core.trial.ladders.batch import MOST_SHARED, BatchRecord, BatchStep
+from tuner.core.trial.ladders.ladder import Ladder
 from tuner.core.trial.records import Event, JobRecord, Page
 from tuner.errors import InvalidInput, NotFound
 from tuner.store.engine.cursors import decode_cursor, encode_cursor

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, undefer
 
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.store.jobs.jobs import IS_KEPT
 from tuner.store.tables.compressed import pack, unpack_counters, unpack_energy, unpack_trace
 from tuner.store.tables.models import InspectionRow, JobRow

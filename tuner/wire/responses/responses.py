@@ -20,7 +20,7 @@ from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict, least_energy_row
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View, is_simulated, moment
 from tuner.wire.responses.job_view import JobView

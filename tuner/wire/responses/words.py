@@ -44,6 +44,7 @@ _SIGNALS = {
 _SPLITS = {
     SplitTiles.ALL: "",
     SplitTiles.TAIL: ", only the tiles of the last wave in parts",
+    SplitTiles.TAILS: ", only the tiles of each op's last wave in parts",
     SplitTiles.STREAM: ", the k-steps of the last wave's tiles in even shares",
 }
 

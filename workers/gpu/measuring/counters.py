@@ -12,7 +12,7 @@ from dataclasses import replace
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.trial.inspection import Counter, CounterReport, no_counters
+from tuner.core.trial.reports.inspection import Counter, CounterReport, no_counters
 
 from ...cupti.host import ProfilerHost
 from ...cupti.library import CuptiError, load_cupti

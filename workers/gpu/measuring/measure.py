@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.core.insight.tracing import op_names
+from tuner.core.insight.traces.tracing import op_names
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.samples import Round, whole
 

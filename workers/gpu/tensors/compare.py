@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import DtypeRow
+from tuner.core.problem.rows.dtype import DtypeRow
 
 from ...source.tools import kernel_of
 from .reference import Reference

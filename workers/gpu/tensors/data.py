@@ -11,13 +11,13 @@ from typing import Any
 
 import cupy
 
-from tuner.core.plan.norm_slots import slot_stride
+from tuner.core.plan.graph.norm_slots import slot_stride
 from tuner.core.problem.dtype import ELEMENTS
-from tuner.core.problem.dtype_row import DtypeRow, OperandRow
 from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.residual import residual_of
 from tuner.core.problem.epilogue.sums import Known
-from tuner.core.problem.op import Role, Tensor
+from tuner.core.problem.ops.op import Role, Tensor
+from tuner.core.problem.rows.dtype import DtypeRow, OperandRow
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.evaluator import Problem

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from tuner.core.problem.op import Op
+from tuner.core.problem.ops.op import Op
 from tuner.core.problem.workload import Workload
 
 from .op_data import OpData

@@ -65,7 +65,8 @@ struct EarlyResidual {
   static constexpr int kPerGroup = WgmmaTile<kOp>::kBlocks * (kSwapAb && kOps[kOp].gated ? 1 : 2);
   static constexpr int kMost = kPerGroup * kMostGroups<kOp>;
   static constexpr bool kIsThere = kOps[kOp].residual && kChainOps[kOp].early_residual && kNumMathGroups == 1 &&
-                                   !kTmaEpilogue && WgmmaTile<kOp>::kNumSums <= 64 && kMost <= 20;
+                                   !kTmaEpilogue && WgmmaTile<kOp>::kNumSums <= 64 && kMost <= 20 &&
+                                   !(scatters_sums() && kOps[kOp].num_parts > 1);
 
   u32 words[kIsThere ? kMost : 1];
 };

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tuner.core.problem.dtype import ELEMENTS, Dtype
-from tuner.core.problem.dtype_row import OperandRow
+from tuner.core.problem.rows.dtype import OperandRow
 from tuner.errors import InvalidInput
 
 Array = np.ndarray[Any, Any]

@@ -15,10 +15,10 @@ from tests.support import toys
 from tests.support.between import between
 from tests.support.chains import block
 from tests.support.repository import ROOT
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Op, Role, Tensor, cache, given, output
 from tuner.core.problem.op_kinds import FILES, kind_of, op_kinds
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, cache, given, output
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 
@@ -286,7 +286,7 @@ def test_what_a_packages_code_raises_is_said_to_be_its_fault_here_and_from_anoth
 def test_every_file_that_somebody_asks_a_kind_for_is_looked_at() -> None:
     """By literals of calls; `part_of` refuses others."""
     sources = [path.read_text() for room in ("tuner", "workers") for path in (ROOT / room).rglob("*.py")]
-    asked = {name for text in sources for name in re.findall(r"\bpart_of\(\s*[\w.]+, \"(\w+)\"", text)}
+    asked = {name for text in sources for name in re.findall(r"\bpart_of\(\s*[\w.]+, \"([\w.]+)\"", text)}
     assert len(asked) > 15
     assert asked <= set(FILES)
 

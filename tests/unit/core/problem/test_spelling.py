@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_codec import spelling_problem
+from tuner.core.problem.ops.codec import spelling_problem
 
 
 class Mode(StrEnum):

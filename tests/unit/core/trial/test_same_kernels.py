@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders import BEST
 from tuner.core.trial.questions import Machine
-from tuner.core.trial.same_kernels import alike, lists_of, version_of_all, with_version
+from tuner.core.trial.reports.same_kernels import alike, lists_of, version_of_all, with_version
 
 
 def test_versions_of_one_list_are_alike_and_so_are_those_of_workloads_with_launch_ops() -> None:

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import Array, ArrayModule
 from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.op import Role, Tensor
-from tuner.core.problem.op_codec import fields_from_json, fields_to_json, hints_of
+from tuner.core.problem.ops.codec import fields_from_json, fields_to_json, hints_of
+from tuner.core.problem.ops.op import Role, Tensor
+from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.errors import InvalidInput
 
 #: Where packages name theirs.

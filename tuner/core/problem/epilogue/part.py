@@ -9,12 +9,12 @@ from enum import IntEnum
 from typing import Any, ClassVar, Protocol
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.kv_cache import WrittenCache
-from tuner.core.problem.op import Tensor
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.kv_cache import WrittenCache
+from tuner.core.problem.ops.op import Tensor
+from tuner.core.problem.ops.rotary import Rotary
 
 #: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
 ROW_SCALE_BYTES = 4

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.part import Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.op import Tensor, given
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import Tensor, given
 
 
 def residual_of(op: Product) -> str:

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import Array
 from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage
 from tuner.core.problem.epilogue.sums import EPILOGUE_ERROR, Sums, Tensors
-from tuner.core.problem.kv_cache import CACHES, MOST_ROWS, OF_CACHE
-from tuner.core.problem.op import Tensor
+from tuner.core.problem.ops.kv_cache import CACHES, MOST_ROWS, OF_CACHE
+from tuner.core.problem.ops.op import Tensor
+from tuner.core.problem.rows.dtype import Array
 
 
 class Turn(Part):

@@ -10,10 +10,10 @@ from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32,
 from functools import cache
 from typing import Any
 
-from tuner.core.problem.dtype_row import VendorType
+from tuner.core.problem.rows.dtype import VendorType
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Activation
-from tuner.core.trial.library_recipe import LibraryCall
+from tuner.core.trial.reports.library_recipe import LibraryCall
 from tuner.errors import WorkerError
 from tuner.workers.source.library_epilogue import describe, split_epilogue
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt
 from tuner.ops.gemm.card.library_norms import LibraryNorms
 from tuner.ops.gemm.card.library_parts import LibraryParts
