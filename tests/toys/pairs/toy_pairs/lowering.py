@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toy_pairs.op import PairsOp
-from tuner.core.plan.boxes import Box, Read, TileSpace, along
+from tuner.core.plan.graph.boxes import Box, Read, TileSpace, along
 from tuner.core.schedule.tiling import Tile
 
 
