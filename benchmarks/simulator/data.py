@@ -223,7 +223,7 @@ class Collector:
 
     @contextmanager
     def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
-        """How to count: in one process for all, which ends with this; or by the twin."""
+        """How to count: in one process for all, which ends with this; or by the simulated GPU."""
         evaluator = self._bench.evaluator
         if not isinstance(evaluator, GpuSupervisor):
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]

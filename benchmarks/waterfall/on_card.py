@@ -136,7 +136,7 @@ class PairOnCard:
         self._runners: dict[int, Any] = {}
 
     def graph(self, prepared: PreparedKernel, *, checked: bool = True, gang: int = 1) -> Any:
-        """Of a kernel of ours, once its numbers are right; `gang` CTAs are placed together, where that is more than 1.
+        """Of our kernel, once its numbers are right; `gang` CTAs are placed together, where that is more than 1.
 
         Raises:
             WrongNumbers, Aborted: they are not.

@@ -34,7 +34,7 @@ _PARTS = ("gate_up_proj", "act_fn", "down_proj")
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An MLP of a model, as its loader left it: before vLLM lays weights out anew."""
+    """An MLP of a model, as its loader left it: before vLLM lays weights out again."""
 
     #: Its name in the model.
     name: str

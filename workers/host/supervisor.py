@@ -174,7 +174,7 @@ class GpuSupervisor:
         return times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
-        """Source, cubin, plans and manifest of a candidate of ours."""
+        """Source, cubin, plans and manifest of our candidate."""
         from ..builder.artifact import assemble
         from ..builder.own_artifact import own_kernels
         from ..builder.variants import build_variants

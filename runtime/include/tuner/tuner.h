@@ -238,7 +238,7 @@ tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_laye
 /* As tuner_attention_find, of layer number `index`; of a chain for so many rows, and `length` says nothing. */
 tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
                               tuner_attention_choice *choice);
-/* Tensor number `index` of a choice that is a kernel; behind the last one NONE. */
+/* Tensor number `index` of a choice that is a kernel; after the last one NONE. */
 tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
                                    tuner_layer_tensor *tensor);
 /* As tuner_attention_prepare: all layers of a model may share one. */

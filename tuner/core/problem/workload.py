@@ -117,7 +117,7 @@ class Workload(JsonForm):
 
     @cached_property
     def borders(self) -> tuple[int, ...]:
-        """How many tile ops stand in front of each launch op that is not the first op: no launch spans these places."""
+        """How many tile ops stand before each launch op that is not the first op: no launch spans these places."""
         return tuple(filter(None, map(self.tile_ops_before, self.launch_ops)))
 
     @property

@@ -1,4 +1,4 @@
-"""What a vendor's library takes for products: a model, which the twin measures candidates against.
+"""What a vendor's library takes for products: a model, which the simulated GPU measures candidates against.
 
 Each kernel of the library takes what its bytes or products take, and a time beside these: its start behind the kernel
 before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
@@ -75,5 +75,5 @@ def _pass_us(num_bytes: int, gpu: Gpu) -> float:
 
 
 def _stream_us(num_bytes: int, gpu: Gpu) -> float:
-    """From the twin's memory, whose rate is that of the forecasts."""
+    """From the simulated GPU's memory, whose rate is that of the forecasts."""
     return 1e6 * num_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share * LIBRARY_STREAM_SHARE)

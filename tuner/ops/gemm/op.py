@@ -31,7 +31,7 @@ class GemmOp(TileOp):
     up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
     bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
 
-    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
+    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W in advance,
     W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
     of which it is the norm.
 

@@ -43,7 +43,7 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
 }
 
 // Words of the residual that a thread has under way at a time, as far as its sums leave registers for them: with three math
-// warpgroups they leave none. A load behind the store of the one before would be a round trip of its own.
+// warpgroups they leave none. A load after the store of the one before would be a round trip of its own.
 template <int kOp>
 constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
                                    : WgmmaTile<kOp>::kNumSums <= 64 ? 16

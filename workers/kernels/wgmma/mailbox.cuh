@@ -12,7 +12,7 @@
 // zeros, and is zeroed again after an abort.
 //
 // Who waits for whom. Each element is stored once in a launch, by the task whose tile it belongs to. A task that reads in band
-// also has a wait for all these tiles, in front of its epilogue. So what the proof says of waits holds of polls. A poll ends
+// also has a wait for all these tiles, before its epilogue. So what the proof says of waits holds of polls. A poll ends
 // when posts have come or are about to. Who waits for a task's post has waited for all that it read in band.
 //
 // Memory order. Elements are stored and loaded relaxed at GPU scope, 32 bits at a time at least, and each says itself that it

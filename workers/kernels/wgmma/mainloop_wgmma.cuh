@@ -16,7 +16,7 @@
 // projection's. A thread gets both sums of an output. They come from one wgmma where a stage is one line, so that the
 // rows of both follow each other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows
 // of A may be fewer: the tensor cores then read on into what lies behind them, which reaches only sums that nobody
-// stores. (The ring of what is A lies in front of the other one, so the read stays inside shared memory.) So a tile
+// stores. (The ring of what is A lies before the other one, so the read stays inside shared memory.) So a tile
 // need be hardly higher than the matrix. (The copy engine takes longer over rows outside of it than over rows that are
 // there.)
 //

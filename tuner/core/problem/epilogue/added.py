@@ -104,7 +104,7 @@ class AddedPart(Part):
         if self.stage is Stage.SUMS:
             sums.held = sums.xp.maximum(sums.xp.abs(sums.values), self.spread(sums.xp, values, sums.held, *read))
         sums.compute()
-        sums.round()  # a library's kernel of its own is behind the one in front
+        sums.round()  # a library's kernel of its own is after the one in front
 
     def step(self, op: Product) -> str:
         return f"apply {self.describe()}"
