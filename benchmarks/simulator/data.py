@@ -229,7 +229,7 @@ class Collector:
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
             return
         builder = Builder(BUILD_CACHE)
-        tools = builder.build(tools_source(), self._bench.gpu.arch).cubin
+        tools = builder.build(tools_source(self._bench.gpu.arch), self._bench.gpu.arch).cubin
         builder.close()
 
         def count(pair: Pair, chosen: Sequence[Drawn]) -> Sequence[CounterReport]:

@@ -227,7 +227,7 @@ def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[P
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(tools_source(), arch)[0])
+    tools.load(compile_source(tools_source(arch), arch)[0])
     kernels = Kernels()
     yield PairOnCard(ProblemOnCard(row.problem, tools, open_vendor(), None, picked), kernels)
     kernels.unload()

@@ -34,7 +34,8 @@ typedef enum tuner_status {
   TUNER_NEEDS_RESET = -8, /* an earlier call enqueued some of its launches and not the others */
 } tuner_status;
 
-enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP32 = 2, TUNER_INT32 = 3 }; /* the last two of a layer's tensors alone */
+enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP8_E4M3 = 4, /* of operands */
+       TUNER_FP32 = 2, TUNER_INT32 = 3 };                   /* of a layer's tensors alone */
 enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
 /* Of a shape. */
 enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };

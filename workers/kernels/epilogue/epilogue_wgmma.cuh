@@ -108,7 +108,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
     if constexpr (kConfig.residual) out[c] += residual[c];
     out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
   }
-  return Element::narrow_two(out[0], out[1]);
+  return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
 // Sums of squares of a thread's rows of a tile, two of each block; of an op that leaves none, nothing.

@@ -128,6 +128,8 @@ class Part(ABC):
     halves: ClassVar[str] = ""
     #: Whether each row of the sums has a factor by it.
     scales_rows: ClassVar[bool] = False
+    #: Whether `wgmma` takes elements for it as words of two, which those of 16 bits alone are.
+    is_of_words: ClassVar[bool] = False
     #: Names of the op's own tensors that belong to it, there or not.
     own_names: ClassVar[tuple[str, ...]] = ()
     #: The pointer of `OpArgs` that it reads, and what a manifest says of that; empty for none.
