@@ -19,8 +19,8 @@ from tuner.core.schedule.tiling import Engine
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
-from tuner.runtime import native
-from tuner.runtime.native import RuntimeFailure
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import RuntimeFailure
 
 BAD_ARGUMENT, BAD_PACK, CUDA_ERROR, MISMATCH, NO_VARIANT = -1, -2, -4, -5, -7
 
@@ -177,7 +177,7 @@ def test_a_residual_may_be_the_output(recorder: Recorder, tmp_path: Path) -> Non
     [
         ({"activation": 4}, "activation is 4: give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU"),
         ({"activation": -1}, "activation is -1"),
-        ({"dtype": 2}, "dtype is 2: give TUNER_FP16 or TUNER_BF16"),
+        ({"dtype": 2}, "dtype is 2: give TUNER_FP16, TUNER_BF16 or TUNER_FP8_E4M3"),
         ({"dtype": -1}, "dtype is -1"),
         ({"flags": 16}, "flags are 0x10: give those of TUNER_GATED"),
         ({"d_hidden": 0}, "d_in, d_hidden and d_out are 64, 0 and 128: give columns"),
