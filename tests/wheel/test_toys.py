@@ -16,7 +16,7 @@ import pytest
 from tests.support import toys
 from tests.support.compiled import compile_source
 from tests.wheel.conftest import Environment, pip_install, serving
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -62,7 +62,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.packs.contents import Kernel
 from tuner.packs.ladder import Found, make_entry
 from tuner.packs.write import write_pack
-from tuner.runtime.native import AttentionChoice, Choice, Shape, checked, library
+from tuner.runtime.binding.native import AttentionChoice, Choice, Shape, checked, library
 fetched, pack, pair = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
 with zipfile.ZipFile(fetched) as found:
     kernel = Kernel(files={name: found.read(name) for name in found.namelist()})
