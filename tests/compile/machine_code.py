@@ -78,6 +78,10 @@ SOURCES = {
 }
 
 
+#: Of products.
+_TO_PAGES = ("mma_rotary_pages",)
+
+
 def machine_code(cubin: bytes) -> str:
     """16 hex digits that name what runs of a cubin: an ELF file of 64 bits, whose other sections tell of symbols."""
     (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<3H", cubin, 58)
@@ -102,8 +106,8 @@ def versions() -> dict[str, str]:
 
 
 def kind_of(name: str) -> str:
-    """Whose kernel that is."""
-    return "attention" if name.startswith(("attention", "append")) else "gemm"
+    """Whose kernel that is; empty for one that writes to pages, whose version has `pages_version` beside."""
+    return "" if name in _TO_PAGES else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 
 def note(before: dict[str, Any], kernels: dict[str, str]) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
     "batches": ("job_commands", "batches", "Lists batches, the newest first."),
     "trials": ("job_commands", "trials", "Lists a job's trials."),
     "best": ("job_commands", "best", "Prints the result of a job, or the best one for a pair."),
+    "study": ("study", "study", "Prints the schedules that a job was given side by side, as table and plot."),
     "cancel": ("job_commands", "cancel", "Ends a job; its trials remain."),
     "pause": ("job_commands", "pause", "Has an open job wait."),
     "resume": ("job_commands", "resume", "Has a paused job go on."),

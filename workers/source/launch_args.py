@@ -34,7 +34,9 @@ WORKSPACE_ALIGNMENT_BYTES = 256
 _TABLE = (
     "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page is not there "
     "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "
-    "num_pages_field"
+    "num_pages_field. Lines, of a head and a token, and pages may have gaps: give the elements from one line to the "
+    "next as line_field, and the lines from one page to the next as page_lines_field. The table may have wider rows: "
+    "give how many numbers a row has as max_pages_field"
 )
 _HEAD_BYTES = 104
 _OP_BYTES = 64
@@ -217,6 +219,7 @@ def _written_pages(workload: Workload) -> dict[str, Any]:
                 "caches": [f"{cache}.{name}" for name in CACHES],
                 "num_pages_field": f"{op.name}.num_pages",
                 "num_pages": paged.num_pages,
+                **{f"{name}_field": f"{op.name}.{name}" for name in ("line", "page_lines", "max_pages", "max_length")},
                 "page_tokens": paged.page_tokens,
                 "meaning": _TABLE,
             }

@@ -25,10 +25,13 @@ from .rows import own_text, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
+#: Of kernels that write to pages alone, and in their version alone.
+_PAGES_FILE = "pages.cuh"
 _BASE_FILES = (
     "config.cuh",
     "ptx.cuh",
     "element.cuh",
+    _PAGES_FILE,
     "launch_args.cuh",
     "dependent_launch.cuh",
     "trace.cuh",
@@ -132,11 +135,19 @@ def device_text(name: str) -> str:
 
 @functools.cache
 def kernel_version() -> str:
-    """12 hex digits that name the code of device files, templates and rows: results of others are a weaker match."""
+    """12 hex digits that name the code of device files, templates and rows: results of others are a weaker match. What
+    writes to pages has `pages_version` beside."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
+    del names[_PAGES_FILE]
     texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
+
+
+@functools.cache
+def pages_version() -> str:
+    """The same of what kernels that write to the pages of a cache have beside."""
+    return hashlib.sha256(without_comments(device_text(_PAGES_FILE)).encode()).hexdigest()[:12]
 
 
 def without_comments(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,8 @@ class EmulatedAttention:
     #: The most rounds of all threads that a copy of the copy engine takes; 0: it is done at once.
     copy_rounds: int = 40
     form: AttentionForm = PLAIN
+    #: What becomes of the parameter in the end.
+    changed: Callable[[bytes], bytes] = bytes
 
     def __post_init__(self) -> None:
         op, rng = self.op, np.random.default_rng(self.seed)
@@ -165,6 +167,7 @@ class EmulatedAttention:
             next_weights=next_weights,
             spin_limit_cycles=spin_limit_cycles,
         )
+        args = self.changed(args)
         aligned = np.zeros(len(args) + 64, np.uint8)
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)

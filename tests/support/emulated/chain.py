@@ -87,10 +87,13 @@ def reference_of(op: TileOp) -> Any:
 class EmulatedChain:
     """Tensors of one workload."""
 
-    def __init__(self, workload: Workload, *, is_odd: bool = False, rows: int | None = None) -> None:
+    def __init__(
+        self, workload: Workload, *, is_odd: bool = False, rows: int | None = None, is_packed: bool = False
+    ) -> None:
         """Draws them. Rows of what is normed are of unequal sizes; where `is_odd`, one channel of every second row is
-        3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for."""
-        self.workload, self._is_odd, self._rows = workload, is_odd, rows
+        3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for.
+        `is_packed`: of caches, as `EmulatedCache` has it."""
+        self.workload, self._is_odd, self._rows, self._is_packed = workload, is_odd, rows, is_packed
         self._random = np.random.default_rng(0)
         self._tensors: dict[str, Array] = {}
         self._squares: dict[int, Array] = {}
@@ -119,7 +122,7 @@ class EmulatedChain:
         self._put(op.name, np.zeros((op.m, op.c_columns)))
         if op.rotary:
             spare = 0 if self.workload.turned_for else 3
-            self.caches[op.name] = EmulatedCache(op.rotary, op.m, spare_pages=spare)
+            self.caches[op.name] = EmulatedCache(op.rotary, op.m, spare_pages=spare, is_packed=self._is_packed)
         if op.norm and self.workload.op_index(op.norm) is None:
             squares = aligned(4 * slot_stride(op.m)).view(np.float32)
             squares[:] = np.nan

@@ -76,7 +76,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
             page,
             plot=_plot(page),
             chain=draw_chain(page.ops),
-            bars=finals_bars(page.best) if page.best else None,
+            bars=finals_bars(page.best, is_study=bool(page.job.num_given)) if page.best else None,
             inspections=inspection_table(page.inspected),
             choices=_CHOICES,
             columns=table,

@@ -39,12 +39,12 @@ def submit_page_routes(router: APIRouter, service: Service) -> None:
     def submit(request: Request, caller: Asker, form: Form) -> Response:
         """Submits a job, or a batch for several numbers of rows; nothing where a field is wrong."""
         try:
-            return RedirectResponse(_submit(service, SubmitForm.of(form).body(), caller), 303)
+            return RedirectResponse(submit_body(service, SubmitForm.of(form).body(), caller), 303)
         except InvalidInput as error:
             return _show(request, service, form, str(error), 422)
 
 
-def _submit(service: Service, body: dict[str, Any], caller: Caller) -> str:
+def submit_body(service: Service, body: dict[str, Any], caller: Caller) -> str:
     """Where the job or the batch is shown.
 
     Raises:

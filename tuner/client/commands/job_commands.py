@@ -20,6 +20,7 @@ from tuner.client.follow.many import follow_many, standing_table
 from tuner.client.options.options import Finite, as_json, match_options
 from tuner.client.options.pair_options import pair_options, take_question
 from tuner.client.terminal import render
+from tuner.client.terminal.study import study_table
 from tuner.core.schedule.plan_kinds import PlanKind
 
 
@@ -68,7 +69,10 @@ def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bo
     job = client.job(job_id)
     render.progress(job, client.events(job_id, timeout_s=timeout_s), plain_console(stderr=True))
     best = client.best(job_id)
-    print_json(best) if as_json else print_table(render.results_table(best))
+    if as_json:
+        print_json(best)
+    else:
+        print_table(study_table(client.study(job_id)) if job.get("num_given") else render.results_table(best))
 
 
 @click.command()

@@ -159,12 +159,12 @@ class Client:
         return cast(Iterator[Trial], self._items(f"{_job_path(job_id)}/trials", filters))
 
     def samples(self, job_id: str, number: int) -> Json:
-        """The raw samples of a measured trial, round by round.
-
-        Raises:
-            NoResult: there is no such trial, or it has no samples (any more).
-        """
+        """The raw samples of a measured trial, round by round. `NoResult`: it is not there, or has none any more."""
         return self._json("GET", f"{_job_path(job_id)}/trials/{number}/samples")
+
+    def study(self, job_id: str, **query: Any) -> Json:
+        """A job's schedules side by side: `GET /jobs/{id}/study`."""
+        return self._json("GET", f"{_job_path(job_id)}/study", params=_given(query))
 
     def targets(self) -> list[Json]:
         """GPUs that the server measures on, the default first."""

@@ -15,7 +15,15 @@ from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.levels import LaunchOpSchedule
-from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Ordering, SplitOrder, WaitPosition
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    SplitOrder,
+    WaitPosition,
+)
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
@@ -155,7 +163,9 @@ def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Orderin
 
 
 def _plainer(space: Space, tiling: Tiling, ordering: Ordering) -> Iterator[Ordering]:
-    """The ordering, and with ever more of its axes at their plainest."""
+    """The ordering, and with ever more of its axes at their plainest. A given order is no search's."""
+    if ordering.interleave.kind is InterleaveKind.GIVEN:
+        ordering = replace(ordering, interleave=Interleave())
     yield ordering
     ordering = replace(ordering, split_tiles=space.split_tiles(tiling)[0])
     yield ordering

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,7 @@ def _made(kind: Any, params: dict[str, Any], form: str, **known: Any) -> Any:
     """What `_named` has taken apart."""
     axes, values = axes_of(kind), dict(known)
     for name, hint in _hints(kind).items():
-        if name in known:
+        if name in known or get_origin(hint) is tuple:
             continue
         if is_dataclass(hint):
             values[name] = _made(hint, params, form)

@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 
-from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import PartSums, Tiling
@@ -36,7 +36,7 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     if ordering.run_starts:
         ordering = replace(ordering, run_starts=())
     if not kind.is_fused:
-        ordering = replace(ordering, interleave=Interleave(), partition=0)
+        ordering = replace(ordering, interleave=ordering.interleave.apart, partition=0)
         if tiling.in_band:
             tiling = replace(tiling, in_band=False)
         if not kind.is_side_by_side:

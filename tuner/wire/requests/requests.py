@@ -13,7 +13,7 @@ from tuner.core.problem.asked import asked_workloads
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.space.sweeps import Sweep, swept
+from tuner.core.space.sweeps import Sweep, base_of, swept
 from tuner.core.trial.job import (
     Budget,
     JobSpec,
@@ -83,8 +83,8 @@ class TuneRequest(JobRequest):
     )
     sweep: SweepName | None = Field(
         default=None,
-        description="tried, too, is all that this study makes of the schedules: `rasters`, `merges`, `signals`, "
-        "`launches` or `shares` are varied, and all else stays",
+        description="tried, too, is all that this study makes of the schedules, or of one that it chooses: `rasters`, "
+        "`merges`, `signals`, `launches` or `shares` are varied, and all else stays",
     )
     webhook: str | None = Field(
         default=None, min_length=1, max_length=500, description="address that is told of its end, of an allowed host"
@@ -111,15 +111,17 @@ class TuneRequest(JobRequest):
         """What is given, and what a sweep makes of it.
 
         Raises:
-            InvalidInput: one is not legal, there is nothing to sweep, or it is too much.
+            InvalidInput: one is not legal, or it is too much.
         """
         given = candidates_of("schedules", self.schedules, workload, target_id)
         if self.sweep is None:
             return given
-        if not given:
-            raise InvalidInput("sweep", f"varies {self.sweep}, and no schedule is given", "give `schedules`, too")
         gpu, sweep = parse_target(target_id).gpu, self.sweep
-        found = tuple(dict.fromkeys(one for each in given for one in swept(sweep, workload, gpu, each)))
+        bases = given or (base_of(sweep, workload, gpu),)
+        found = tuple(dict.fromkeys(one for each in bases for one in swept(sweep, workload, gpu, each)))
+        if len(found) == len(bases):
+            remedy = "give more rows, or a schedule with more tiles"
+            raise InvalidInput("sweep", f"finds no other {sweep} of {bases[0].schedule}", remedy)
         if len(found) > MAX_SCHEDULES:
             remedy = f"give fewer schedules: at most {MAX_SCHEDULES} are tried"
             raise InvalidInput("sweep", f"makes {len(found)} schedules", remedy)

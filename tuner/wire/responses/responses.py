@@ -181,6 +181,14 @@ class FinalRowView(View):
     num_dropped: int = Field(description="rounds that do not, for the clocks of one of their samples")
     reason: str = Field(description="why there is no time; empty otherwise")
 
+    @property
+    def interval_us(self) -> tuple[float, float] | None:
+        """The times that the interval of the speed-up stands for, with the library's at its median."""
+        if self.speedup_ci95 is None or not self.time_us or not self.speedup or not self.candidate.plan_kind.is_ours:
+            return None
+        library_us = self.time_us * self.speedup
+        return library_us / self.speedup_ci95[1], library_us / self.speedup_ci95[0]
+
     @classmethod
     def of(cls, row: FinalRow, workload: Workload) -> Self:
         """Copies `row`."""

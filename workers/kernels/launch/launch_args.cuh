@@ -3,6 +3,7 @@
 #pragma once
 #include "config.cuh"
 #include "element.cuh"
+#include "pages.cuh"
 
 constexpr int kStaticQueues = 0, kFirstWave = 3;
 
@@ -154,23 +155,6 @@ struct RotaryArgs {
 };
 static_assert(sizeof(RotaryArgs) == 48, "the host lays RotaryArgs out in 48 bytes");
 
-// The same where the cache has pages.
-struct PageArgs {
-  const int* pages;          // of each sequence max_pages page numbers
-  int max_pages, num_pages;  // of the longest context; of the cache
-};
-static_assert(sizeof(PageArgs) == 16, "the host lays PageArgs out in 16 bytes");
-
-template <bool kAreThere>
-struct AllPageArgs {
-  PageArgs pages;
-  __device__ __forceinline__ PageArgs page_args() const { return pages; }
-};
-template <>
-struct AllPageArgs<false> {
-  __device__ __forceinline__ PageArgs page_args() const { return {}; }
-};
-
 template <bool kAreThere>
 struct AllRotaryArgs {
   RotaryArgs rotary;
@@ -196,10 +180,10 @@ struct PlainArgs {
 struct LaunchArgs : PlainArgs,
                     AllChainArgs<kHasSquares>,
                     AllRotaryArgs<(kRotaryOp >= 0)>,
-                    AllPageArgs<(kRotaryPageTokens > 0)> {};
+                    AllPageArgs<kHasPages> {};
 static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs) +
                                         (kRotaryOp >= 0 ? sizeof(RotaryArgs) : 0) +
-                                        (kRotaryPageTokens > 0 ? sizeof(PageArgs) : 0),
+                                        (kHasPages ? sizeof(PageArgs) : 0),
               "as the host lays it out");
 
 // Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its

@@ -1,8 +1,9 @@
 """Merges: how the ops' tiles take turns, as rectangular blocks of one op each.
 
-Every merge is a linear extension of the tile graph: a consumer's block comes after the producer rows that it reads. A
-raster then walks one block at a time. Two merges give the same order exactly where their blocks are the same, which is
-what `tuner.core.legal` uses to refuse second names. (The proportional mix has no blocks: it deals single tiles.)
+Every merge that is a rule is a linear extension of the tile graph: a consumer's block comes after the producer rows
+that it reads. A raster then walks one block at a time. Two merges give the same order exactly where their blocks are
+the same, which is what `tuner.core.legal` uses to refuse second names. (The proportional mix has no blocks: it deals
+single tiles.) A given order may be any: whether its tasks end is the proof's to say.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ def merge_blocks(
             return (*first, *(rest for op in readers for rest in _columns(op, num_rows[op], width[op], num_cols[op])))
         case InterleaveKind.HALF_ROWS:
             return tuple(_halves(row_steps(workload, tile_ms, op_indices, 1, 1), num_cols))
+        case InterleaveKind.GIVEN:
+            return tuple(_given(interleave.tiles, op_indices))
         case InterleaveKind.LONGEST_FIRST:
             order = longest_first(workload, tiles, op_indices)
         case InterleaveKind.PRODUCER_FIRST | InterleaveKind.PROPORTIONAL:
@@ -121,6 +124,13 @@ def _halves(steps: Iterable[Iterable[Rows]], num_cols: dict[int, int]) -> Iterat
         for op, begin, end in rows:
             if num_cols[op] > 1:
                 yield Block(op, begin, end, -(-num_cols[op] // 2), num_cols[op])
+
+
+def _given(tiles: Iterable[tuple[int, ...]], op_indices: tuple[int, ...]) -> Iterator[Block]:
+    """Tile by tile, those of these ops."""
+    for op, row, column in tiles:
+        if op in op_indices:
+            yield Block(op, row, row + 1, column, column + 1)
 
 
 def longest_first(workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple[int, ...]) -> tuple[int, ...]:

@@ -121,6 +121,8 @@ class Turn(Part):
         if paged := sizes.paged(op.m):
             found += [Argument(name="pages", meaning="int32 of each sequence and page", tensor=f"{cache}.pages")]
             found += [_number("max_pages", paged.pages_of(sizes)), _number("num_pages", paged.num_pages)]
+            lines = paged.page_tokens * sizes.kv_heads
+            found += [_number("line", sizes.head_dim), _number("page_lines", lines)]
         return tuple(found)
 
     def constants(self, op_index: int, op: Product) -> str:
