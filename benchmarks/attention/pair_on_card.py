@@ -70,7 +70,7 @@ class PairTensors:
         return set(self.row.lengths) != {self.row.op.max_length}
 
     def graph_of(self, launch: Callable[[int], None]) -> torch.cuda.CUDAGraph:
-        """Pairs behind each other; `launch` is given the slot."""
+        """Pairs one after another; `launch` is given the slot."""
         return captured([lambda slot=pair % self.num_slots: launch(slot) for pair in range(self.num_pairs)])  # type: ignore[misc]
 
     def poison(self) -> None:

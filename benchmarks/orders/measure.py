@@ -283,7 +283,7 @@ def counted(
     os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
     with tempfile.TemporaryDirectory() as cache:
         builder = Builder(Path(cache))
-        tools = builder.build(tools_source(), bench.gpu.arch).cubin
+        tools = builder.build(tools_source(bench.gpu.arch), bench.gpu.arch).cubin
         builder.close()
     found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works, metrics)
     return found

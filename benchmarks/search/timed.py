@@ -39,7 +39,7 @@ class Span:
     #: By the monotonic clock, seconds.
     begin_s: float
     end_s: float
-    #: Whether it was of a candidate of ours.
+    #: Whether it was of our candidate.
     is_ours: bool = True
     #: Of finals, seconds by stage; by finalist its microseconds in each round; and in which process each round was.
     stage_s: dict[str, float] = field(default_factory=dict)

@@ -223,13 +223,13 @@ class Collector:
 
     @contextmanager
     def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
-        """How to count: in one process for all, which ends with this; or by the twin."""
+        """How to count: in one process for all, which ends with this; or by the simulated GPU."""
         evaluator = self._bench.evaluator
         if not isinstance(evaluator, GpuSupervisor):
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
             return
         builder = Builder(BUILD_CACHE)
-        tools = builder.build(tools_source(), self._bench.gpu.arch).cubin
+        tools = builder.build(tools_source(self._bench.gpu.arch), self._bench.gpu.arch).cubin
         builder.close()
 
         def count(pair: Pair, chosen: Sequence[Drawn]) -> Sequence[CounterReport]:

@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:
             gpu, machine = supervisor.target.gpu, machine_of(supervisor.environment())
         with closing(Builder(Path(cache), num_processes=4)) as builder:
-            tools = builder.build(tools_source(), gpu.arch).cubin
+            tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
             variants = variants_of(row, gpu, builder)
         found: list[Json] = apart(measure, tools, card.uuid, row.problem, variants, options.turns)
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:

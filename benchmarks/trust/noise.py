@@ -228,7 +228,7 @@ def measure_noise(evaluator: Evaluator, data: Path, out: Path, size: Size) -> li
     """All rows, in the file after each part; `data` is a folder for the jobs.
 
     Raises:
-        RuntimeError: a trial or a job failed, after what was found before it was written.
+        RuntimeError: a trial or a job failed, after prior results it was written.
     """
     begin_s = time.monotonic()
     target_id, machine = evaluator.target.id, machine_of(evaluator.environment())

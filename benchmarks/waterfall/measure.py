@@ -91,7 +91,7 @@ def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
 
     class Nothing:
         def enqueue(self, *_: Any) -> None:
-            """No kernel behind a product."""
+            """No kernel after a product."""
 
     parts = {_EMPTY: pair.captured(Empty())}
     if num_launches > len(row.workload.tile_ops):

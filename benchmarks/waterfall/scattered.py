@@ -4,7 +4,7 @@ python -m benchmarks.waterfall.scattered [--row 8192-3584-swiglu/m192] [--second
 
 Each middle pair's schedule of today is timed beside first guesses by arithmetic with scattered sums: large tiles, in
 so many parts that all SMs have one; and whole waves of whole tiles, of which each op's last one is split. The first
-guess of each kind is timed with the sums of the last part, too. All in the same rounds as the library, behind a check
+guess of each kind is timed with the sums of the last part, too. All in the same rounds as the library, after a check
 of their numbers, fused and an op a launch. About 15 seconds a row on 16 cores.
 """
 

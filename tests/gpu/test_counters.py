@@ -89,7 +89,7 @@ def test_every_kind_of_ours_issues_the_tensor_instructions_of_its_tiles(
     kinds = [kind for kind in PlanKind if kind.is_ours and not kind_problem(workload, gpu, kind)]
     chosen = schedule(tiles, stages=3, warps=4 if tiles[0][0] == 64 else 8, assignment=Assignment.STATIC)
     ready = [prepare(workload, gpu, Candidate(plan_kind=kind, schedule=chosen), builder, {}) for kind in kinds]
-    tools = builder.build(tools_source(), gpu.arch).cubin
+    tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
     answers = apart(count_works, tools, problem(workload), [one.work for one in ready], (TENSOR,))
     for kind, one, answer in zip(kinds, ready, answers, strict=True):
         assert isinstance(answer.report, CounterReport)

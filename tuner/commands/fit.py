@@ -1,4 +1,4 @@
-"""`tuner fit`: the simulator's rates from the trials of one's own card."""
+"""`tuner fit`: the simulator's rates from the trials of your own card."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tuner.core.trial.reports.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
-    """CUDA C++, the same for every GPU and every ordering; of several kernels one behind the other.
+    """CUDA C++, the same for every GPU and every ordering; of several kernels one after the other.
 
     Raises:
         IllegalSchedule: no warp grid fits a tile.

@@ -272,7 +272,7 @@ class Searcher:
 
     def _variation(self, apart: bool) -> Candidate | None:
         """A variation where it is one's turn: early, one that was never tried; later, in turn and the one that promises
-        most by turns."""
+        most alternately."""
         is_early = self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0
         if is_early and (candidate := self._vary(self._variations.untried())):
             return candidate
@@ -283,7 +283,7 @@ class Searcher:
 
     def _leading(self) -> Candidate | None:
         """Behind the first guesses, where it is its turn and variations are faster than what they vary: another one of
-        these, of fused and of separate launches by turns, so that neither side of the verdict is left to a few."""
+        these, of fused and of separate launches alternately, so that neither side of the verdict is left to a few."""
         if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
             return None
         ahead = self._variations.leading()

@@ -392,7 +392,8 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
     if workload.writes_squares(index):
         shape = norm_slots(workload, tiling, index), slot_stride(op.m)
         yield "squares", squares_of(op.name), shape, "fp32"
-    yield "output" if workload.leaves(op) else "intermediate", op.name, (op.m, op.c_columns), dtype
+    stored = str(op.stored_in(workload.dtype))
+    yield "output" if workload.leaves(op) else "intermediate", op.name, (op.m, op.c_columns), stored
 
 
 def _place(role: str) -> int:

@@ -67,7 +67,8 @@ class GpuSupervisor:
         self._has_torch = torch_baseline
         self._builder = builder.share() if builder else Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
-        tools_cubin = self._builder.build(tools_source(), f"sm_{major}{minor}").cubin
+        arch = f"sm_{major}{minor}"
+        tools_cubin = self._builder.build(tools_source(arch), arch).cubin
         self._lending = Lending(self._num_others, lambda: self._processes.leave()) if when_idle else None
         self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits, away=self._away)
         self._asking = Asking(self._processes, self._limits)
@@ -174,7 +175,7 @@ class GpuSupervisor:
         return times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
-        """Source, cubin, plans and manifest of a candidate of ours."""
+        """Source, cubin, plans and manifest of our candidate."""
         from ..builder.artifact import assemble
         from ..builder.own_artifact import own_kernels
         from ..builder.variants import build_variants

@@ -1,4 +1,4 @@
-"""What the twin's profiler would count: the few metrics that its model of the L2 and the DRAM can speak of."""
+"""What the simulated GPU's profiler would count: the few metrics that its model of the L2 and the DRAM can speak of."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS = (DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES, "lts__t_sector_hit_ra
 
 def check_metrics(metrics: Sequence[str]) -> None:
     """Raises:
-    InvalidInput: the twin knows no such metric; the message names near ones.
+    InvalidInput: the simulated GPU knows no such metric; the message names near ones.
     """
     for name in metrics:
         if name not in METRICS:

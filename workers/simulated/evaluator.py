@@ -1,4 +1,4 @@
-"""The twin: measures on a GPU that is not there, so that everything around a worker can be run and tested.
+"""The simulated GPU: measures on a GPU that is not there, so that everything around a worker can be run and tested.
 
 Its times are `simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
 is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
@@ -278,7 +278,7 @@ class SimulatedEvaluator:
     def _preview(
         self, problem: Problem, candidate: Candidate, true_us: float, incumbent_speedup: float | None
     ) -> tuple[Round, ...]:
-        """The short samples in front of the first round, where the regime has them. The card is not at its power limit
+        """The short samples before the first round, where the regime has them. The card is not at its power limit
         in these, so one is off by more, and both are faster."""
         if not is_previewed(problem.objective.regime):
             return ()
@@ -361,7 +361,7 @@ class SimulatedEvaluator:
         return count(problem.workload, self._target.gpu, plans, time_us, metrics)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """The forecast's timeline, stretched to the time that the twin measures."""
+        """The forecast's timeline, stretched to the time that the simulated GPU measures."""
         fault = self._fault(candidate, {})
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)

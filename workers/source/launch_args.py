@@ -113,7 +113,7 @@ def pack_args(
 
 
 def _pack(arguments: Sequence[Argument], given: Mapping[str, int]) -> bytes:
-    """Arguments of parts, one behind the other: what is given, or else the op's own number."""
+    """Arguments of parts, one after the other: what is given, or else the op's own number."""
     values = (given[one.name] if one.value is None else given.get(one.name, one.value) for one in arguments)
     return struct.pack("<" + "".join(_TYPES[one.type] for one in arguments), *values)
 
@@ -232,7 +232,7 @@ def _output_meaning(op: TileOp) -> str:
 
 
 def _fields_of(op: Product, arguments: Sequence[Argument], begin: int) -> list[dict[str, Any]]:
-    """Arguments of parts as a manifest lists them, behind each other from that offset on."""
+    """Arguments of parts as a manifest lists them, one after another from that offset on."""
     found = []
     for one in arguments:
         named = {"name": f"{op.name}.{one.name}", "offset": begin, "type": one.type, "meaning": one.meaning}

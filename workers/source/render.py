@@ -21,7 +21,7 @@ from tuner.errors import IllegalSchedule
 
 from .own_tasks import own_tasks
 from .parts import parts_config, with_parts
-from .rows import own_text, with_rows
+from .rows import outputs_of, own_text, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
@@ -139,7 +139,7 @@ def kernel_version() -> str:
     writes to pages has `pages_version` beside."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
-    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
+    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in", "wgmma8.in"))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
@@ -195,8 +195,10 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     activations = tuple(op.activation.row for op in workload.tile_ops)
+    outputs = outputs_of(workload)
     with_types = (
-        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations), workload) for name in names
+        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations, outputs), workload)
+        for name in names
     )
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
     config += _chain_config(workload, tiling) + parts_config(workload)
@@ -302,12 +304,12 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
 
 def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
     """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
-    count, kind = columns // 2, dtype.row.tensor_kind
+    count, row = columns // 2, dtype.row
+    name, kind = ("wgmma8.in", row.fp8_kind) if row.fp8_kind else ("wgmma.in", row.tensor_kind)
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
-    return Template(device_text("wgmma.in")).substitute(
-        columns=columns, kind=kind, accumulators=names, a=f"%{count}", b=f"%{count + 1}", operands=operands
-    )
+    figures = {"a": f"%{count}", "b": f"%{count + 1}", "adds": f"%{count + 2}", "operands": operands}
+    return Template(device_text(name)).substitute(figures, columns=columns, kind=kind, accumulators=names)
 
 
 def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tuner.core.problem.kv_cache import CACHES
 
 from tests.support.cases import H200
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import FP32_NAN, NAN, Array, EmulatedChain, from_bits
 from tests.support.emulated.source import encoded, library_of
+from tuner.core.problem.ops.kv_cache import CACHES
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate

@@ -72,7 +72,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
         page = job_page(service, job_id, cursor, chosen)
         return render(
             request,
-            "job.html",
+            "job/job.html",
             page,
             plot=_plot(page),
             chain=draw_chain(page.ops),

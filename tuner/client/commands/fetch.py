@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tuner.client.commands.packs import fetch_locked
+from tuner.client.commands.packs.making import fetch_locked
 from tuner.client.connection.http import Client
 from tuner.client.delivery.environment import Asker, detect, differences
 from tuner.client.delivery.lock import Cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 import tuner
 from tuner.client.commands.fetch import ask_for_best, is_the_librarys, recipe_lines
 from tuner.client.connection.http import Client
-from tuner.client.delivery.output import plain_console, print_json, print_table
+from tuner.client.delivery.output import plain_console, print_json, print_table, table_width
 from tuner.client.errors import JobFailed, WeakerMatch
 from tuner.client.follow.batch import best_of, follow, is_batch, ladder_tables, status_lines
 from tuner.client.follow.interrupted import what_goes_on
@@ -102,7 +103,7 @@ def status(client: Client, job_id: str, as_json: bool) -> None:
 @click.pass_obj
 def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
     """Lists jobs, the newest first."""
-    _list(client.jobs(**filters), as_json, render.jobs_table)
+    _list(client.jobs(**filters), as_json, partial(render.jobs_table, width=table_width()))
 
 
 @click.command()

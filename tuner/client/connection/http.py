@@ -100,7 +100,7 @@ class Client:
         return cast(JobDetail, self._named("id", job_id, _job_path(job_id)))
 
     def cancel(self, job_id: str) -> Job:
-        """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
+        """Ends a job, or what your own part of it is, where others share its run: see `owners` of the answer."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
     def change(self, job_id: str, verb: str) -> Job:

@@ -6,14 +6,16 @@ The function runs here. A service is sent its table.
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import in_fewest_launches
 from tuner.core.schedule.given_order import grids_of, in_order
+from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.schedule import Schedule
-from tuner.errors import InvalidInput
+from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.schedule_files.json_file import read_json
 
 Tiles = Iterable[Iterable[int]]
@@ -56,3 +58,32 @@ def ordered(name: str, order: Tiles | OrderFunction, workload: Workload, schedul
         raise InvalidInput(name, error.problem, error.remedy) from error
     except Exception as error:  # whatever a function of somebody else's does
         raise InvalidInput(name, f"fails: {type(error).__name__}: {error}", "mend it") from error
+
+
+def in_orders(
+    workload: Workload, schedules: Sequence[str | Mapping[str, Any]], orders: Sequence[Tiles | OrderFunction]
+) -> list[dict[str, Any]]:
+    """Each schedule, and each in each of the orders, as `POST /jobs` takes them.
+
+    Args:
+        workload: what they compute.
+        schedules: lines as they are printed, or JSON.
+        orders: of one's own.
+
+    Raises:
+        InvalidInput: one is none.
+    """
+    if not schedules:
+        raise InvalidInput("orders", "are of schedules, and there is none", "give `schedules`, too")
+    found = list[Schedule]()
+    for number, one in enumerate(schedules):
+        base = read_line(one) if isinstance(one, str) else _of_json(f"schedules.{number}", one)
+        found += [base, *(ordered(f"orders.{place}", order, workload, base) for place, order in enumerate(orders))]
+    return [in_fewest_launches(workload, one).to_json() for one in found]
+
+
+def _of_json(field: str, given: Mapping[str, Any]) -> Schedule:
+    try:
+        return Schedule.from_json(dict(given))
+    except (IllegalSchedule, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInput(field, f"is no schedule: {error}", "give its JSON, or the line that is printed") from error

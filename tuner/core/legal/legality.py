@@ -25,6 +25,7 @@ from tuner.core.legal.ordering_rules import (
 )
 from tuner.core.legal.own_tasks import own_resources, own_tasks_problem
 from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
+from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
@@ -119,8 +120,9 @@ def gpu_problem(gpu: Gpu) -> str | None:
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
     row = workload.dtype.row
-    if engine is not Engine.SIMT and row.tensor_kind is None:
-        return f"no tensor core of ours multiplies {workload.dtype}: use simt"
+    refused = conversion_problem(workload, gpu) or multiply_problem(workload, engine) or parts_problem(workload, engine)
+    if refused:
+        return refused
     if engine is Engine.WGMMA and row.tensor_map is None:
         return f"no tensor map has elements of {workload.dtype}: use simt"
     return own_tasks_problem(workload, engine) or _RULES[engine].workload_problem(workload, gpu)

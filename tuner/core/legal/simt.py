@@ -27,7 +27,7 @@ MAX_STAGES = 16
 MAX_SUMS = 32
 #: Chunks of a thread and stage: more are long code and few stages.
 MAX_CHUNKS = 48
-#: Counters, a chunk of weights and what the compiler adds; addresses, which it makes anew where registers are few.
+#: Counters, a chunk of weights and what the compiler adds; addresses, which it makes again where registers are few.
 _OTHER_REGISTERS, _CHUNK_REGISTERS = 72, 4
 
 

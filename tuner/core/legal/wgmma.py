@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, stored_problem
 from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.wgmma_epilogue import epilogue_problem
 from tuner.core.legal.wgmma_waiting import waiting_problem
@@ -208,6 +209,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
+        most = min(most, MAX_PROMOTED) if has_promoted_sums(workload) else most
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -221,6 +223,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
+    if problem := stored_problem(workload, tiling):
+        return problem
     problem = epilogue_problem(workload, tiling, line_elements(workload.dtype)) or _reach_problem(workload, tiling)
     return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
 

@@ -59,6 +59,11 @@ class TileOp(Op):
         """Of its epilogue, in their order."""
         return ()
 
+    def stored_in(self, dtype: Dtype) -> Dtype:
+        """The element type of its output, of a workload of that type."""
+        stored: Dtype | None = self.out_dtype
+        return stored or dtype
+
     @property
     def halves(self) -> str:
         """What the rows of W behind one of its columns are, for people; empty where there is one."""

@@ -81,7 +81,7 @@ def check_reach(space: TileSpace) -> None:
 
 
 def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
-    """Each wait stands before the first step, behind the last one, or before a step that there is at the least
+    """Each wait stands before the first step, after the last one, or before a step that there is at the least
     values."""
     space, mine = graph.spaces[op], np.flatnonzero(plan.tasks[:, 0] == op)
     begin, end = plan.tasks[mine, 3].astype(np.int64), plan.tasks[mine, 4].astype(np.int64)

@@ -65,7 +65,7 @@ def step_clocks(op: TileOp, cut: Cut) -> float:
 
 
 def task_clocks(op: TileOp, cut: Cut, parts: int) -> float:
-    """Of a tile, or of one of its parts: a part stores what the others finish, and loads what they have of its share."""
+    """Of a tile, or of one of its parts: that stores what the others finish, and loads what they have of its share."""
     steps = ceil(ceil(op.k / STEP) / parts)
     clocks = steps * step_clocks(op, cut) + TASK_CLOCKS
     if parts == 1:

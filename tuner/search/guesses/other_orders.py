@@ -1,4 +1,4 @@
-"""In which other orders the best of fused is tried, behind the first guesses."""
+"""In which other orders the best of fused is tried, after the first guesses."""
 
 from __future__ import annotations
 

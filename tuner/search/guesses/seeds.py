@@ -123,7 +123,7 @@ def first_guesses(
 
 
 def _of_each(space: JointSpace, tiles: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The guesses of each launch op, by turns, the others having their first one. None twice."""
+    """The guesses of each launch op, alternately, the others having their first one. None twice."""
     searches = [search_of(one.op) for one in space.own]
     first = [search.first(space.around(index), None) for index, search in enumerate(searches)]
     settled = [one for one in first if one is not None]
@@ -261,7 +261,7 @@ def _with_best_rings(space: Space, plain: list[Schedule]) -> list[Schedule]:
 
 def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
     """Op after op along rows of tiles, by queue, on each grid; the parts of a tile walk along k together, each quarter
-    of the way behind a wait of its own. How soon a part can begin is less than a forecast tells apart, so one is
+    of the way after a wait of its own. How soon a part can begin is less than a forecast tells apart, so one is
     tried."""
     graph = tile_graph(space.workload, tiling)
     for ctas, reserved in space.grids(graph):
@@ -276,7 +276,7 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
 
 
 def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
-    """The same where the parts of a tile walk along k together, each quarter of the way behind a wait of its own."""
+    """The same where the parts of a tile walk along k together, each quarter of the way after a wait of its own."""
     return replace(
         ordering,
         granularity=Granularity.CHUNK,
@@ -287,7 +287,7 @@ def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
 
 
 def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Those without parts, each k-step behind the wait for what it reads: a consumer begins while the slowest producers
+    """Those without parts, each k-step after the wait for what it reads: a consumer begins while the slowest producers
     are at work, and the slots of its ring come free for more weights."""
     for schedule in plain:
         if not schedule.tiling.split_k:

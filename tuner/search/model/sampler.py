@@ -175,7 +175,7 @@ class PoolSampler(BaseSampler):
 
 def _num_ranked_by(num_observed: int) -> int:
     """How many trials the ranking rests on: all at first, later all up to the last few, so that an ask stays cheap. A
-    renewed pool is ranked anew."""
+    renewed pool is ranked again."""
     step = 1 if num_observed < 120 else RENEWED_EVERY
     return num_observed - num_observed % step
 

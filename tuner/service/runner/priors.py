@@ -17,7 +17,7 @@ from tuner.store.results import imports, priors
 
 
 class PriorBook:
-    """Looks up what was found before: in the database, and in what came with the program."""
+    """Looks up prior results: in the database, and in what came with the program."""
 
     def __init__(
         self, store: Store, writer: RetryingWriter, winners: KnownWinners | None, clock: Callable[[], float]

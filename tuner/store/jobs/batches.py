@@ -118,7 +118,7 @@ _MOST_TRIALS = JobRow.spec["budget"]["trials"].as_integer() + case(
 _TRIES_ON = JobRow.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
     func.coalesce(JobRow.batch_step, int(BatchStep.SEARCH)) < int(BatchStep.FINALS)
 )
-#: What a job in or behind its finals did not try, nobody waits for.
+#: What a job in or after its finals did not try, nobody waits for.
 _NUM_PLANNED = case((_TRIES_ON & (_NUM_TRIALS < _MOST_TRIALS), _MOST_TRIALS), else_=_NUM_TRIALS)
 
 

@@ -26,7 +26,7 @@ _MAX_AHEAD = 1000
 
 _owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
 
-# Built once: to build one takes longer than the database takes to answer it, and a search asks behind every trial.
+# Built once: to build one takes longer than the database takes to answer it, and a search asks after every trial.
 
 #: The conditions of a job that a runner may take.
 _WAITS = (

@@ -58,7 +58,7 @@ def ask(
 ) -> tuple[Inspection, bool]:
     """The inspection that is asked for, and whether anything is left to do for it.
 
-    One that is pending, or has something to show, answers the same question again; another is tried anew.
+    One that is pending, or has something to show, answers the same question again; another is tried again.
     """
     wanted = None if metrics is None else list(metrics)
     rows = session.scalars(_of_trial(job_id, trial_number, kind))

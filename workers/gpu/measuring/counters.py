@@ -66,7 +66,7 @@ def count_around(
 
 
 def count_once(prepared: ProblemOnCard, runner: Runner, metrics: tuple[str, ...] | None) -> CounterReport:
-    """Counts cold runs of a candidate, each behind a read of three times the L2.
+    """Counts cold runs of a candidate, each after a read of three times the L2.
 
     Raises:
         InvalidInput: the GPU knows no such metric; the message names near ones.

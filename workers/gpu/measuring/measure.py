@@ -85,7 +85,7 @@ def measure_together(
 def time_together(prepared: ProblemOnCard, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
     """[graph][round] microseconds of the rounds that count, and how many do not.
 
-    The first graph settles the card in front of the first round.
+    The first graph settles the card before the first round.
     """
     regime = prepared.problem.objective.regime
     prepared.timer.settle(graphs[0])

@@ -142,10 +142,10 @@ class ProblemData:
         written = self.workload.ops
         kept = [op for op in written if not self.workload.leaves(op)]
         beside = [one for own in self.own for one in own.outputs]
-        shared = {op.name: GuardedOutput(op.m, op.c_columns, dtype) for op in kept}
+        shared = {op.name: GuardedOutput(op.m, op.c_columns, op.stored_in(dtype)) for op in kept}
         #: By slot and op, in the order in which they are written.
         self.outputs: list[dict[str, GuardedOutput]] = [
-            {op.name: shared.get(op.name) or GuardedOutput(op.m, op.c_columns, dtype) for op in written}
+            {op.name: shared.get(op.name) or GuardedOutput(op.m, op.c_columns, op.stored_in(dtype)) for op in written}
             | {one.name: guarded(one) for one in beside}
             for _ in range(num_slots)
         ]

@@ -108,7 +108,7 @@ __device__ constexpr bool any_chain_op(bool (*has)(const ChainOp&)) {
 }
 __device__ constexpr bool is_normed(const ChainOp& op) { return op.norm; }
 __device__ constexpr bool leaves_squares(const ChainOp& op) { return op.squares; }
-// What an op reads in band it waits for in front of its epilogue.
+// What an op reads in band it waits for before its epilogue.
 __device__ constexpr bool waits_for_epilogue(const ChainOp& op) {
   return op.norm || op.waits || (kReaderWarps > 0 && kInputOf[&op - kChainOps] >= 0);
 }

@@ -15,8 +15,8 @@
 // may read what it is for. So it comes in time for what this CTA reads, and no later than the end of its steps. The
 // tile is posted once the sums of all of them have met, hence after all of the task's waits.
 //
-// Waits of kEpilogueStep stand behind all of these. In mma and simt they are waited for behind the main loop, before the
-// barrier in front of the epilogue; in wgmma by a warp of its own (beside_wgmma.cuh).
+// Waits of kEpilogueStep stand behind all of these. In mma and simt they are waited for after the main loop, before the
+// barrier before the epilogue; in wgmma by a warp of its own (beside_wgmma.cuh).
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
 // over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic. A plan counts no more than 2^24

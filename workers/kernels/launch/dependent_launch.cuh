@@ -23,7 +23,7 @@
 //
 // Kernels of others. One behind ours may read, before its own wait, what the launch before ours wrote: PyTorch's compiler
 // makes such kernels. Once a guarded build lets it in, that launch has ended, and its stores are visible. The measured
-// build is for launches of ours alone, which read nothing before their wait but the plan and weights.
+// build is for our launches alone, which read nothing before their wait but the plan and weights.
 #pragma once
 #include "launch_args.cuh"
 

@@ -192,7 +192,7 @@ __device__ __forceinline__ bool knows_first_task(const LaunchArgs& args) {
   return args.plan.assignment == kStaticQueues || args.plan.assignment == kFirstWave;
 }
 
-// The k-steps of a task, of all that its tile has: `count` of them from `first` on, each `stride` behind the one before.
+// The k-steps of a task, of all that its tile has: `count` of them from `first` on, each `stride` after the one before.
 struct Steps {
   int first, stride, count;
 

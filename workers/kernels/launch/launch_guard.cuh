@@ -28,7 +28,7 @@ __device__ __forceinline__ u64* counted_ctas(const LaunchArgs& args) {
   return &guard_of(args.workspace)->ctas[args.is_second != 0];
 }
 
-// One thread of each CTA, behind the wait for the launch before.
+// One thread of each CTA, after the wait for the launch before.
 __device__ inline void count_start(const LaunchArgs& args) {
   const u64 before = fetch_add_relaxed_gpu(counted_ctas(args), kOneStarted + kOneAtWork);
   const u32 at_work = static_cast<u32>(before & (kOneStarted - 1));

@@ -45,11 +45,16 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     const EarlyResidual<kOp> early = early_residual<kOp>(args.base.ops[kOp], slot.task);
     const int num_steps =
         steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
-    Tile::multiply(acc, num_steps, stages, places, [&] {
+    const auto issued = [&] {
       if constexpr (kNumTeams > 1) {
         if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
       }
-    });
+    };
+    if constexpr (kElementBytes == 1) {
+      Tile::multiply_promoted(acc, num_steps, stages, places, issued);
+    } else {
+      Tile::multiply(acc, num_steps, stages, places, issued);
+    }
     if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
     if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     const auto ready = [&] {

@@ -41,7 +41,7 @@
 // itself, and one that gives up sends NaN as every role of it goes on: the sum carries that into all shares.
 // Memory order. st.async belongs to the generic proxy, as do the loads that read what it has stored: no proxy fence is
 // needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. What a
-// reader has loaded it has added before it arrives at `empty`, and the next bytes are sent behind the wait for that: no
+// reader has loaded it has added before it arrives at `empty`, and the next bytes are sent after the wait for that: no
 // load can see them, as it has its value. So arrivals and waits at `empty` need no cluster scope, whose fence would
 // stand behind all that the CTA has requested. No CTA ends before all have arrived at their last barrier
 // (chain_wgmma.cuh): all that is sent to it has come then, as it has waited for each `full`.

@@ -9,7 +9,7 @@
 //
 // Who waits for whom: each part for the products of all others of its tile. So parts must run at once: the host's proof says
 // that queues have the tiles in one order, and no two parts of a tile (tuner/core/proof/liveness.py). All CTAs are resident,
-// as queues need it anyway. A part counts itself in behind its waits for signals, and in front of those of its epilogue.
+// as queues need it anyway. A part counts itself in after its waits for signals, and in front of those of its epilogue.
 //
 // Posts. Each part stores a share of the tile and posts for it: of those that stand for the tile (posts_of_tile) as many as the others.
 //

@@ -112,7 +112,7 @@ class OwnForecast:
 def forecast_launches(
     workload: Workload, gpu: Gpu, candidate: Candidate, verified: Sequence[VerifiedPlan]
 ) -> Iterator[SharedForecast | OwnForecast]:
-    """The launches of a candidate of ours, of which `verified` are those of tile ops, simulated one after the other.
+    """The launches of our candidate, of which `verified` are those of tile ops, simulated one after the other.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -135,7 +135,7 @@ def forecast_launches(
 
 
 def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: float) -> Trace:
-    """What a simulated run of a candidate of ours would have stamped, its launches one after the other; times are
+    """What a simulated run of our candidate would have stamped, its launches one after the other; times are
     stretched by `scale`.
 
     Raises:

@@ -146,7 +146,7 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
 
 @lru_cache(maxsize=4)
 def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
-    """What the simulator says of a candidate of ours; launches stand one after the other.
+    """What the simulator says of our candidate; launches stand one after the other.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.

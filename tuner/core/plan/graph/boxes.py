@@ -106,7 +106,7 @@ class Read:
     """A box that each tile reads. One that does not go by steps is read in the first step of each part of a tile."""
 
     box: Box
-    #: Read behind the last step, by whichever part of the tile is done last.
+    #: Read after the last step, by whichever part of the tile is done last.
     is_late: bool = False
     #: Each element says itself that it is there, so that no wait stands for it.
     in_band: bool = False
@@ -138,7 +138,7 @@ class Bound:
     """How far a dimension of a tensor reaches at run time: no box reaches further.
 
     A tile of which nothing is left to write, and a step of which nothing is left to read, are passed over. The tile's
-    task waits all the same before its first step and behind its last one, and posts. It does not come to the waits
+    task waits all the same before its first step and after its last one, and posts. It does not come to the waits
     before other steps that it passes over.
     """
 

@@ -23,7 +23,7 @@ Bits = npt.NDArray[np.uint8]
 
 
 class Waits(StrEnum):
-    """Which tasks need a wait for what they read behind their last step."""
+    """Which tasks need a wait for what they read after their last step."""
 
     #: None: it lies further up.
     NEVER = "never"

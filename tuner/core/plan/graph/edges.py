@@ -26,7 +26,7 @@ class Edge:
 
     @property
     def is_late(self) -> bool:
-        """Whether it is read behind the last step."""
+        """Whether it is read after the last step."""
         return self.read.is_late
 
     def needs(self, places: Places, steps: Ints) -> Needs:

@@ -51,7 +51,7 @@ class Needs:
         return slice(int(self.begin[number]), int(self.begin[number + 1]))
 
     def gathered(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """The entries of several lists, one behind the other, and of which of them each is."""
+        """The entries of several lists, one after the other, and of which of them each is."""
         sizes = self.begin[numbers + 1] - self.begin[numbers]
         of = np.repeat(np.arange(len(numbers), dtype=np.int64), sizes)
         first = np.cumsum(sizes) - sizes

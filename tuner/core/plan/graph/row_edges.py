@@ -20,7 +20,7 @@ class RowEdges:
     producer: int
     #: Op index of the tiles that read.
     consumer: int
-    #: Whether it is read behind the last step.
+    #: Whether it is read after the last step.
     is_late: bool
     #: [consumer tile rows], non-decreasing: first producer tile row whose boxes overlap what the row reads.
     first: Ints

@@ -3,7 +3,7 @@
 A task is a tile, or one of the parts into which a tile's steps are split. A part reads what its own steps read. Its
 steps are in a row or not. The parts of a tile write it together: it is there once all of them are done.
 
-A task reads in its steps, behind a wait or in band, as the elements come; or late, behind the last step. What kind of
+A task reads in its steps, after a wait or in band, as the elements come; or late, after the last step. What kind of
 op a tile belongs to ends here: orders, proofs and simulations see tasks, boxes and edges only.
 """
 
@@ -70,7 +70,7 @@ class TaskGraph(ABC):
 
     @cached_property
     def streams(self) -> tuple[Edge, ...]:
-        """Those of reads in steps, behind a wait or in band."""
+        """Those of reads in steps, after a wait or in band."""
         return tuple(edge for edge in self.edges if not edge.is_late)
 
     @cached_property
@@ -80,7 +80,7 @@ class TaskGraph(ABC):
 
     @cached_property
     def late_edges(self) -> tuple[Edge, ...]:
-        """Those of reads behind the last step."""
+        """Those of reads after the last step."""
         return tuple(edge for edge in self.edges if edge.is_late)
 
     def waits_for(self, edge: Edge) -> Waits:

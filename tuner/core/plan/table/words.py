@@ -41,7 +41,7 @@ Layout (all int32, offsets counted in words from the start)::
         2 threshold        posts needed of each, counted from the start of this launch
         3 posts_per_launch posts that each of them gets in one launch: the epoch's step, so that no launch resets them
         4 before_step      the k-step of the task, counted from its first one, before whose load it waits; or 2^26 for
-                           its epilogue, behind the last product; a task's waits are in the order of their steps
+                           its epilogue, after the last product; a task's waits are in the order of their steps
         5..7               0
 
 Each word has a range: `HEADER_RANGES` in `header`, `TASK_RANGES`, `WAIT_RANGES`. The sections follow each other in this
@@ -236,7 +236,7 @@ class Plan:
         return replace(self, tasks=tasks)
 
     def with_in_band_waits_first(self) -> Plan:
-        """The same tasks, of which those that read in band wait in front of their first k-step: then they begin."""
+        """The same tasks, of which those that read in band wait before their first k-step: then they begin."""
         reads = self.in_band_ops >> self.tasks[:, 0] & 1 == 1
         waits = self.waits.copy()
         for begin, end in distinct_rows(self.tasks[reads, 3:5]).rows.tolist():

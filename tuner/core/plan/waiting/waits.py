@@ -1,6 +1,6 @@
 """Waits: the records by which each task waits for what it reads of other ops of its launch, or of its own op.
 
-What a task reads in its steps it waits for before these. What it reads late it waits for behind the last step, unless
+What a task reads in its steps it waits for before these. What it reads late it waits for after the last step, unless
 other waits cover that: its own for what it reads in its steps, or those of the tiles that these stand for
 (`cover.Waits`). What it reads in band needs no wait. Tasks with the same needs share their records.
 """

@@ -26,6 +26,7 @@ class Norm(Part):
     """An earlier op leaves the sums of squares of its output; of an input they are given."""
 
     field: ClassVar[str] = "norm"
+    is_of_words: ClassVar[bool] = True
     stage: ClassVar[Stage] = Stage.SUMS
     scales_rows: ClassVar[bool] = True
     slot: ClassVar[str] = "row_scale"

@@ -22,6 +22,7 @@ class Residual(Part):
     """A tensor that the op names, or an input of its own."""
 
     field: ClassVar[str] = "residual"
+    is_of_words: ClassVar[bool] = True
     stage: ClassVar[Stage] = Stage.RESULT
     own_names: ClassVar[tuple[str, ...]] = ("residual",)
     slot: ClassVar[str] = "residual"

@@ -19,6 +19,7 @@ class Turn(Part):
     """A column of the sums is a pair: W has the first halves of all heads above the second ones."""
 
     field: ClassVar[str] = "rotary"
+    is_of_words: ClassVar[bool] = True
     stage: ClassVar[Stage] = Stage.OUTPUT
     rows_per_column: ClassVar[int] = 2
     halves: ClassVar[str] = "both halves of heads"

@@ -133,6 +133,10 @@ class Op(ABC):
         """Elements of a row of all that it makes: what goes to a cache is more than the output."""
         return self.c_columns
 
+    def stored_in(self, dtype: Dtype) -> Dtype:
+        """The element type of its output, of a workload of that type."""
+        return dtype
+
     @property
     @abstractmethod
     def reads(self) -> tuple[Read, ...]:

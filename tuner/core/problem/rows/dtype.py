@@ -81,6 +81,19 @@ class OperandRow(DtypeRow):
     device: str
     #: What PTX calls it in products of tensor cores of k = 16 (``mma``, ``wgmma``); None: `simt` alone multiplies it.
     tensor_kind: str | None = None
+    #: What PTX calls it in products of 8-bit elements (``wgmma`` of k = 32), whose sums are promoted; None: not one.
+    fp8_kind: str | None = None
+    #: How many times as fast as elements of 16 bits they pass the tensor cores. Source: NVIDIA, "H100 Tensor Core GPU
+    #: Architecture", 2022, table 1.
+    tensor_speed: float = 1.0
+    #: What sums of its products lose on tensor cores beside fp32 roundings, of their size in the mean.
+    sum_roundoff: float = 0.0
+    #: The type in which a vendor's library leaves sums of its products; empty for its own.
+    sums: str = ""
+    #: The largest finite number; what is larger is stored as that one. None: it becomes an infinity.
+    largest: float | None = None
+    #: What a GPU must have to convert it.
+    compute_capability: tuple[int, int] = (8, 0)
     #: CUtensorMapDataType; None: no engine that copies by tensor maps takes it.
     tensor_map: VendorType | None = None
     #: cudaDataType, for the vendor's library.
@@ -93,6 +106,9 @@ class OperandRow(DtypeRow):
         if self.tensor_kind is not None and self.bits != 16:
             problem = f"has {self.bits} bits and a tensor_kind, and engines of tensor cores take 16"
             raise InvalidInput(f"dtype {self.name}", problem, "leave tensor_kind out: simt multiplies it")
+        if self.fp8_kind is not None and self.bits != 8:
+            problem = f"has {self.bits} bits and an fp8_kind, which is of 8"
+            raise InvalidInput(f"dtype {self.name}", problem, "leave fp8_kind out: simt multiplies it")
 
     @property
     def map_type(self) -> VendorType:

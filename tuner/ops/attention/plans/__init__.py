@@ -29,7 +29,7 @@ from tuner.ops.attention.schedule import BLOCK_COLUMNS, AttentionEngine, Attenti
 _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
 #: The device counts tokens, tiles, tasks and slots in signed words of 32 bits.
 _MOST_COUNT = 2**31 - 1
-#: Of a paged cache's boxes, a lane looks for up to so many behind the last one that there is; a tile has one or more.
+#: Of a paged cache's boxes, a lane looks for up to so many after the last one that there is; a tile has one or more.
 _TILES_BEYOND = 64
 
 
@@ -85,7 +85,7 @@ def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
 
     Raises:
         InvalidInput: a paged cache has more rows than a tensor map counts.
-        WordError: a word is out of range, or queues do not lie one behind the other.
+        WordError: a word is out of range, or queues do not lie one after the other.
         ResourceError: more queues than a parameter has room for, or the device cannot count so far.
         CoverageError: a span is no task's, or two tasks'.
     """

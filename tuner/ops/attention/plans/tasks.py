@@ -39,7 +39,7 @@ class AttentionPlan:
     span_tokens: int
     #: Queries of a task: 8 or 16.
     columns: int
-    #: Of all queues, one behind the other.
+    #: Of all queues, one after the other.
     tasks: Words
     #: Where the queue of each cluster begins, and where the last one ends.
     queues: Places

@@ -41,7 +41,7 @@ def flash_decoding(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> Atte
 
 
 def even_shares(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> AttentionSchedule:
-    """LeanAttention's: all tiles of all longest contexts, one behind the other, cut evenly among the CTAs. Contexts and
+    """LeanAttention's: all tiles of all longest contexts, one after the other, cut evenly among the CTAs. Contexts and
     shares are whole numbers of spans, and spans as long as can be."""
     slots, tiles, ctas = _slots(op, kernel), -(-op.shape.max_length // kernel.tile_tokens), _ctas(gpu)
     share = max(1, slots * tiles // ctas)

@@ -138,7 +138,7 @@ def _beside_each_other(
 
 
 def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSchedule | None:
-    """The attention's first guess in front of a product: where there is one, such that CTAs of both fit an SM."""
+    """The attention's first guess before a product: where there is one, such that CTAs of both fit an SM."""
     best = next(iter(_ranked(_forecasts_us(space))), None)
     return best and (best if product is None else _beside(space, best, product) or best)
 

@@ -89,4 +89,5 @@ def product_of(
     """
     if dtype.row.library is None:
         return WidenedGemm(lt, op, dtype, weights, row, tools)
-    return LibraryGemm(lt, op, dtype.row.library_type, row)
+    out_type = None if dtype.sums is dtype else dtype.sums.row.library_type
+    return LibraryGemm(lt, op, dtype.row.library_type, row, out_type)

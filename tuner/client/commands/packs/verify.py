@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tuner.client.commands.packs import opened
+from tuner.client.commands.packs.making import opened
 from tuner.client.delivery.files import place_below
 from tuner.client.delivery.output import print_json, print_table
 from tuner.client.delivery.signatures import check_signed, pinned

@@ -2,8 +2,8 @@
 // canvas context for what stands above them.
 "use strict";
 
-import { PHASES } from "./gantt_data.js";
-import { Raster, shadesOf, word } from "./gantt_raster.js";
+import { PHASES } from "./data.js";
+import { Raster, shadesOf, word } from "./raster.js";
 
 const GUTTER = 46;
 const AXIS = 22;

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tuner.client.commands.packs import opened
+from tuner.client.commands.packs.making import opened
 from tuner.client.delivery.output import print_json, print_table
 from tuner.client.options.options import as_json
 from tuner.client.terminal.pack_tables import diff_table, ladder_table, lines_of
