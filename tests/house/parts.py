@@ -21,7 +21,9 @@ _WORDS = {
     "row_scale": ("row scale",),
 }
 #: The part's own: its file on the host, its files on the device, and the kind of op whose fields ask for it.
-_OWN = re.compile(r"tuner/core/problem/(epilogue/|rotary\.py)|workers/kernels/epilogue/rotary|tuner/ops/gemm/")
+_OWN = re.compile(
+    r"tuner/core/problem/(epilogue/|rotary\.py)|workers/kernels/epilogue/(bias|gate|residual|rotary|row_scale)|tuner/ops/gemm/"
+)
 _COMMENT = re.compile(r"//.*|\"[^\"\n]*\"")
 
 Named = dict[str, list[str]]
