@@ -1,4 +1,4 @@
-"""A decode step of transformers' own Llama whose layers are tuner's launches, one behind the other.
+"""A decode step of transformers' own Llama whose layers are tuner's launches, one after the other.
 
     tuner-client submit --preset decoder-layer --model llama3-8b --sequences 1 --max-length 1024 --dtype bf16 --watch
     tuner-client pack --job JOB -o layer.tunerpack
@@ -113,7 +113,7 @@ def _taken_from(layer: Any) -> dict[str, torch.Tensor]:
 
 
 def _merged(norm: Any, *projections: torch.nn.Linear) -> torch.Tensor:
-    """The projections' rows behind each other, times the weight of the norm in front; frees the originals."""
+    """The projections' rows one after another, times the weight of the norm in front; frees the originals."""
     rows = torch.cat([one.weight for one in projections])
     for one in projections:
         one.weight = None

@@ -29,7 +29,7 @@ def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What transformers' model says of so many tokens, each the likeliest behind the one before: the tokens that it
+    """What transformers' model says of so many tokens, each the likeliest after the one before: the tokens that it
     read and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
     tokens, logits, positions = decoder.tokens, [], decoder.positions
     read = []

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
-from tuner.cli_options import (
+from tuner.commands.cluster import scheduler, tls, worker
+from tuner.commands.db import db
+from tuner.commands.doctor import doctor
+from tuner.commands.fit import fit
+from tuner.commands.options import (
     data_option,
     database_option,
     folder_of_service,
@@ -18,13 +22,9 @@ from tuner.cli_options import (
     store_beside_servers,
     tls_option,
 )
-from tuner.cluster_cli import scheduler, tls, worker
-from tuner.db_cli import db
-from tuner.doctor import doctor
+from tuner.commands.token import audit, quota, token
 from tuner.errors import StoreError, TunerError
-from tuner.fit_cli import fit
 from tuner.terminal import CannotPrint, printing
-from tuner.token_cli import audit, quota, token
 from tuner.versions import VERSION_MESSAGE, install_command
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ for command in (audit, db, doctor, fit, quota, scheduler, tls, token, worker):
 )
 def serve(**options: Any) -> None:
     """Serves the API and the dashboard; prints the address on stdout, logs on stderr."""
-    from tuner import app
+    from tuner.server import app
 
     settings = settings_of(options)
     if settings.tls is not None and settings.scheduler is None:
@@ -186,9 +186,9 @@ def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str,
     """
     from itertools import islice
 
-    from tuner.core.plan.exact_rasters import exact_orders, grid_text
-    from tuner.core.plan.panel_cache import CachePolicy
-    from tuner.core.plan.rasters import standard_traffic
+    from tuner.core.plan.order.exact_rasters import exact_orders, grid_text
+    from tuner.core.plan.order.panel_cache import CachePolicy
+    from tuner.core.plan.order.rasters import standard_traffic
 
     chosen, unit = CachePolicy(policy), "panels" if num_steps == 1 else "pieces"
     best = exact_orders(rows, cols, cache_panels, num_steps, chosen)
@@ -217,7 +217,7 @@ def explain(what: str, **place: Any) -> None:
     of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact.
     """
     from tuner.core.insight.explain import explain as explained
-    from tuner.schedule_file import read_schedule
+    from tuner.schedule_files.reading import read_schedule
 
     measured: list[str] = []
     if what.startswith("job-"):
@@ -252,7 +252,7 @@ def prove(path: Path, kind: str | None, plans: tuple[Path, ...], task: int | Non
     from tuner.core.schedule.candidate import Candidate, in_fewest_launches
     from tuner.core.schedule.plan_kinds import PlanKind
     from tuner.errors import PlanError
-    from tuner.schedule_file import read_schedule
+    from tuner.schedule_files.reading import read_schedule
 
     workload, gpu, schedule = read_schedule(path)
     if kind is not None and kind not in [str(one) for one in PlanKind if one.is_ours]:

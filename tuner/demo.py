@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 
 from tuner.client import Artifact, Client, ClientError
-from tuner.client.commands.packs import pack_of_jobs
+from tuner.client.commands.packs.making import pack_of_jobs
 from tuner.client.delivery.artifact import MANIFEST
 from tuner.client.delivery.files import place_below, write_atomically
 from tuner.client.delivery.output import plain_console

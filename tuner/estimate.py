@@ -28,8 +28,8 @@ from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.priors import Found, KnownFinals
 from tuner.dispatch.library_model import library_us
 from tuner.errors import IllegalSchedule, InvalidInput, PlanError, TunerError
-from tuner.search.priors import Asked, choose_priors, distance
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.priors import Asked, choose_priors, distance
+from tuner.search.guesses.seeds import first_guesses
 from tuner.winners.shipped import ShippedWinners
 from tuner.wire.requests.pairs import Asked as AskedPair
 from tuner.wire.requests.pairs import workload_of
@@ -37,7 +37,7 @@ from tuner.wire.requests.pairs import workload_of
 #: What was measured for a shape this far off says what another one gains: as far as 1.4 times the rows, or as one op
 #: with twice the weights.
 NEAR = 0.5
-#: As `tuner.search.priors` counts: so many candidates of neighbours are forecast.
+#: As `tuner.search.guesses.priors` counts: so many candidates of neighbours are forecast.
 _TRIALS = 32
 #: Without neighbours so many first guesses are forecast, in each plan kind.
 _NUM_GUESSES = 4

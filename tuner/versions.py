@@ -18,7 +18,7 @@ SIGNATURE_HEADER = "Tuner-Signature"
 
 #: Of an artifact's manifest. It grows when a field goes or changes its name or its meaning.
 #: Format 1 called `start_gate` `gate`. Format 3 has `attentions`, and without a product no `kernel`. Format 4 has
-#: `launch_order`: before, each attention was launched in front of all products. Format 5 has `parameter.pages`: before,
+#: `launch_order`: before, each attention was launched before all products. Format 5 has `parameter.pages`: before,
 #: no product wrote to pages. Format 6 has `own_launches`, of ops that other packages bring.
 MANIFEST_FORMAT = 6
 #: The same without such an op.

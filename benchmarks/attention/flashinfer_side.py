@@ -1,6 +1,6 @@
 """FlashInfer's paged decode of a row, where it is installed: pages in random order, tensor cores, a plan made before.
 
-Written for FlashInfer 0.5. Its cache has keys and values of a page behind each other, tokens before heads.
+Written for FlashInfer 0.5. Its cache has keys and values of a page one after another, tokens before heads.
 """
 
 from __future__ import annotations

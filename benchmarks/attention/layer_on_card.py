@@ -1,4 +1,4 @@
-"""Parts of a layer on a card, behind each other in one graph: products, then what begins with an attention.
+"""Parts of a layer on a card, one after another in one graph: products, then what begins with an attention.
 
 Each part is a problem of its own, as its job had it, so what an attention reads is not what the products in front of it
 have just written. It is of the same sizes, and the launches are in the same order.

@@ -321,7 +321,7 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
 
     workloads = row.parts
     problems = [problem_of(workload) for workload in workloads]
-    tools = builder.build(tools_source(), gpu.arch).cubin
+    tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
     ready = prepared_of(workloads, gpu, ways_of(parts), builder)
     gc.collect()  # of the row before
     cupy.get_default_memory_pool().free_all_blocks()

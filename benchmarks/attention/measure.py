@@ -26,7 +26,7 @@ from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import render_attention
 
 from . import flashinfer_side

@@ -12,10 +12,11 @@ import torch
 from cuda.bindings import driver
 
 from tuner.core.problem.workload import Dtype
-from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.plans import check_attention
+from tuner.ops.attention.plans.tasks import AttentionPlan, assign
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
@@ -28,7 +29,6 @@ from tuner.ops.attention.source import (
     pack_attention_args,
     render_attention,
 )
-from tuner.ops.attention.tasks import AttentionPlan, assign
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.gpu.launching.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
 from tuner.workers.gpu.launching.tensor_maps import encode

@@ -18,8 +18,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import TunerError
-from tuner.ops.attention.form import AttentionForm
 from tuner.ops.attention.schedule import AttentionTiling
+from tuner.ops.attention.shapes.form import AttentionForm
 from tuner.ops.attention.source import NextWeights
 from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.builder.nvrtc import Builder
@@ -70,7 +70,7 @@ class PairTensors:
         return set(self.row.lengths) != {self.row.op.max_length}
 
     def graph_of(self, launch: Callable[[int], None]) -> torch.cuda.CUDAGraph:
-        """Pairs behind each other; `launch` is given the slot."""
+        """Pairs one after another; `launch` is given the slot."""
         return captured([lambda slot=pair % self.num_slots: launch(slot) for pair in range(self.num_pairs)])  # type: ignore[misc]
 
     def poison(self) -> None:

@@ -21,7 +21,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
 from tuner.ops.gemm.op import GemmOp
-from tuner.search.rings import fitted
+from tuner.search.guesses.rings import fitted
 
 from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 

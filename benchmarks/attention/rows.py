@@ -10,12 +10,12 @@ from typing import Any
 
 from tests.support.presets import attention_pair
 from tuner.core.problem.gpu import ASKED_CLUSTERS, Gpu
-from tuner.core.problem.kv_cache import PagedCache
-from tuner.ops.attention.form import PLAIN, AttentionForm, form_for
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.op import AttentionOp
-from tuner.ops.attention.policies import policy_schedules
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.search.policies import policy_schedules
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm, form_for
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: Query heads, KV heads of each model's layer or shard.
 MODELS = {"llama3-8b": (32, 8), "llama3-70b-tp8": (8, 1)}

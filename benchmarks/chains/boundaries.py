@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tuner.core.trial.inspection import TaskSpan, Trace
+from tuner.core.trial.reports.inspection import TaskSpan, Trace
 from tuner.core.trial.stats import median
 
 

@@ -1,4 +1,4 @@
-"""How well the simulator foretells random schedules of chains: benchmarks/results/<gpu>/chain_forecasts.json.
+"""How well the simulator forecasts random schedules of chains: benchmarks/results/<gpu>/chain_forecasts.json.
 
 python -m benchmarks.chains.forecasts [--row llama3-8b/m16] [--count 75] [--seed 26] [--seconds 70] [--out FILE]
 python -m benchmarks.chains.forecasts --judge FILE [FILE ...] [--out FILE]

@@ -77,7 +77,7 @@ def _job_of(row: Json) -> Json:
 
 
 def with_torch(row: Json, before: Json) -> Json:
-    """A row that a search measured anew, with what torch.compile took beside the job before it, whose date it says.
+    """A row that a search measured again, with what torch.compile took beside the job before it, whose date it says.
     Where that was ahead of the library, the verdict is against it."""
     if row.get("torch_compile_us") is not None or before.get("torch_compile_us") is None:
         return row

@@ -29,9 +29,9 @@ from benchmarks.common.jobs import Ended, InTurn, Jobs, open_jobs
 from benchmarks.common.report import machine_of, results_file
 from benchmarks.common.winners import Winners
 from benchmarks.common.workbench import Watch, message_of
-from tuner.core.trial.inspection import Trace
 from tuner.core.trial.job import Budget, JobSpec
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.reports.inspection import Trace
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 

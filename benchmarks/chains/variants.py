@@ -3,7 +3,7 @@
 python -m benchmarks.chains.variants FILE [--rounds 21] [--seconds 120] [--out FILE]
 
 The file is a JSON list of objects with `row` (llama3-8b/m64), `label`, `kind` (fused_pdl) and `schedule`, as a winner
-has it. Those of one row are timed in the same rounds, with the library, each behind a check of its numbers; then each
+has it. Those of one row are timed in the same rounds, with the library, each after a check of its numbers; then each
 is traced. A row with six schedules takes about 12 seconds on 16 cores.
 """
 

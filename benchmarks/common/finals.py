@@ -11,7 +11,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.reports.torch_time import TorchTime
 from tuner.errors import TunerError
 
 

@@ -100,7 +100,7 @@ class Jobs:
 
 
 class InTurn:
-    """Jobs one behind the other: the next one is asked for before the one before it ends, so that no card waits."""
+    """Jobs one after the other: the next one is asked for before the one before it ends, so that no card waits."""
 
     def __init__(self, jobs: Jobs, specs: Sequence[JobSpec], *, anew: bool = False) -> None:
         """Ends the open jobs of earlier runs that are not among them."""

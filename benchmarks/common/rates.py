@@ -43,7 +43,8 @@ def measured() -> list[dict[str, Any]]:
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(tools_source(), f"sm_{cupy.cuda.Device().compute_capability}")[0])
+    arch = f"sm_{cupy.cuda.Device().compute_capability}"
+    tools.load(compile_source(tools_source(arch), arch)[0])
     return [_reading(tools), _products(tools, open_vendor())]
 
 

@@ -22,8 +22,8 @@ from tuner.core.legal.legality import check_schedule, estimated_resources
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan, Words
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import Plan, Words
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.verify import verify

@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
 
@@ -76,23 +77,26 @@ def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) ->
     ]
 
 
-def load_jobs(browser: Browser, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
+def load_jobs(browser: Browser, url: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
     """A row of how fast the front page of 500 jobs in 20 batches by 10 owners is there."""
     painted = []
-    with tempfile.TemporaryDirectory() as folder:
-        service = many_jobs(Store.open(Path(folder) / "data"))
-        with closing(service), listening(service) as url:
-            for _ in range(num_loads):
-                context = browser.new_context(viewport={"width": 1280, "height": 800})
-                page = context.new_page()
-                page.goto(url, wait_until="load")
-                painted.append(page.evaluate(_PAINTED))
-                context.close()
+    for _ in range(num_loads):
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        page = context.new_page()
+        page.goto(url, wait_until="load")
+        painted.append(page.evaluate(_PAINTED))
+        context.close()
     what = "first paint of the front page of 500 jobs in 20 batches by 10 owners, seconds"
     return [check_row(what, statistics.median(painted), FIRST_PAINT_BAR_S, **raw, slowest_s=round(max(painted), 3))]
 
 
-def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]:
+def many_pages(url: str) -> list[str]:
+    """Of many jobs: the listings, and a batch."""
+    batch = httpx.get(f"{url}/batches", params={"limit": 1}).json()["items"][0]["id"]
+    return [url + path for path in ("/", f"/?batch={batch}", "/?sort=newest", "/ui/batches", f"/ui/batches/{batch}")]
+
+
+def faults(browser: Browser, addresses: list[str]) -> list[dict[str, Any]]:
     """Rows of what is wrong on pages, in both colour schemes, on a laptop and on a phone."""
     messages, serious, clipped = list[str](), list[str](), 0
     for scheme, width in product(SCHEMES, WIDTHS):
@@ -100,16 +104,16 @@ def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]
         page = context.new_page()
         page.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: messages.append(str(error)))
-        for path in paths:
-            page.goto(url + path)
+        for address in addresses:
+            page.goto(address)
             if page.locator("#points .plot").count():
                 page.locator("#points").scroll_into_view_if_needed()
                 page.locator("#points[data-drawn]").wait_for(timeout=60_000)
             clipped += page.evaluate(_CLIPPED)
             violations = Axe().run(page).response["violations"]
-            serious += [f"{path}: {one['id']}" for one in violations if one["impact"] in ("serious", "critical")]
+            serious += [f"{address}: {one['id']}" for one in violations if one["impact"] in ("serious", "critical")]
         context.close()
-    raw = {"pages": len(paths), "schemes": 2, "widths": WIDTHS}
+    raw = {"pages": len(addresses), "schemes": 2, "widths": WIDTHS}
     return [
         check_row("errors in the console", len(messages), 0, **raw, found=messages[:5]),
         check_row("serious or critical findings of axe-core", len(serious), 0, **raw, found=serious[:5]),
@@ -128,13 +132,16 @@ def main() -> None:
         job_id = fill(Path(folder) / "data", arguments.trials)
         path = f"/ui/jobs/{job_id}"
         paths = ["/", path, "/ui/submit?m=1,16", f"/ui/compare?a={job_id}&b={job_id}/1", "/ui/results", "/ui/fleet"]
-        paths += ["/ui/batches", "/ui/access", "/ui/audit"]
+        paths += ["/ui/batches", "/ui/access", "/ui/audit", f"{path}/trials/1", f"/ui/studies/{job_id}"]
+        paths += ["/ui/explorer?rows=3&cols=3&second_cols=2", "/ui/explorer?rows=3&cols=3&order=exact"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
-        with serving(Path(folder) / "data") as (url, _):
+        service = many_jobs(Store.open(Path(folder) / "many"))
+        with serving(Path(folder) / "data") as (url, _), closing(service), listening(service) as many:
             raw = {"trials": arguments.trials, "loads": arguments.loads, "load_average": os.getloadavg()[0]}
-            rows = [*load(browser, url + path, arguments.loads, raw), *faults(browser, url, paths)]
-        jobs_raw = {"loads": arguments.loads, "load_average": os.getloadavg()[0]}
-        rows += load_jobs(browser, arguments.loads, jobs_raw)
+            rows = load(browser, url + path, arguments.loads, raw)
+            jobs_raw = {"loads": arguments.loads, "load_average": os.getloadavg()[0]}
+            rows += load_jobs(browser, many, arguments.loads, jobs_raw)
+            rows += faults(browser, [*(url + one for one in paths), *many_pages(many)])
         browser.close()
     merge_report(arguments.out, rows, NO_GPU)
     for row in rows:

@@ -45,7 +45,7 @@ SHARE, SECONDS = 0.05, 2.0
 
 
 class BuildingModel(SimulatedEvaluator):
-    """Builds as a card's evaluator does, and measures as the twin."""
+    """Builds as a card's evaluator does, and measures as the simulated GPU."""
 
     def __init__(self, target: Target, builder: Builder) -> None:
         """`builder` ends with it."""
@@ -55,7 +55,7 @@ class BuildingModel(SimulatedEvaluator):
         self.sources: dict[str, str] = {}
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
-        """Proves, renders, builds; then has the twin say how long it would take."""
+        """Proves, renders, builds; then has the simulated GPU say how long it would take."""
         ready = try_prepare(problem.workload, self.target.gpu, candidate, self._builder)
         if not isinstance(ready, PreparedKernel):
             return ready

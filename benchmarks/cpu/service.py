@@ -37,14 +37,14 @@ WINDOW = 20
 
 
 class TimedEvaluator(SimulatedEvaluator):
-    """The twin, noting how long each trial took it, where one follows the other."""
+    """The simulated GPU, noting how long each trial took it, where one follows the other."""
 
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
         self.spent_s: list[float] = []
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
-        """The twin's."""
+        """The simulated GPU's."""
         begin_s = time.perf_counter()
         preparation = super().prepare(problem, candidate)
         self.spent_s.append(time.perf_counter() - begin_s)
@@ -56,7 +56,7 @@ class TimedEvaluator(SimulatedEvaluator):
         prepared: Prepared,
         incumbent_speedup: float | None = None,
     ) -> Outcome:
-        """The twin's."""
+        """The simulated GPU's."""
         begin_s = time.perf_counter()
         outcome = super().measure(problem, prepared, incumbent_speedup)
         self.spent_s[-1] += time.perf_counter() - begin_s

@@ -47,7 +47,7 @@ _TRIED = int(os.environ.get("TUNER_PEERS_TRIED", "16"))
 
 
 def humming_peers(inputs: Inputs) -> Makers:
-    """With a kernel of ours between, which does not know of programmatic launches; with its own, which does; tuned."""
+    """With our kernel between, which does not know of programmatic launches; with its own, which does; tuned."""
     pair = _Layers(inputs)
     found: Makers = {"humming": pair.peer, "humming pdl": partial(pair.peer, own_activation=True)}
     return found | {"humming tuned": pair.tuned} if _TRIED else found

@@ -3,9 +3,9 @@
 python -m benchmarks.few_bits.peers [--row tensor/4096-14336/m16 ...] [--seconds 180] [--out FILE]
 
 SwiGLU pairs of decoder layers, cold: launches of a graph take sets of weights in turns, more than an L2 holds. All
-peers of a row are timed in the same interleaved rounds. A delay in front of each sample hides what the host takes to
+peers of a row are timed in the same interleaved rounds. A delay before each sample hides what the host takes to
 launch it. A row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised
-fp32 result. A peer that refuses a row says why. What is quantised beforehand (weights, X) is not timed; what a model
+fp32 result. A peer that refuses a row says why. What is quantised in advance (weights, X) is not timed; what a model
 does between the two products is. Rows that the file has from this commit and card are left out. About two seconds a row
 for cuBLASLt on an H200. Humming compiles: some 20 seconds a row tuned, and 3 without (TUNER_PEERS_TRIED=0).
 """

@@ -34,8 +34,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Failed, Rejected
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.core.trial.stats import compare, median, relative_spread
 from tuner.errors import TunerError
 from tuner.workers.builder.nvrtc import Builder
@@ -283,7 +283,7 @@ def counted(
     os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
     with tempfile.TemporaryDirectory() as cache:
         builder = Builder(Path(cache))
-        tools = builder.build(tools_source(), bench.gpu.arch).cubin
+        tools = builder.build(tools_source(bench.gpu.arch), bench.gpu.arch).cubin
         builder.close()
     found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works, metrics)
     return found

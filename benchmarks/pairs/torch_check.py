@@ -18,8 +18,8 @@ from benchmarks.common.rows import SUITES, Row, choose_rows
 from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
 from benchmarks.pairs.results import Results
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.core.trial.stats import median
-from tuner.core.trial.torch_time import TorchCalls
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 

@@ -29,7 +29,7 @@ from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
 from tuner.ops.attention.schedule import AttentionSchedule
-from tuner.search.adapting import adapt
+from tuner.search.guesses.adapting import adapt
 from tuner.winners.shipped import ShippedWinners
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder

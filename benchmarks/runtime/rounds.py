@@ -95,7 +95,7 @@ class Rounds:
 
 
 def times_us(prepared: Any, runners: Sequence[Any], num_rounds: int) -> list[list[float]]:
-    """[runner][round] microseconds in the same rounds, behind a check of each one's numbers.
+    """[runner][round] microseconds in the same rounds, after a check of each one's numbers.
 
     Raises:
         WrongNumbers: an output is not that of float64, within the tolerance of its type.

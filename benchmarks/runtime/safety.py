@@ -11,6 +11,7 @@ from benchmarks.common.report import check_row, failed_row
 from benchmarks.runtime.chosen import Chosen
 from tests.support.cases import wgmma
 from tests.support.packs_on_card import kernel_on_card
+from tuner.core.problem.dtype import UNSCALED
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.ordering import Assignment
@@ -33,7 +34,7 @@ Take = Callable[[], list[Row]]
 def checks(builder: Builder, gpu: Gpu, folder: Path, invariant: list[Chosen]) -> Iterator[tuple[str, Take]]:
     """Each check with its name. `invariant`: winners of one pair, whose kernels of one order make a ladder."""
     here = partial(_opened, builder, gpu, folder)
-    for dtype in Dtype:
+    for dtype in UNSCALED:
         yield f"every m, {dtype}", partial(_numbers, here, dtype)
     yield "replays", partial(_replays, here)
     yield "two streams", partial(_streams, here)

@@ -27,6 +27,7 @@ from benchmarks.runtime.kernels import Kernels
 from benchmarks.runtime.ladder import ladder_rows
 from benchmarks.runtime.rounds import Rounds
 from benchmarks.runtime.safety import checks
+from tuner.core.problem.dtype import UNSCALED
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Dtype
 from tuner.runtime import Pack
@@ -65,7 +66,7 @@ class Bench:
 def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Take]]:
     """Every check with its name: what is wrong and unsafe first, times when all builds are done."""
     kernels, folder = bench.kernels, bench.folder
-    ladders = {dtype: ladder(bench.target.id, PAIR, dtype) for dtype in Dtype}
+    ladders = {dtype: ladder(bench.target.id, PAIR, dtype) for dtype in UNSCALED}
 
     def with_pack(chosen: Chosen, take: Callable[[Pack, Chosen], list[Row]]) -> list[Row]:
         with loaded(folder, kernels.get(chosen)) as pack:
@@ -111,10 +112,10 @@ def measure(
     builder: Builder, target: Target, folder: Path, asked: Sequence[Chosen], *, ahead: bool
 ) -> Iterator[tuple[str, Take]]:
     """The checks; `ahead`: all that any of them needs is being built meanwhile."""
-    tools = builder.build(tools_source(), target.gpu.arch)
+    tools = builder.build(tools_source(target.gpu.arch), target.gpu.arch)
     with closing(Kernels(builder, target.gpu)) as kernels, ThreadPoolExecutor(1) as pool:
         if ahead:
-            kernels.begin([*asked, *(one for dtype in Dtype for one in ladder(target.id, PAIR, dtype))])
+            kernels.begin([*asked, *(one for dtype in UNSCALED for one in ladder(target.id, PAIR, dtype))])
         empty, rounds = pool.submit(operators, folder), Rounds(tools.cubin)
         yield from all_checks(Bench(target=target, kernels=kernels, folder=folder, rounds=rounds, empty=empty), asked)
 

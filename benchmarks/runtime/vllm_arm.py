@@ -2,10 +2,10 @@
 
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
 
-ARM is `stock`, or `mlps` with TUNER_PACK set and the wheel installed. It runs with the Python that has vLLM, and
-imports nothing of this repository. A step's time is the difference of two runs that differ in their tokens alone, so
-prefill and start-up cancel. `gpu_ms` is what kernels took of it, by PyTorch's profiler in runs of their own.
-`first_token_ms` is that of one sequence alone, whose prompt no run before it had."""
+ARM is `stock`, or with TUNER_PACK set and the wheel installed `mlps`, or `layers`, which has MLPs as well. It runs with
+the Python that has vLLM, and imports nothing of this repository. A step's time is the difference of two runs that
+differ in their tokens alone, so prefill and start-up cancel. `gpu_ms` is what kernels took of it, by PyTorch's profiler
+in runs of their own. `first_token_ms` is that of one sequence alone, whose prompt no run before it had."""
 
 from __future__ import annotations
 
@@ -30,9 +30,29 @@ def started(arm: str, model: str, batches: list[int], settings: dict[str, Any]) 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from vllm import LLM
 
-    inner = {"model_loader_extra_config": {"load_format": "dummy"}} if arm != "stock" else {}
+    _draw_weights_of_a_models_size()
+    extra = {"load_format": "dummy", "layers": arm == "layers"}
+    inner = {"model_loader_extra_config": extra} if arm != "stock" else {}
     common = {"skip_tokenizer_init": True, "seed": 0, "max_num_seqs": max(batches), **inner, **settings}
     return LLM(model=model, load_format="dummy" if arm == "stock" else "tuner", **common)
+
+
+def _draw_weights_of_a_models_size() -> None:
+    """vLLM draws weights of 0.001, norms among them: then all logits are alike. These keep a stream's size, and norms
+    are near 1."""
+    import torch
+    from vllm.model_executor.model_loader import dummy_loader
+
+    plain = dummy_loader.initialize_dummy_weights
+
+    def drawn(model: Any, *others: Any, **how: Any) -> None:
+        plain(model, *others, **{**how, "low": -0.03, "high": 0.03})
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                generator = torch.Generator(device=weight.device).manual_seed(len(name))
+                weight.data.uniform_(0.8, 1.2, generator=generator)
+
+    dummy_loader.initialize_dummy_weights = drawn
 
 
 class Runs:
@@ -90,7 +110,7 @@ class Runs:
 def main() -> None:
     """Runs the arm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("arm", choices=("stock", "mlps"))
+    parser.add_argument("arm", choices=("stock", "mlps", "layers"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--batches", default="1,8,32", help="with commas")
     parser.add_argument("--prompt", type=int, default=128)
@@ -102,6 +122,8 @@ def main() -> None:
     begin = time.perf_counter()
     llm = started(options.arm, options.model, batches, options.settings)
     found: dict[str, Any] = {"arm": options.arm, "start_s": round(time.perf_counter() - begin, 1), "batches": {}}
+    if options.arm == "layers" and not _layers():
+        raise SystemExit("no decode step runs the pack's layers: vLLM's log has the reasons")
     runs = Runs(llm, options.prompt)
     runs.run(1, 1)
     # The prefix cache has no prompt that differs in its first token.
@@ -119,6 +141,13 @@ def main() -> None:
         found["calls"] = dict(calls)
     found["machine"] = machine()
     print("ARM", json.dumps(found))
+
+
+def _layers() -> int:
+    """How many layers of steps ran or were captured by a pack's programs."""
+    from tuner.vllm.operator import calls
+
+    return int(calls["layers"])
 
 
 def machine() -> dict[str, Any]:

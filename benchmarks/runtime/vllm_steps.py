@@ -1,13 +1,13 @@
 """A decode step inside vLLM, alone and with a pack's kernels: arms take turns, each in a process of its own.
 
 python -m benchmarks.runtime.vllm_steps --model DIR --pack PACK [--python PYTHON] [--batches 1,8,32,64,128]
-    [--repeats 3] [--seconds 540] [--settings JSON] [--out FILE]
+    [--arms stock,mlps,layers] [--repeats 3] [--seconds 540] [--settings JSON] [--out FILE]
 
-DIR has the config.json of a model; its weights are random. PYTHON is one that has vLLM and our wheel. Each arm has a
-compile cache of its own. A run of an arm takes 100 s on an H200 and is kept when it ends, so that the next call goes
-on: `--seconds` begins none that would not end. A row has the medians of an arm at a batch size. Its gain is over stock,
-run by run. Greedy tokens must be stock's, but where the two most likely ones are closer than `MARGIN` in
-log-probability."""
+DIR has the config.json of a model; its weights are random. `mlps` takes PACK's MLPs alone, `layers` its layers too.
+PYTHON is one that has vLLM and our wheel. Each arm has a compile cache of its own. A run of an arm takes 100 s on an
+H200 and is kept when it ends, so that the next call goes on: `--seconds` begins none that would not end. A row has the
+medians of an arm at a batch size. Its gain is over stock, run by run. Greedy tokens must be stock's, but where the two
+most likely ones are closer than `MARGIN` in log-probability."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.common.report import write_report
 
-ARMS = ("stock", "mlps")
+ARMS = ("stock", "mlps", "layers")
 #: As a server has them by default.
 SETTINGS = '{"max_model_len": 8192, "max_num_seqs": 1024, "dtype": "bfloat16"}'
 #: What an arm needs, until the first has told.
@@ -40,10 +40,10 @@ def kept(path: Path) -> list[Json]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def next_arm(runs: Sequence[Mapping[str, Any]], repeats: int) -> str | None:
+def next_arm(runs: Sequence[Mapping[str, Any]], repeats: int, arms: Sequence[str] = ARMS) -> str | None:
     """That has the fewest runs, the first of equals; None where all have theirs."""
-    counts = {arm: sum(run["arm"] == arm for run in runs) for arm in ARMS}
-    arm = min(ARMS, key=lambda one: counts[one])
+    counts = {arm: sum(run["arm"] == arm for run in runs) for arm in arms}
+    arm = min(arms, key=lambda one: counts[one])
     return arm if counts[arm] < repeats else None
 
 
@@ -62,8 +62,8 @@ def run_arm(arm: str, options: argparse.Namespace) -> Json:
     line = next((line for line in done.stdout.splitlines() if line.startswith("ARM ")), None)
     if done.returncode != 0 or line is None:
         raise SystemExit(f"{arm} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
-    found: Json = json.loads(line.removeprefix("ARM "))
-    return found
+    said = [line.partition("tuner: ")[2] for line in (done.stdout + done.stderr).splitlines() if "tuner: " in line]
+    return {**json.loads(line.removeprefix("ARM ")), "said": list(dict.fromkeys(said))}
 
 
 def rows_of(model: str, runs: Sequence[Json]) -> list[Json]:
@@ -122,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pack", type=Path, required=True)
     parser.add_argument("--python", default=sys.executable, help="one that has vLLM and our wheel")
     parser.add_argument("--batches", default="1,8,32,64,128", help="with commas")
+    parser.add_argument("--arms", default=",".join(ARMS), help="with commas; stock among them")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
@@ -131,7 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.state.parent.mkdir(parents=True, exist_ok=True)
     options.pack = options.pack.resolve()
     begin, longest = time.perf_counter(), 0.0
-    while (arm := next_arm(runs := kept(options.state), options.repeats)) is not None:
+    arms = options.arms.split(",")
+    while (arm := next_arm(runs := kept(options.state), options.repeats, arms)) is not None:
         since = time.perf_counter() - begin
         if since + (longest or ARM_S) > options.seconds:
             print(f"{arm} is next: call it again")

@@ -23,9 +23,9 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.evaluator import Environment, Evaluator, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
+from tuner.core.trial.ladders.batch import BatchRecord
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
 from tuner.core.trial.stats import compare, median, paired_ratios

@@ -28,7 +28,7 @@ from benchmarks.search.bench import candidate_of
 from benchmarks.search.recorded import read, speedup_of
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import median, proportion_upper_bound
-from tuner.search.axes import to_params
+from tuner.search.model.axes import to_params
 from tuner.winners import ShippedWinners
 
 #: A value that was tried less is not judged.

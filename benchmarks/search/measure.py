@@ -9,7 +9,7 @@ another part's. A job of burst, sustained, long, more or ladder begins with no c
 in the rounds of one finals. Of the jobs of diet the samples are wanted, which `benchmarks.search.diet` reads.
 
 The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
-after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there anew. `--samples` keeps
+after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there again. `--samples` keeps
 every trial with its samples and its seconds by stage, in a file a card.
 """
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from benchmarks.search.timed import Span, seconds, union
-from tuner.core.trial.batch import BatchStep, rows_of
 from tuner.core.trial.job import JobState
+from tuner.core.trial.ladders.batch import BatchStep, rows_of
 from tuner.core.trial.records import JobRecord
 
 #: What a job that searches does, by its step with its ladder.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tuner.core.insight.tracing import no_trace
+from tuner.core.insight.traces.tracing import no_trace
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import (
@@ -22,8 +22,8 @@ from tuner.core.trial.evaluator import (
     Prepared,
     Problem,
 )
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 
 Interval = tuple[float, float]
 
@@ -39,7 +39,7 @@ class Span:
     #: By the monotonic clock, seconds.
     begin_s: float
     end_s: float
-    #: Whether it was of a candidate of ours.
+    #: Whether it was of our candidate.
     is_ours: bool = True
     #: Of finals, seconds by stage; by finalist its microseconds in each round; and in which process each round was.
     stage_s: dict[str, float] = field(default_factory=dict)

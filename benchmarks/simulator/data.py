@@ -34,8 +34,8 @@ from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTE
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Failed, Rejected
+from tuner.core.trial.reports.inspection import CounterReport, Trace
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel
@@ -223,13 +223,13 @@ class Collector:
 
     @contextmanager
     def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
-        """How to count: in one process for all, which ends with this; or by the twin."""
+        """How to count: in one process for all, which ends with this; or by the simulated GPU."""
         evaluator = self._bench.evaluator
         if not isinstance(evaluator, GpuSupervisor):
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
             return
         builder = Builder(BUILD_CACHE)
-        tools = builder.build(tools_source(), self._bench.gpu.arch).cubin
+        tools = builder.build(tools_source(self._bench.gpu.arch), self._bench.gpu.arch).cubin
         builder.close()
 
         def count(pair: Pair, chosen: Sequence[Drawn]) -> Sequence[CounterReport]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from benchmarks.common.rows import Row, choose_rows
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload

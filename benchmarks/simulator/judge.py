@@ -1,4 +1,4 @@
-"""Fits the simulator to the measured schedules, and says how well it foretells those of a pair that it was not shown.
+"""Fits the simulator to the measured schedules, and says how well it forecasts those of a pair that it was not shown.
 
 python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
 

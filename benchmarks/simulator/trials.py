@@ -19,7 +19,7 @@ from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTE
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.model.fit import Trial
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.schedule import Schedule

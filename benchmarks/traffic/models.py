@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import permutations, product
 
 from tuner.core.model.bounds import io_bytes
-from tuner.core.plan.task_source import TaskSource
+from tuner.core.plan.order.task_source import TaskSource
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan

@@ -30,8 +30,8 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.winners import ShippedWinners
 from tuner.workers.builder.nvrtc import Builder
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:
             gpu, machine = supervisor.target.gpu, machine_of(supervisor.environment())
         with closing(Builder(Path(cache), num_processes=4)) as builder:
-            tools = builder.build(tools_source(), gpu.arch).cubin
+            tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
             variants = variants_of(row, gpu, builder)
         found: list[Json] = apart(measure, tools, card.uuid, row.problem, variants, options.turns)
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:

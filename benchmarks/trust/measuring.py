@@ -31,7 +31,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Problem
-from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
@@ -153,7 +153,7 @@ def tensor_rows(builder: Builder, gpu: Gpu) -> list[Row]:
     ready = prepare(workload, gpu, fused(chosen), builder, {})
     if ready.refusal:
         raise ValueError(ready.refusal)
-    tools = builder.build(tools_source(), gpu.arch).cubin
+    tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
     answers: list[CountAnswer] = apart(count_works, tools, problem(workload), [ready.work], (TENSOR_METRIC,))
     report = answers[0].report
     if not isinstance(report, CounterReport):
@@ -195,7 +195,7 @@ def check_card(out: Path | None, *, quick: bool, cache: Path) -> list[Row]:
     os.environ["CUDA_VISIBLE_DEVICES"] = card.uuid  # of the processes that check something apart
     with closing(Builder(cache)) as builder, closing(GpuSupervisor(card, cache)) as supervisor:
         gpu = supervisor.target.gpu
-        tools = builder.build(tools_source(), gpu.arch).cubin
+        tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
         out = out or results_file(supervisor.target.id, "measuring")
         checks = Checks(out=out, machine=machine_of(supervisor.environment()))
         repeats = Repeats(supervisor, quick=quick, min_gap_s=0.0 if quick else MIN_GAP_S)

@@ -20,16 +20,16 @@ from typing import Any
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.setting import problem_of, read_options, twin_of
 from tests.support.on_card import fused, schedule
-from tuner.core.insight.tracing import no_trace
+from tuner.core.insight.traces.tracing import no_trace
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Best, FinalRow
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.stats import median, paired_ratios, relative_spread
 from tuner.dispatch import LocalDispatcher
 from tuner.ops.gemm.pairs import ffn_pair
@@ -228,7 +228,7 @@ def measure_noise(evaluator: Evaluator, data: Path, out: Path, size: Size) -> li
     """All rows, in the file after each part; `data` is a folder for the jobs.
 
     Raises:
-        RuntimeError: a trial or a job failed, after what was found before it was written.
+        RuntimeError: a trial or a job failed, after prior results it was written.
     """
     begin_s = time.monotonic()
     target_id, machine = evaluator.target.id, machine_of(evaluator.environment())

@@ -34,7 +34,7 @@ MEDIAN_BAR, P95_BAR = 0.01, 0.02
 MIN_GAP_S = 60.0
 #: Seconds of a trial that are neither building nor kernels.
 OVERHEAD_BAR_S = 0.5
-#: Load in front of each sample in the sustained regime, seconds: what the timing of a worker gives it at least.
+#: Load before each sample in the sustained regime, seconds: what the timing of a worker gives it at least.
 LOAD_S = 0.08
 
 
@@ -143,7 +143,7 @@ def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]
 
 
 def repeat_rows(first: Sequence[Run], again: Sequence[Run]) -> list[dict[str, Any]]:
-    """`repeat_median` and `repeat_p95`, over the candidates of ours; the latter's value is the least distance from 1
+    """`repeat_median` and `repeat_p95`, over our candidates; the latter's value is the least distance from 1
     that 95 % of the ratios keep.
 
     Raises:

@@ -4,8 +4,8 @@ python -m benchmarks.waterfall.launches [--row 12288-6144/m96] [--seconds 200] [
 
 A schedule whose neighbours read the same weights is launched plainly and programmatically, fused and an op a launch.
 Then what may be the cause is changed, one thing at a time, by patches of the rendered source: when a CTA asks for its
-first weights, when the next launch is let in, and which SM works off which queue. All are timed in the same rounds,
-each behind a check of its numbers. Traced builds say when CTAs begin, and how far apart those are that share weights.
+first weights, when the next launch is let in, and which SM processes which queue. All are timed in the same rounds,
+each after a check of its numbers. Traced builds say when CTAs begin, and how far apart those are that share weights.
 At last counters are read of all graphs: what the copy engine asked for, what came through the coalescers of the L2's
 requests, and what came from memory. About 30 seconds a row on 16 cores.
 """
@@ -27,7 +27,7 @@ from benchmarks.waterfall.patches import BY_SM, LATE_TRIGGER, WAITS_FIRST, by_ta
 from benchmarks.waterfall.rows import CLUSTER_KINDS, SHARING, WaterfallRow
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint
-from tuner.core.trial.inspection import TaskSpan
+from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
 from tuner.workers.builder.prepare import PreparedKernel
 

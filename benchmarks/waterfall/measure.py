@@ -23,7 +23,7 @@ from benchmarks.waterfall.bars import Figures, waterfall_of
 from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, Timed, pair_on_card
 from benchmarks.waterfall.patches import LEFT_OUT
 from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
-from tuner.core.trial.inspection import TaskSpan
+from tuner.core.trial.reports.inspection import TaskSpan
 
 Json = dict[str, Any]
 
@@ -91,7 +91,7 @@ def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
 
     class Nothing:
         def enqueue(self, *_: Any) -> None:
-            """No kernel behind a product."""
+            """No kernel after a product."""
 
     parts = {_EMPTY: pair.captured(Empty())}
     if num_launches > len(row.workload.tile_ops):

@@ -5,7 +5,7 @@ python -m benchmarks.waterfall.neighbours [--row middle/gpt3-tp8/m96] [--seconds
 The fastest fused schedules that ship for an H200, of middle pairs and of chains at 96 to 256 rows, whose tiles have not
 all rows. Each is launched plainly and programmatically, fused and an op a launch: as it is, with two neighbours placed
 together (`benchmarks.waterfall.gangs`), and with the next launch let in at the end. All in the same rounds as the
-library, behind a check of their numbers. About 8 seconds a row on 16 cores.
+library, after a check of their numbers. About 8 seconds a row on 16 cores.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Any, cast
 from benchmarks.common.workbench import BUILD_CACHE
 from benchmarks.waterfall.patches import Patch, PatchingBuilder
 from benchmarks.waterfall.rows import WaterfallRow
-from tuner.core.insight.tracing import Stamped, spans_from_stamps
+from tuner.core.insight.traces.tracing import Stamped, spans_from_stamps
 from tuner.core.problem.gpu import Gpu
-from tuner.core.trial.inspection import TaskSpan
+from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
 from tuner.errors import TunerError, WorkerError
 from tuner.workers.builder.nvrtc import Builder
@@ -136,7 +136,7 @@ class PairOnCard:
         self._runners: dict[int, Any] = {}
 
     def graph(self, prepared: PreparedKernel, *, checked: bool = True, gang: int = 1) -> Any:
-        """Of a kernel of ours, once its numbers are right; `gang` CTAs are placed together, where that is more than 1.
+        """Of our kernel, once its numbers are right; `gang` CTAs are placed together, where that is more than 1.
 
         Raises:
             WrongNumbers, Aborted: they are not.
@@ -227,7 +227,7 @@ def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[P
     from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(tools_source(), arch)[0])
+    tools.load(compile_source(tools_source(arch), arch)[0])
     kernels = Kernels()
     yield PairOnCard(ProblemOnCard(row.problem, tools, open_vendor(), None, picked), kernels)
     kernels.unload()

@@ -97,12 +97,12 @@ _CTA_NUMBER = "cluster_number() { return static_cast<int>(blockIdx.x) / kCluster
 WAITS_FIRST = (Patch(before=_KNOWN_FIRST, after=f"  wait_for_prerequisites();\n{_KNOWN_FIRST}"),)
 #: A launch lets the next one in when its CTAs end.
 LATE_TRIGGER = (Patch(before=_TRIGGER, after="  const int warp = static_cast<int>(threadIdx.x) / 32;\n"),)
-#: An SM works off the queue of its own number. Of a CTA for each SM, without clusters.
+#: An SM processes the queue of its own number. Of a CTA for each SM, without clusters.
 BY_SM = (Patch(before=_CTA_NUMBER, after="cluster_number() { return static_cast<int>(read_smid()); }"),)
 
 
 def by_table(queues: Sequence[int]) -> tuple[Patch, ...]:
-    """An SM works off the queue that stands at its number: where a plain launch would put that queue."""
+    """An SM processes the queue that stands at its number: where a plain launch would put that queue."""
     table = ", ".join(map(str, queues))
     head = "__device__ __forceinline__ int cluster_number() {"
     listed = f"__constant__ unsigned char kQueueOfSm[{len(queues)}] = {{{table}}};\n"

@@ -18,7 +18,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 @dataclass(frozen=True, kw_only=True)
 class WaterfallRow:
-    """A pair, and the schedule of ours that is looked at."""
+    """A pair, and our schedule that is looked at."""
 
     name: str
     workload: Workload

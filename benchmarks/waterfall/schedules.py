@@ -4,7 +4,7 @@ python -m benchmarks.waterfall.schedules [--row 7168-5120-swiglu/m300] [--deeper
 
 Each middle pair's schedule of today is timed beside the first guesses of `benchmarks.waterfall.guesses`, fused, plainly
 and programmatically. Where a tile has not all rows, so that neighbours share weights, both are also launched with the
-neighbours placed together (`benchmarks.waterfall.gangs`). All in the same rounds, behind a check of their numbers.
+neighbours placed together (`benchmarks.waterfall.gangs`). All in the same rounds, after a check of their numbers.
 About 15 seconds a row on 16 cores.
 """
 

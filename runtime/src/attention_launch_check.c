@@ -1,5 +1,5 @@
 /* Whether an attention's launch of the index is that of its tables: what its parameter has by value, and where it points to.
- * tuner/ops/attention/pack_launches.py does the same of a manifest. */
+ * tuner/ops/attention/pack/launches.py does the same of a manifest. */
 #include <string.h>
 
 #include "plan_check.h"

@@ -78,7 +78,7 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
   return tuner_fail(TUNER_NONE, "the pack has no such shape: tune it, or use the library");
 }
 
-/* But for a rounding: a scale is often computed anew. */
+/* But for a rounding: a scale is often computed again. */
 static int is_near(float a, float b) {
   const float difference = a < b ? b - a : a - b, size = a < 0 ? -a : a;
   return difference <= 1e-6f * size;

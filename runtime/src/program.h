@@ -67,7 +67,7 @@ tuner_status program_refused(const program *on, CUstream stream, tuner_attention
 tuner_status program_reset(program *on, CUstream stream);
 
 /* side.c: makes the second stream where a launch is on one; orders it behind the caller's, and that behind it; and the start gate
- * in front of a launch, by its parameter. */
+ * before a launch, by its parameter. */
 tuner_status side_make(program *on);
 void side_end(program *on);
 tuner_status side_fork(const program *on, CUstream stream);

@@ -34,7 +34,7 @@ tuner_status side_fork(const program *on, CUstream stream) {
   return tuner_check(driver, driver->stream_wait(on->side.stream, on->side.fork, 0), "cuStreamWaitEvent");
 }
 
-/* Also behind a launch that failed: in a capture the side stream would stay open. */
+/* Also after a launch that failed: in a capture the side stream would stay open. */
 tuner_status side_join(const program *on, CUstream stream, tuner_status status) {
   const tuner_driver *driver = on->driver;
   if (on->side.stream == NULL) return status;

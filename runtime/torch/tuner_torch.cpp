@@ -80,6 +80,7 @@ at::ScalarType scalar_type(int32_t dtype) {
   switch (dtype) {
     case TUNER_FP16: return at::kHalf;
     case TUNER_BF16: return at::kBFloat16;
+    case TUNER_FP8_E4M3: return at::kFloat8_e4m3fn;
     default: return at::ScalarType::Undefined;
   }
 }

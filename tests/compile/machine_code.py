@@ -18,14 +18,14 @@ from typing import Any
 from tests.compile import golden
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
-from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.op_kinds import folder_of
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.same_kernels import FILE as SAME
-from tuner.core.trial.same_kernels import lists_of, with_version
+from tuner.core.trial.reports.same_kernels import FILE as SAME
+from tuner.core.trial.reports.same_kernels import lists_of, with_version
 from tuner.ops.attention.append import render_append
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import source_of, version
 from tuner.workers.builder.nvrtc import nvrtc_version
 from tuner.workers.source.render import kernel_version, render
@@ -78,6 +78,10 @@ SOURCES = {
 }
 
 
+#: Of products.
+_TO_PAGES = ("mma_rotary_pages",)
+
+
 def machine_code(cubin: bytes) -> str:
     """16 hex digits that name what runs of a cubin: an ELF file of 64 bits, whose other sections tell of symbols."""
     (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<3H", cubin, 58)
@@ -102,8 +106,8 @@ def versions() -> dict[str, str]:
 
 
 def kind_of(name: str) -> str:
-    """Whose kernel that is."""
-    return "attention" if name.startswith(("attention", "append")) else "gemm"
+    """Whose kernel that is; empty for one that writes to pages, whose version has `pages_version` beside."""
+    return "" if name in _TO_PAGES else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 
 def note(before: dict[str, Any], kernels: dict[str, str]) -> None:

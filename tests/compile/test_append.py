@@ -8,9 +8,9 @@ import pytest
 from tests.support.emulated.append import EmulatedAppend, append_library
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.append import render_append
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 
 LLAMA = DecodeAttention(sequences=3, kv_heads=2, query_heads=4, head_dim=128, max_length=40)

@@ -15,15 +15,15 @@ from tests.support.emulated.attention import WAITS_LAST, EmulatedAttention, aske
 from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless, soaked
-from tuner.core.insight.tracing import Stamped
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.insight.traces.tracing import Stamped
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
 from tuner.errors import IllegalSchedule
-from tuner.ops.attention.form import AttentionForm
 from tuner.ops.attention.rules import num_math_registers, num_summing_registers
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import NextWeights, render_attention
 from tuner.ops.attention.stamps import stamped_of
 from tuner.workers.builder.nvrtc import parse_log

@@ -13,7 +13,7 @@ from tests.support.attention_faults import BECOMES, FAULTS, SEEN_BY_KEYS, SEEN_B
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import aborted_launch
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

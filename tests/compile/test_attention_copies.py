@@ -12,11 +12,11 @@ from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.lanes import soaked
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
-from tuner.ops.attention.form import AttentionForm
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import NextWeights, render_attention
 from tuner.workers.builder.nvrtc import parse_log
 

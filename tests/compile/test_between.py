@@ -41,6 +41,17 @@ def test_launches_in_order_are_right_run_after_run(made: EmulatedBetween) -> Non
         assert made.wrong() == []
 
 
+@pytest.mark.parametrize("name", [name for name in WAYS if "pages" in name])
+def test_a_cache_that_packs_keys_and_values_is_written_and_read_alike(name: str) -> None:
+    """Lines of keys and values side by side, and gaps behind pages."""
+    workload = between(**WAYS[name], norm=False, sizes={"max_length": 200})
+    made = EmulatedBetween(workload, candidate_of(workload), LENGTHS, is_packed=True)
+    made.draw(1)
+    made.poison()
+    made.launch(made.order)
+    assert made.wrong() == []
+
+
 def test_queries_of_the_run_before_are_found_out(made: EmulatedBetween) -> None:
     made.draw(0)
     made.launch(made.order)

@@ -21,7 +21,7 @@ from tests.support.emulated.chain import (
     from_bits,
     plans_of,
 )
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.workers.source.launch_args import REFUSED_OFFSET_BYTES, mailbox_bytes, workspace_layout
 from tuner.workers.source.refused import REFUSED_WORDS, refused_launch
@@ -109,6 +109,15 @@ def test_a_chain_leaves_the_right_numbers(name: str) -> None:
 )
 def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
     assert not worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
+
+
+@pytest.mark.parametrize("name", ["pages, simt", "pages, mma, parts, fused", "pages, swapped, shared k"])
+def test_lines_and_pages_with_gaps_are_written_in_their_places(name: str) -> None:
+    """Keys and values of a token side by side, as servers pack them; nothing else is written."""
+    case = CASES[name]
+    chain = EmulatedChain(case.workload, is_packed=True)
+    plans = plans_of(case.workload, case.tiling, case.ordering, is_fused=case.is_fused)
+    assert chain.worst_row(chain.run(case.tiling, plans)) < MOST[case.workload.dtype]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, machine_code, versions
 from tests.support.compiled import compile_source
-from tuner.core.trial.same_kernels import lists_of
+from tuner.core.trial.reports.same_kernels import lists_of
 from tuner.workers.builder.nvrtc import nvrtc_version
 
 WRITTEN: dict[str, Any] = json.loads(FILE.read_text())

@@ -58,7 +58,8 @@ print(json.dumps({
     "http": model_of(asked_workloads()["ffn"]).model_json_schema()["$defs"]["Activation"]["enum"],
     "arrays": _Cupy(np).activate(np.array([-1.0, 3.0], dtype=np.float32), "relu2").tolist(),
     "compiled": len(compile_source(source, "sm_90a")[0]) > 0 and "kRelu2 = 4" in source,
-    "library's kernels": "if (activation == 4) return max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)" in tools_source(),
+    "library's kernels": "if (activation == 4) return max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)"
+    in tools_source("sm_90a"),
     "found in C": runtime.tuner_ffn_find(opened, ctypes.byref(wanted), 1, ctypes.byref(choice)),
 }))
 """

@@ -30,7 +30,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import WorkerError
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 from tuner.workers.builder import kernels
 from tuner.workers.builder import prepare as here
 from tuner.workers.builder.nvrtc import Builder

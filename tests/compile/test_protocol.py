@@ -36,10 +36,10 @@ from tests.support.protocol.kernel import (
     tables_for,
     tables_of,
 )
-from tuner.core.plan.header import FIRST_WAVE, STATIC
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC
+from tuner.core.plan.table.words import Plan
 from tuner.core.plan.two_streams import joined
-from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, verify

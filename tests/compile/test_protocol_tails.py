@@ -14,9 +14,9 @@ from tests.support.protocol.cases import CASES, plain_schedules
 from tests.support.protocol.kernel import faults, tables_for
 from tests.support.protocol.tails import in_whole_waves
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.table.words import Plan
 from tuner.core.plan.two_streams import make_paired_plans
-from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate

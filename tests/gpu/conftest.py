@@ -74,7 +74,7 @@ def session(builder: Builder, gpu: Gpu) -> Session:
     """What the child does, in this process."""
     from tuner.workers.gpu.session import Session
 
-    return Session(builder.build(tools_source(), gpu.arch).cubin)
+    return Session(builder.build(tools_source(gpu.arch), gpu.arch).cubin)
 
 
 @pytest.fixture

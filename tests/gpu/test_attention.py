@@ -14,7 +14,7 @@ from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionEngine
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,

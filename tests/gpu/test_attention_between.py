@@ -13,8 +13,8 @@ from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
-from tuner.core.insight.gantt import gantt_of_trace
-from tuner.core.insight.tracing import trace_from_stamps
+from tuner.core.insight.traces.gantt import gantt_of_trace
+from tuner.core.insight.traces.tracing import trace_from_stamps
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind

@@ -25,7 +25,7 @@ SHAPE = 523, 1999
 @pytest.fixture(scope="module")
 def comparer(builder: Builder, gpu: Gpu) -> Comparer:
     tools = cupy.cuda.function.Module()
-    tools.load(builder.build(tools_source(), gpu.arch).cubin)
+    tools.load(builder.build(tools_source(gpu.arch), gpu.arch).cubin)
     return Comparer(tools)
 
 

@@ -18,8 +18,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import evaluate
-from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair
@@ -89,7 +89,7 @@ def test_every_kind_of_ours_issues_the_tensor_instructions_of_its_tiles(
     kinds = [kind for kind in PlanKind if kind.is_ours and not kind_problem(workload, gpu, kind)]
     chosen = schedule(tiles, stages=3, warps=4 if tiles[0][0] == 64 else 8, assignment=Assignment.STATIC)
     ready = [prepare(workload, gpu, Candidate(plan_kind=kind, schedule=chosen), builder, {}) for kind in kinds]
-    tools = builder.build(tools_source(), gpu.arch).cubin
+    tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
     answers = apart(count_works, tools, problem(workload), [one.work for one in ready], (TENSOR,))
     for kind, one, answer in zip(kinds, ready, answers, strict=True):
         assert isinstance(answer.report, CounterReport)

@@ -28,7 +28,7 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import any_space_of
 from tuner.core.trial.outcome import Failed, Measured
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.child import live_facts
 from tuner.workers.gpu.session import Session
@@ -37,7 +37,7 @@ from tuner.workers.source.tools import tools_source
 card = usable_gpus()[0]
 gpu = gpu_from_live(live_facts(card.uuid))
 builder = Builder(Path(tempfile.mkdtemp()))
-on_card = OnCard(session=Session(builder.build(tools_source(), gpu.arch).cubin), builder=builder, gpu=gpu)
+on_card = OnCard(session=Session(builder.build(tools_source(gpu.arch), gpu.arch).cubin), builder=builder, gpu=gpu)
 def ready(workload, kind):
     schedule = next(iter(first_guesses(any_space_of(workload, gpu), 0)))
     return Candidate(plan_kind=kind, schedule=schedule)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.cases import wgmma
 from tests.support.packs_on_card import kernel_on_card
+from tuner.core.problem.dtype import UNSCALED
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.ordering import Assignment
@@ -56,7 +57,7 @@ def check_runs(tiling: Tiling, gpu: Gpu) -> None:
         pytest.skip(f"{gpu.name} has no wgmma")
 
 
-@pytest.mark.parametrize("dtype", list(Dtype))
+@pytest.mark.parametrize("dtype", UNSCALED)
 @pytest.mark.parametrize("name", LADDERS)
 def test_every_number_of_rows_is_right_and_rows_behind_the_last_are_untouched(
     builder: Builder, gpu: Gpu, tmp_path: Path, name: str, dtype: Dtype

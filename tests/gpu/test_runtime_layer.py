@@ -295,8 +295,8 @@ def test_the_example_runs_the_files_alone_and_checks_the_cache(one: OnCardLayer,
 
 @pytest.mark.parametrize("one", ["qkv, attention, o_proj"], indirect=True)
 def test_verify_runs_a_packs_layer_beside_the_library(one: OnCardLayer, tmp_path: Path) -> None:
-    from tuner.client.commands.packs import opened
-    from tuner.client.commands.verify import run_kernels
+    from tuner.client.commands.packs.making import opened
+    from tuner.client.commands.packs.verify import run_kernels
 
     (found,) = run_kernels(opened((tmp_path / "layer.tunerpack").read_bytes())).values()
     assert found["reason"] == ""

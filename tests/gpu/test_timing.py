@@ -43,7 +43,7 @@ TINY = schedule(((16, 32, 32), (16, 32, 32)), stages=2)
 def watched(card: Card, builder: Builder, gpu: Gpu) -> Session:
     """What the child does, in this process, with a view of the card."""
     view = CardView(card.uuid)
-    session = Session(builder.build(tools_source(), gpu.arch).cubin, view)
+    session = Session(builder.build(tools_source(gpu.arch), gpu.arch).cubin, view)
     view.remember_own()
     return session
 

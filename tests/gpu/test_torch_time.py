@@ -17,8 +17,8 @@ from tuner.core.problem.workload import Activation, Dtype
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.limits import Limits
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.core.trial.stats import median
-from tuner.core.trial.torch_time import TorchCalls
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.gpu.session import Session
 from tuner.workers.gpu.tensors.check import WrongNumbers, check_others

@@ -13,8 +13,8 @@ from tests.support.conformance.attention import BEHIND
 from tests.support.conformance.schedules import in_turns
 from tests.support.conformance.turned import IN_LAYERS, LAYER
 from tests.support.on_card import fused, problem, schedule
-from tuner.core.insight.tracing import op_names
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.insight.traces.tracing import op_names
+from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
@@ -23,8 +23,8 @@ from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem, evaluate
-from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured
+from tuner.core.trial.reports.inspection import TaskSpan, Trace
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine

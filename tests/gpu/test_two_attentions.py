@@ -16,7 +16,7 @@ from tuner.core.space.joint import any_space_of
 from tuner.core.trial.outcome import Measured
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 
 cupy = pytest.importorskip("cupy")
 WORKLOAD = two_attentions()

@@ -13,7 +13,7 @@ from pathlib import Path
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Tiling
-from tuner.schedule_schema import file_schema
+from tuner.schedule_files.schema import file_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "schedule-space.md"

@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from tuner.core.problem.asked import CHAIN, AskedOp, AskedWorkload, asked_op, asked_workloads
-from tuner.core.problem.op_codec import fields_of, hints_of
 from tuner.core.problem.op_kinds import op_kinds, package_of
+from tuner.core.problem.ops.codec import fields_of, hints_of
 from tuner.wire.requests.pairs import Pair, UnknownOps
 from tuner.wire.responses.batches import BatchBestView, BatchJobView, BatchView
 from tuner.wire.responses.job_detail import JobDetail

@@ -47,12 +47,12 @@ def names_of(text: str, known: Iterable[str]) -> set[str]:
 def texts(tree: ast.AST) -> Iterator[str]:
     """Imports, identifiers and literals, of whatever syntax, and literals that the source puts together; not what is
     written for readers."""
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):  # the whole of a text comes before its parts
-        if id(node) in told and isinstance(node, ast.Constant):
+        if id(node) in docs and isinstance(node, ast.Constant):
             continue
         if (spelled := _spelled(node)) is not None:
-            told |= {id(part) for part in ast.walk(node) if isinstance(part, ast.Constant | ast.BinOp | ast.JoinedStr)}
+            docs |= {id(part) for part in ast.walk(node) if isinstance(part, ast.Constant | ast.BinOp | ast.JoinedStr)}
             yield spelled
         elif not isinstance(node, ast.Constant):
             for _, value in ast.iter_fields(node):

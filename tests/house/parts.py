@@ -22,7 +22,8 @@ _WORDS = {
 }
 #: The part's own: its file on the host, its files on the device, and the kind of op whose fields ask for it.
 _OWN = re.compile(
-    r"tuner/core/problem/(epilogue/|rotary\.py)|workers/kernels/epilogue/(bias|gate|residual|rotary|row_scale)|tuner/ops/gemm/"
+    r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/gemm/"
+    r"|workers/kernels/epilogue/(bias|gate|pages|residual|rotary|row_scale)"
 )
 _COMMENT = re.compile(r"//.*|\"[^\"\n]*\"")
 

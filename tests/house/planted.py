@@ -43,7 +43,7 @@ class Change:
 def _check_schema() -> None:
     """The schema of schedule files that documents have is that which is checked."""
     from tests.house.axes_page import SCHEMA
-    from tuner.schedule_schema import file_schema
+    from tuner.schedule_files.schema import file_schema
 
     assert json.loads(SCHEMA.read_text()) == json.loads(json.dumps(file_schema()))
 
@@ -61,7 +61,7 @@ def _activation() -> None:
     from tuner.core.problem.activation import Activation
     from tuner.core.problem.workload import Workload
     from tuner.ops.gemm.pairs import ffn_pair
-    from tuner.schedule_schema import workload_schema
+    from tuner.schedule_files.schema import workload_schema
 
     workload = ffn_pair(m=16, d_in=1024, d_hidden=2048, d_out=1024, activation=Activation("planted"))
     assert Workload.from_json(workload.to_json()) == workload
@@ -249,7 +249,7 @@ CHANGES = (
                 before="    RasterKind.EXACT: ",
             ),
             Line(
-                file="tuner/core/plan/rasters.py",
+                file="tuner/core/plan/order/rasters.py",
                 text="        case RasterKind.PLANTED:\n            order = index[::-1]\n",
                 before="        case RasterKind.EXACT:",
             ),

@@ -101,6 +101,7 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
             tiling, intermediate_hint=CacheHint.EVICT_LAST, startup_prefetch=4, ahead_window=2, in_band=True
         ),
         dataclasses.replace(ordering, interleave=bands, part_major=True, split_tiles=schedule.SplitTiles.TAIL),
+        dataclasses.replace(ordering, split_tiles=schedule.SplitTiles.TAILS),
         dataclasses.replace(ordering, split_tiles=schedule.SplitTiles.STREAM),
     ]
     words = code_words(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE))

@@ -44,7 +44,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/service/metrics.py": {"prometheus_client"},
     "tuner/service/webhooks/network.py": {"httpcore"},  # which lets a name be looked up once, and its address checked
     "tuner/logs.py": {"pythonjsonlogger"},
-    "tuner/telemetry.py": {"opentelemetry"},
+    "tuner/server/telemetry.py": {"opentelemetry"},
     "tuner/wire": {"pydantic"},
     "tuner/api": {"fastapi", "starlette", "sse_starlette", "jinja2", "pydantic", "anyio", "itsdangerous"},
     "tuner/api/pictures": {"numpy"},
@@ -57,15 +57,15 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/python/here.py": {"anyio", "fastapi", "httpx"},  # with the extra for the server
     "tuner/packs/signing.py": {"cryptography"},  # imported where it is used: an extra brings it
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
-    "tuner/app.py": {"fastapi", "starlette", "uvicorn"},
+    "tuner/server/app.py": {"fastapi", "starlette", "uvicorn"},
     "tuner/cli.py": {"click"},
-    "tuner/cli_options.py": {"click", "pydantic"},
-    "tuner/cluster_cli.py": {"click"},
-    "tuner/db_cli.py": {"click"},
-    "tuner/doctor.py": {"click"},
+    "tuner/commands/options.py": {"click", "pydantic"},
+    "tuner/commands/cluster.py": {"click"},
+    "tuner/commands/db.py": {"click"},
+    "tuner/commands/doctor.py": {"click"},
     "tuner/estimate.py": {"pydantic"},
-    "tuner/fit_cli.py": {"click"},
-    "tuner/token_cli.py": {"click"},
+    "tuner/commands/fit.py": {"click"},
+    "tuner/commands/token.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},
     "workers/builder/nvrtc.py": {"cuda", "pebble"},  # NVRTC needs no GPU

@@ -120,7 +120,7 @@ def test_a_name_more_than_the_list_has_is_told_with_its_file_and_one_fewer_too()
     found = {"tuner/one.py": {"attentions": 1}, "tuner/two.py": {"gemm": 2}, "tuner/vllm/x.py": {"Attention": 9}}
     assert (allowed.grown(found), allowed.idle(found)) == ([], [])
     more = {**found, "tuner/one.py": {"attentions": 2, "attention": 1}, "tuner/two.py": {"gemm": 3}}
-    assert [told.partition(" names ")[0] for told in allowed.grown(more)] == ["tuner/one.py"] * 2 + ["tuner/two.py"]
+    assert [docs.partition(" names ")[0] for docs in allowed.grown(more)] == ["tuner/one.py"] * 2 + ["tuner/two.py"]
     assert allowed.idle({}) == [
         "tuner/one.py has no 'attentions' any more, or fewer",
         "tuner/two.py has no 'gemm' any more, or fewer",

@@ -16,7 +16,7 @@ def test_no_file_that_did_not_before_names_a_part_of_an_epilogue() -> None:
     ("path", "text", "named"),
     [
         ("a.py", "op.rotary", {"rotary"}),
-        ("a.py", "from tuner.core.problem.rotary import Rotary", {"rotary"}),
+        ("a.py", "from tuner.core.problem.ops.rotary import Rotary", {"rotary"}),
         ("a.py", "options = ('bias', 'gated')", {"bias", "gate"}),
         ("a.py", "RowScale(residuals=row_scale)", {"row_scale", "residual"}),
         ("a.cuh", "if (kConfig.residual) out += load_bias(op); // rotary", {"residual", "bias"}),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tuner.core.plan.header import VERSION
+from tuner.core.plan.table.header import VERSION
 from tuner.packs.records import VERSION as PACK_VERSION
 from tuner.store.admin.migrate import migrations_dir
 from tuner.versions import MANIFEST_FORMAT, WIRE_HEADER, WIRE_VERSION

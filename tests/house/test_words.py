@@ -37,7 +37,7 @@ KEPT = {
     "cut": kept("cut cuts"),
     "deal": kept("deal deals dealt dealer"),
     "gate": kept("gate gates", r"gate(_error)?|with_gate|gate(_up)?_proj|\w*start_gates?(_name)?"),
-    "hint": kept("hint hints", r"cachehint", r"^(?!tuner/(search/(?!axes)|api/)|benchmarks/pairs/)"),
+    "hint": kept("hint hints", r"cachehint", r"^(?!tuner/(search/(?!model/axes)|api/)|benchmarks/pairs/)"),
     "lane": kept("lane lanes", r"lanes", r"^(?!tuner/runtime/)"),  # DLPack has lanes
     "look": kept("look looks looked", r"look_ahead"),
     "offer": kept("offer offers"),
@@ -128,11 +128,11 @@ def test_no_identifier_uses_a_kept_word_for_another_idea(repository_files: list[
         ("tuner/core/legal/wgmma.py", "def sum_rounds(): ..."),
         ("workers/kernels/wgmma/cluster_sum.cuh", "template <int kRound> void add();"),
         ("tuner/service/inspections.py", "check_look(trial)"),
-        ("tuner/search/sampler.py", "class _Told: ..."),
-        ("tuner/core/plan/queues.py", "def deal(): ..."),
+        ("tuner/search/model/sampler.py", "class _Told: ..."),
+        ("tuner/core/plan/order/queues.py", "def deal(): ..."),
         ("tuner/core/space/wgmma_tilings.py", "class WgmmaOffers: ..."),
         ("tuner/core/space/wgmma_tilings.py", "cut = 1"),
-        ("tuner/core/plan/rasters.py", "rows, cols = walk(raster)"),
+        ("tuner/core/plan/order/rasters.py", "rows, cols = walk(raster)"),
     ],
 )
 def test_an_old_word_is_seen(path: str, text: str) -> None:
@@ -148,6 +148,6 @@ def test_no_page_has_a_word_that_has_no_idea_of_its_own_any_more(root: Path) -> 
 
 def test_the_idea_itself_may_have_its_word() -> None:
     assert strangers("workers/gpu/tensors/reference.py", "gate, up = halves  # no launch_gate\nx = 'kLineParts'") == []
-    assert strangers("tuner/core/plan/tile_graph.py", "num_parts = self.with_parts(is_part=True)") == []
+    assert strangers("tuner/core/plan/graph/tile_graph.py", "num_parts = self.with_parts(is_part=True)") == []
     assert strangers("workers/timing/rounds.py", "num_rounds = round(3.5)") == []
     assert strangers("workers/kernels/ptx/ptx.cuh", "CacheHint kHint;  // deal, look") == []

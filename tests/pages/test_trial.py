@@ -144,6 +144,26 @@ def test_the_explorer_shows_the_servers_numbers(page: Page, traced: tuple[Server
         assert [int(row.split()[1]) for row in rows] == [one["total"] for one in answer["standard"]]
 
 
+def test_a_drawn_path_is_tried_by_a_button_and_its_study_has_a_plot(page: Page, traced: tuple[Server, str]) -> None:
+    server, _ = traced
+    page.goto(f"{server.url}/ui/explorer?rows=2&cols=2&cache=3&path=0.0-0.1-1.1")
+    expect(page.locator("#as-schedule")).to_contain_text("3 of 4 tiles are on the path")
+    page.locator('[id="tile-1.0"]').click()
+    with page.expect_download() as download:
+        page.locator("#download").click()
+    assert download.value.suggested_filename == "order.json"
+    page.locator("#try").click()
+    expect(page.get_by_role("heading", name="Study of")).to_be_visible()
+    for _ in range(120):
+        if page.locator(".study line.interval").count() == 3:
+            break
+        page.wait_for_timeout(250)
+        page.reload()
+    expect(page.locator(".study circle.ours")).to_have_count(2)
+    expect(page.locator(".study tbody tr").last).to_contain_text("given-")
+    assert serious(page) == []
+
+
 def test_a_tile_of_the_second_product_waits_for_its_row(page: Page, traced: tuple[Server, str]) -> None:
     server, _ = traced
     page.goto(f"{server.url}/ui/explorer?rows=2&cols=2&second_cols=2&cache=4&path=0.0")

@@ -15,8 +15,8 @@ from benchmarks.common.rows import choose_rows
 from benchmarks.simulator.judge import data_file
 from benchmarks.simulator.trials import read
 from tests.support import builders
-from tuner import fit_cli
 from tuner.cli import main
+from tuner.commands import fit as fit_cli
 from tuner.core.model import judged
 from tuner.core.model.rates import CATALOGUE_RATES, FITS_VARIABLE, Fit, fit_of, rates_of, use_fits
 from tuner.core.problem.gpu import CATALOGUE

@@ -90,6 +90,6 @@ def test_spans_of_requests_and_trials_are_sent_to_whoever_the_environment_names(
 @pytest.mark.slow
 def test_nothing_of_it_is_imported_where_nobody_asks() -> None:
     listed = "[name for name in sys.modules if 'opentelemetry.sdk' in name]"
-    program = f"import sys, tuner.app, tuner.telemetry; print({listed})"
+    program = f"import sys, tuner.server.app, tuner.server.telemetry; print({listed})"
     result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert result.stdout.strip() == "[]"

@@ -18,7 +18,7 @@ from tests.support.emulated.cases import CASES
 from tests.support.spaces import any_space_of
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.candidate import Candidate, apart_kind
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 
 #: Guesses of each workload, and runs of each that follow each other.
 NUM_GUESSES, NUM_RUNS = 3, 2

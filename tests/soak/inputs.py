@@ -26,7 +26,7 @@ from tests.soak.program import Program, Row, Step, main, total
 from tests.support.spaces import space_of
 from tuner.client.delivery.artifact import FILES, open_artifact
 from tuner.client.errors import ClientError
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.trial.evaluator import Problem

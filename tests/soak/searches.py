@@ -14,7 +14,7 @@ from statistics import median
 
 from tests.soak.program import Program, Row, Step, main
 from tuner.core.model.bounds import reference_us
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu, parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -28,7 +28,7 @@ from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import Searcher
-from tuner.search.seeds import forecast_us
+from tuner.search.guesses.seeds import forecast_us
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 TARGET = parse_target("simulated:h200")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.plans.tasks import AttentionPlan
 
 Array = np.ndarray[Any, Any]
 #: What a task counts for: plan, span, length.

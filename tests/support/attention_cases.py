@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
-from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.plans.tasks import AttentionPlan, assign
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
-from tuner.ops.attention.tasks import AttentionPlan, assign
+from tuner.ops.attention.shapes.form import AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from tuner.core.schedule.tiling import Engine
 from tuner.ops.attention.artifact import CacheKernel
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Kernel, Rung
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.launchable import Ties, cubin_digest

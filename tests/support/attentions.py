@@ -11,10 +11,10 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import JointSpace
-from tuner.ops.attention.form import form_for
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.schedule import AttentionSchedule
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import form_for
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 SHAPE = {"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "max_length": 700}
 PLAIN: dict[str, Any] = {

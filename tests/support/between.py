@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
-from tuner.ops.attention.form import form_for
 from tuner.ops.attention.op import AttentionOp
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import form_for
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.gemm.op import GemmOp
 
 #: Of the attention, and of the product in front that writes to its cache.

@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 
-from tuner.core.plan.boxes import Box
-from tuner.core.plan.tile_graph import TaskGraph, part_steps
-from tuner.core.plan.words import EPILOGUE_STEP
+from tuner.core.plan.graph.boxes import Box
+from tuner.core.plan.graph.tile_graph import TaskGraph, part_steps
+from tuner.core.plan.table.words import EPILOGUE_STEP
 
 #: Of the op, then its row and its column, as words have them.
 Tile = tuple[int, int, int]

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from hypothesis import strategies as st
 
-from tuner.core.plan.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
-from tuner.core.plan.tile_graph import TaskGraph
+from tuner.core.plan.graph.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.tile_graph import TaskGraph
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,11 @@ import math
 from functools import partial
 
 from tests.support.box_graphs import BoxGraph
-from tuner.core.model.l2 import NORMAL
+from tuner.core.model.caches.l2 import NORMAL
 from tuner.core.model.launch import Launch
 from tuner.core.model.rates import rates_of
 from tuner.core.model.task_costs import OpCosts, PartCosts
-from tuner.core.plan.boxes import Box, TileSpace
+from tuner.core.plan.graph.boxes import Box, TileSpace
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.tiling import Engine
 

@@ -13,11 +13,11 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
-from tuner.core.trial.library_recipe import LibraryCall, LibraryRecipe
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, PolicyTime, Verdict
+from tuner.core.trial.reports.library_recipe import LibraryCall, LibraryRecipe
+from tuner.core.trial.reports.torch_time import TorchTime
 from tuner.core.trial.samples import Round
-from tuner.core.trial.torch_time import TorchTime
 from tuner.ops.gemm.pairs import ffn_pair
 
 TARGET = "simulated:h200"

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tuner.core.legal.ordering_rules import RUN_AHEADS
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.resources import Resources
-from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.cases import adds, decoder_block, gemms, tiling
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 
 _PLAIN_AND_NORMED = (("a", "x", 64, 32, {}), ("b", "a", 32, 64, {"norm": "a"}))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.ops.gemm.op import GemmOp
 

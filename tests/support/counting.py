@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from pebble import ProcessPool
 
-from tuner.core.plan.products import product_tile
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.workers.protocol.messages import CountAnswer, Work
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tests.support import mutants
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 
 
 def _wait_removed(plan: Plan, rng: random.Random) -> Plan:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.support.box_graphs import BoxGraph, box_graph
 from tests.support.task_machine import Arithmetic, Memory, Tensor, left
-from tuner.core.plan.boxes import STEP, Bound, Box, Read, RunTimeInput, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Bound, Box, Read, RunTimeInput, TileSpace, along, whole
 
 EXPERTS, TOKENS, CHANNELS = 3, 6, 4
 ROUTED = RunTimeInput(name="routed", count=EXPERTS, least=0, most=TOKENS)

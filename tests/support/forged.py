@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan, proof_digest
 from tuner.workers.protocol.messages import Work

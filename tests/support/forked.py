@@ -16,7 +16,7 @@ from pathlib import Path
 
 #: What they import, so that it need not be done for each; as far as it can be imported.
 _IMPORTED = [
-    "tuner.app",
+    "tuner.server.app",
     "tuner.cli",
     "tuner.dispatch.cluster.join",
     "uvicorn.protocols.http.h11_impl",

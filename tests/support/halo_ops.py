@@ -16,11 +16,11 @@ import numpy as np
 
 from tests.support.box_graphs import BoxGraph, box_graph
 from tests.support.task_machine import Arithmetic, Memory, Tensor, block
-from tuner.core.plan.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
 from tuner.core.plan.build import plan_of
-from tuner.core.plan.split_tasks import parted
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.order.split_tasks import parted
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.liveness import check_epochs, check_liveness
 from tuner.core.proof.run_time import check_run_time
 from tuner.core.proof.safety import check_safety

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.support.task_machine import block, launch_plan
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Activation, Workload
 from tuner.ops.gemm.op import GemmOp
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from tuner.core.plan.header import FIRST_WAVE, STATIC
-from tuner.core.plan.words import TASK_FIELDS, Plan, Words
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC
+from tuner.core.plan.table.words import TASK_FIELDS, Plan, Words
 
 
 def rebuilt(plan: Plan, queues: list[list[Words]]) -> Plan:

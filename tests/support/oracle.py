@@ -6,8 +6,8 @@ from collections import Counter
 from functools import cache
 from typing import NamedTuple
 
-from tuner.core.plan.boxes import STEP, Box
-from tuner.core.plan.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.graph.boxes import STEP, Box
+from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
 
 #: Where a wait stands that is for the epilogue.
 EPILOGUE = 2**26

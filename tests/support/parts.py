@@ -9,7 +9,7 @@ from tests.support.cases import simt, wgmma
 from tests.support.toys import TOYS
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.epilogue import PARTS, Part
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.ops.gemm.op import GemmOp

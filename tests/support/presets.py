@@ -8,9 +8,9 @@ from tuner.core.problem.asked import op_of
 from tuner.core.problem.decoder import MODELS, block_products, shared_model
 from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.ops.attention.asked import DecoderAttention, DecoderLayer, LayerRun, projected
-from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.op import AttentionOp, Lengths
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.gemm.asked import DecoderBlock, Run
 
 __all__ = ["MODELS", "LayerRun", "Run", "attention_pair", "decoder_attention", "decoder_block", "decoder_layer"]

@@ -26,10 +26,10 @@ from tests.support.epilogue_mutants import OF_EPILOGUES
 from tuner.core.legal.ordering_rules import interleave_problem, position_problem, raster_problem, sync_problem
 from tuner.core.legal.split_rules import split_order_problem
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.header import STATIC, TICKET
-from tuner.core.plan.interleaves import block_shapes, merge_blocks
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
+from tuner.core.plan.table.header import STATIC, TICKET
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tests.support.cases import adds, decoder_block, gemms, small_gpu, tiling, turned
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     Assignment,

@@ -15,10 +15,10 @@ import uvicorn
 from tests.support.forked import Forked, command
 from tests.support.waiting import wait_until
 from tuner.api.app import create_app
-from tuner.app import listen
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.evaluator import Evaluator
 from tuner.dispatch import LocalDispatcher
+from tuner.server.app import listen
 from tuner.service import Service
 from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator

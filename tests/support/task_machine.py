@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.boxes import Box, TileSpace
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.graph.boxes import Box, TileSpace
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError
 

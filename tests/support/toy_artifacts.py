@@ -22,7 +22,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.own_artifact import own_kernels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.core.insight.tracing import trace_metrics
+from tuner.core.insight.traces.tracing import trace_metrics
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import fused

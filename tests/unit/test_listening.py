@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.listening import ListenError, listen
+from tuner.server.listening import ListenError, listen
 
 
 def test_the_part_that_is_wrong_is_named() -> None:

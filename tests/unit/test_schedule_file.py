@@ -14,8 +14,8 @@ from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
 from tests.support.repository import ROOT
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
-from tuner.schedule_file import read_schedule
-from tuner.schedule_schema import faults, file_schema, schedule_schema, workload_schema
+from tuner.schedule_files.reading import read_schedule
+from tuner.schedule_files.schema import faults, file_schema, schedule_schema, workload_schema
 
 SCHEMA = ROOT / "docs" / "schedule-file.schema.json"
 WINNERS = sorted((ROOT / "tuner" / "winners").glob("*.json"))

@@ -7,7 +7,7 @@ from dataclasses import fields
 import click
 import pytest
 
-from tuner.cli_options import settings_of
+from tuner.commands.options import settings_of
 from tuner.core.problem.objective import FinalsProcedure, Regime
 from tuner.core.trial.limits import Limits
 from tuner.settings import Settings

@@ -10,6 +10,8 @@ import pytest
 
 from tuner import cli
 from tuner.client import cli as client_cli
+from tuner.client.delivery.output import print_table, table_width
+from tuner.client.terminal.render import jobs_table
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["prove", "--help"]], ids=" ".join)
@@ -26,3 +28,27 @@ def test_a_full_disk_is_told_in_a_line_whatever_was_to_be_printed(
     prefix = "Error" if command is cli.main else "tuner-client"
     said = f"{prefix}: the output cannot be written: No space left on device\n"
     assert (ended.value.code, capsys.readouterr().err) == (1, said)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_an_id_is_whole_in_the_table_of_jobs_however_narrow_the_terminal(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    job = {
+        "id": "job-0123456789ab",
+        "workload": "ffn bf16 M=256 4096 -> 14336 -> 4096 silu gated",
+        "target": "simulated:h200",
+        "simulated": True,
+        "state": "succeeded",
+        "num_trials": 60,
+        "budget": {"trials": 60},
+        "best_us": 101.25,
+        "library_us": 98.75,
+        "best_speedup": 0.975,
+    }
+    print_table(jobs_table([job], table_width()))
+    printed = capsys.readouterr().out
+    for word in ("job-0123456789ab", "succeeded", "simulated:h200", "0.97x", "60/60"):
+        assert word in printed, printed
+    assert max(map(len, printed.splitlines())) <= width

@@ -1,6 +1,8 @@
 """One arm of a comparison inside vLLM on a CPU: prints the tokens of a tiny model as JSON.
 
-python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager]
+python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--layers] [--reload]
+
+With --layers whole layers are replaced, too, by PyTorch; with --reload weights are loaded again in the end.
 
 Each arm is a process of its own, since vLLM keeps one model a process; all arms share one compile cache.
 """
@@ -72,6 +74,14 @@ def main() -> None:
     from vllm import LLM, SamplingParams
     from vllm.model_executor.model_loader import weight_utils
 
+    if "--layers" in flags:
+        import layers_by_torch
+
+        import tuner.vllm.loader
+
+        tuner.vllm.loader.programs_of = layers_by_torch.programs_of
+        tuner.vllm.loader.install = layers_by_torch.install
+
     # vLLM draws weights so small that an MLP would hardly change a token.
     weight_utils.initialize_dummy_weights.__defaults__ = (-0.2, 0.2, 1234)
 
@@ -93,6 +103,11 @@ def main() -> None:
         prompts = [{"prompt_token_ids": [(7 * i + 13 * j) % 500 + 5 for j in range(5 + i)]} for i in range(3)]
         how = SamplingParams(max_tokens=12, min_tokens=12, temperature=0, ignore_eos=True, detokenize=False, logprobs=1)
         answers = [out.outputs[0] for out in llm.generate(prompts, how, use_tqdm=False)]
+        if "--reload" in flags:
+            try:
+                llm.collective_rpc("reload_weights", kwargs={"weights_iterator": ()})
+            except NotImplementedError as error:
+                print(error)
     tokens = [list(one.token_ids) for one in answers]
     logprobs = [one.cumulative_logprob for one in answers]
     from tuner.vllm.operator import calls

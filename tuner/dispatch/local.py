@@ -22,8 +22,8 @@ from tuner.core.trial.evaluator import (
     Problem,
     Quarantine,
 )
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Failed, FailureKind, Outcome, Stage
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.errors import NotFound, Quarantined, Unbelievable
 from tuner.workers.builder.places import places_here
 
@@ -71,7 +71,7 @@ class LocalLane:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"measure {self._target.id}")
         #: Set by the lane's thread, read by any.
         self._quarantine: Quarantine | None = None
-        # Asked once, so that nobody waits behind a trial to learn it.
+        # Asked once, so that nobody waits after a trial to learn it.
         self._environment = self._thread.submit(evaluator.environment)
 
     @property

@@ -20,8 +20,8 @@ from tuner.core.trial.evaluator import (
     Problem,
     Quarantine,
 )
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 
 
 class BuildPool(Protocol):

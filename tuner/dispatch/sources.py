@@ -6,11 +6,11 @@ from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.same_kernels import version_of_all
+from tuner.core.trial.reports.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
-    """CUDA C++, the same for every GPU and every ordering; of several kernels one behind the other.
+    """CUDA C++, the same for every GPU and every ordering; of several kernels one after the other.
 
     Raises:
         IllegalSchedule: no warp grid fits a tile.
@@ -25,10 +25,14 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
     """The digest of the kernel sources that a workload's figures rest on: a kind has sources of its own, and rows that
     packages bring are in those of who names them."""
+    from tuner.workers.source.render import pages_version
     from tuner.workers.source.rows import added_text
 
     kinds = dict.fromkeys(op.KIND for op in workload.ops)
     own = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
+    own += (
+        [pages_version()] if any(op.written_cache and op.written_cache.paged(op.m) for op in workload.tile_ops) else []
+    )
     return version_of_all(environment.kernel_version, [*own, *added_text(workload)])
 
 

@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from tuner.errors import InvalidInput
-
-from .launches import FALLBACK, check_launches
-from .own_launches import check_own_sections
-from .shapes import AnyShape, Shape, shape_of, sizes_of
+from tuner.packs.recipes.launches import FALLBACK, check_launches
+from tuner.packs.recipes.own_launches import check_own_sections
+from tuner.packs.shapes import AnyShape, Shape, shape_of, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, MAP_TYPES
-
-from . import records as form
-from .base_shape import DTYPES
-from .contents import Entry, Kernel, Rung
-from .launched_shape import LaunchedShape
-from .programs import MapPatch, Part, Program, parameter_name, programs_of
-from .shapes import ACTIVATIONS, Shape
+from tuner.packs import records as form
+from tuner.packs.base_shape import DTYPES
+from tuner.packs.contents import Entry, Kernel, Rung
+from tuner.packs.launched_shape import LaunchedShape
+from tuner.packs.programs import MapPatch, Part, Program, parameter_name, programs_of
+from tuner.packs.shapes import ACTIVATIONS, Shape
 
 
 @dataclass(frozen=True, kw_only=True)

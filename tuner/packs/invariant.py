@@ -10,12 +10,11 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from tuner.core.trial.ladder import served_from
+from tuner.core.trial.ladders.ladder import served_from
 from tuner.errors import InvalidInput
-
-from .contents import Entry, Rung
-from .ladder import MAX_ROWS, Found
-from .shapes import Shape
+from tuner.packs.contents import Entry, Rung
+from tuner.packs.ladder import MAX_ROWS, Found
+from tuner.packs.shapes import Shape
 
 
 def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.core.trial.ladder import Served, ranges
-
-from .contents import Entry, Kernel, Rung
-from .shapes import AnyShape
+from tuner.core.trial.ladders.ladder import Served, ranges
+from tuner.packs.contents import Entry, Kernel, Rung
+from tuner.packs.shapes import AnyShape
 
 #: The most rows that a ladder speaks of: an index of 32 bits, as the runtime has them.
 MAX_ROWS = 2**31 - 1

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.errors import InvalidInput
-
-from .base_shape import BaseShape
+from tuner.packs.base_shape import BaseShape
 
 
 class LaunchedShape(BaseShape, ABC):
@@ -62,7 +61,7 @@ class LaunchedShape(BaseShape, ABC):
 @cache
 def launched_shapes() -> tuple[type[LaunchedShape], ...]:
     """Of each kind that brings one."""
-    return tuple(part.SHAPE for kind in op_kinds() if (part := part_of(kind, "pack_shape")))
+    return tuple(part.SHAPE for kind in op_kinds() if (part := part_of(kind, "pack.shape")))
 
 
 def launched_shape_of(op: Mapping[str, Any]) -> type[LaunchedShape] | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from tuner.core.problem.objective import CacheState
 from tuner.core.problem.workload import Workload
-
-from .shapes import Shape, shape_kinds, shape_of, sizes_of
+from tuner.packs.shapes import Shape, shape_kinds, shape_of, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)

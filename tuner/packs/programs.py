@@ -2,7 +2,7 @@
 
 A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
 The templates are packed by the same code that packs an artifact's launches in Python. A kind whose launches have a list
-of their own in a manifest brings what is laid out for one of these: the file ``pack_program``.
+of their own in a manifest brings what is laid out for one of these: the file ``pack.program``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from tuner.core.problem.dtype import ELEMENTS
-
-from .contents import Kernel
-from .launched_shape import LaunchedShape
-from .own_launches import recipes_by_kind
-from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
+from tuner.packs.contents import Kernel
+from tuner.packs.launched_shape import LaunchedShape
+from tuner.packs.recipes.own_launches import recipes_by_kind
+from tuner.packs.recipes.parameters import (
+    has_rows,
+    is_of_weights,
+    most_rows,
+    of_each_op,
+    of_launch,
+    pack_fields,
+    pack_product,
+)
 
 ALIGNMENT = 256
 #: Of the workspace of a launch that writes to a cache.
@@ -133,7 +140,7 @@ class Layout(Protocol):
 
 
 class KindOfList(Protocol):
-    """The file ``pack_program`` of a kind."""
+    """The file ``pack.program`` of a kind."""
 
     #: The manifest's list of its launches.
     SECTION: str

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import InvalidInput
-
-from .contents import Entry, Kernel, Rung, check
-from .index import blob_path, split_index
-from .records import FIRST_VERSION, VERSION
-from .shapes import shape_kinds
-from .write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
+from tuner.packs.contents import Entry, Kernel, Rung, check
+from tuner.packs.index import blob_path, split_index
+from tuner.packs.records import FIRST_VERSION, VERSION
+from tuner.packs.shapes import shape_kinds
+from tuner.packs.write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
 
 #: No pack's files are larger, together.
 MAX_BYTES = 4 * 2**30

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.errors import InvalidInput
-
-from .base_shape import OPTIONS, BaseShape, Json, is_product
-from .launched_shape import LaunchedShape, launched_shape_of, launched_shapes
+from tuner.packs.base_shape import OPTIONS, BaseShape, Json, is_product
+from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launched_shapes
 
 #: Their numbers in `pack.bin`.
 ACTIVATIONS = {str(one): one.row.number for one in Activation}

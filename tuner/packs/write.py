@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner import __version__
-
-from .contents import Entry, Kernel, Rung, check
-from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
-from .programs import parameter_name, program_of, programs_of
-from .shapes import Shape, shape_kinds
+from tuner.packs.contents import Entry, Kernel, Rung, check
+from tuner.packs.index import Place, blob_path, first_tasks_name, index_bytes, version_of
+from tuner.packs.programs import parameter_name, program_of, programs_of
+from tuner.packs.shapes import Shape, shape_kinds
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
 ALIGNMENT = 64

@@ -13,7 +13,7 @@ from tuner.client.terminal import render
 
 
 class _Handle(Protocol):
-    """What IPython gives for something that it shows and may show anew."""
+    """What IPython gives for something that it shows and may show again."""
 
     def update(self, shown: Any) -> None:
         """Shows something else in its place."""

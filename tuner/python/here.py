@@ -12,9 +12,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
 from tuner.api.app import create_app
-from tuner.app import open_service
 from tuner.core.model.rates import use_fits
 from tuner.python.client_here import ClientHere
+from tuner.server.app import open_service
 from tuner.settings import Settings
 
 #: Nobody listens there: the address of requests that never leave the process.

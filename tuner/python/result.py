@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from tuner.client.delivery.artifact import Artifact
 from tuner.client.delivery.files import check_places, place_below, write_atomically
 from tuner.client.delivery.output import plain_console
 from tuner.client.documents.documents import Best, FinalRow, JobDetail, Trial
 from tuner.client.terminal import render
+from tuner.client.terminal.study import study_table
 from tuner.python.chart import chart
 
 _WIDTH = 140
@@ -30,6 +33,8 @@ class Result:
     trials: tuple[Trial, ...]
     #: The fastest kernel of ours, every byte checked; None where none was measured in the finals.
     artifact: Artifact | None
+    #: As `GET /jobs/{id}/study` answers it; None where the job searched for its schedules.
+    study: Mapping[str, Any] | None = None
 
     @property
     def verdict(self) -> str:
@@ -73,7 +78,7 @@ class Result:
     def __str__(self) -> str:
         console = plain_console(file=io.StringIO(), width=_WIDTH)
         with console.capture() as captured:
-            console.print(render.results_table(self.best))
+            console.print(study_table(self.study) if self.study else render.results_table(self.best))
         return captured.get()
 
     def _repr_html_(self) -> str:

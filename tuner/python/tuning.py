@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from tuner.client.delivery.meaning import asked_objective, asked_workload, check
 from tuner.client.delivery.output import plain_console
 from tuner.client.documents.asked import Asked
 from tuner.client.documents.documents import JobDetail
+from tuner.client.documents.orders import OrderFunction, Tiles, in_orders
 from tuner.client.errors import ClientError
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.python.bars import shown
@@ -39,6 +40,9 @@ def tune(
     regime: Literal["burst", "sustained"] | None = None,
     energy_within: float | None = None,
     torch_compile: bool | None = None,
+    schedules: Sequence[str | Mapping[str, Any]] = (),
+    orders: Sequence[Tiles | OrderFunction] = (),
+    sweep: Literal["rasters", "merges", "signals", "launches", "shares"] | None = None,
     reuse: bool = False,
     url: str | None = None,
     token: str | None = None,
@@ -63,6 +67,10 @@ def tune(
         regime: the card's power state.
         energy_within: the answer takes the least energy of what is so many per cent slower than the fastest at most.
         torch_compile: whether the finals are judged against torch.compile, too, where PyTorch is installed.
+        schedules: exactly these are tried, in as few launches as there may be: lines as they are printed, or JSON.
+        orders: in which each of the schedules is tried as well: tables of (op, tile row, tile column), or functions of
+            the tile rows and tile columns of each op that make one. They run here; a service is sent the table.
+        sweep: what else is made of the schedules, or of one that the service chooses: a study.
         reuse: whether a finished job of the same problem will do.
         url: of a service.
         token: for that service.
@@ -72,9 +80,12 @@ def tune(
 
     Raises:
         ClientError: the request is refused, the job fails, or the service cannot be reached.
+        InvalidInput: a schedule or an order is none.
     """
     body: dict[str, Any] = {"pair": pair, "reuse": reuse}
-    body |= _given({"target": target, "seed": seed, "priors": priors})
+    body |= _given({"target": target, "seed": seed, "priors": priors, "sweep": sweep})
+    if schedules or orders:
+        body["schedules"] = in_orders(asked_workload(pair), schedules, orders)
     body["budget"] = _given({"trials": trials, "seconds": seconds, "patience": patience})
     objective = {"l2": l2, "regime": regime, "energy_within_percent": energy_within, "torch_compile": torch_compile}
     body["objective"] = _given(objective)
@@ -141,7 +152,9 @@ def _result(
             workload=workload,
             objective=asked_objective(workload, l2, regime),
         )
-    return Result(job=client.job(job_id), best=best, trials=tuple(client.trials(job_id, limit=500)), artifact=artifact)
+    job, trials = client.job(job_id), tuple(client.trials(job_id, limit=500))
+    study = client.study(job_id) if job["num_given"] else None
+    return Result(job=job, best=best, trials=trials, artifact=artifact, study=study)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

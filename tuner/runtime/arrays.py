@@ -6,13 +6,13 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Protocol
 
 from tuner.core.problem.activation import canonical
-from tuner.core.problem.activation_row import ActivationRow
 from tuner.core.problem.dtype import ELEMENTS
+from tuner.core.problem.rows.activation import ActivationRow
 from tuner.errors import InvalidInput
 
 from .native import RuntimeFailure, WrongOperand
@@ -66,15 +66,26 @@ class View:
     device: str = field(default="", compare=False)
     #: Whether its library forbids to write there.
     is_read_only: bool = field(default=False, compare=False)
+    #: Elements from one index to the next, dimension by dimension; empty where it is contiguous.
+    steps: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
         """The address behind its last byte."""
+        if self.steps and all(self.shape):
+            last = sum((size - 1) * step for size, step in zip(self.shape, self.steps, strict=True))
+            return self.address + (last + 1) * _BYTES[self.dtype]
         return self.address + math.prod(self.shape) * _BYTES[self.dtype]
 
     def overlaps(self, other: View) -> bool:
-        """Whether both have a byte."""
-        return self.address < other.end and other.address < self.end
+        """Whether both may have a byte. Lines of one array may lie in the gaps of another one's."""
+        if not (self.address < other.end and other.address < self.end):
+            return False
+        if not self.steps or self.steps != other.steps or self.dtype != other.dtype:
+            return True
+        size, (*_, step, _) = _BYTES[self.dtype], self.steps
+        apart = (other.address - self.address) % (step * size)
+        return apart < self.shape[-1] * size or step * size - apart < other.shape[-1] * size
 
 
 class NotAnArray(WrongOperand, TypeError):
@@ -136,31 +147,63 @@ def _address_of_matrix(matrix: Any, columns: int) -> int:
     return address_of(matrix)
 
 
-def view(array: Any) -> View:
-    """An array by `__cuda_array_interface__` or DLPack.
+def view(array: Any, *, has_lines: bool = False) -> View:
+    """An array by `__cuda_array_interface__` or DLPack. `has_lines`: of several dimensions, of which the last one's
+    elements are a line; lines, and what the first dimension counts, may have gaps.
 
     Raises:
         NotAnArray: it has neither, or it is not contiguous.
     """
+    found = _view(array)
+    if not found.steps:
+        return found
+    if has_lines and (of_lines := _of_lines(found)):
+        return of_lines
+    copy = ".contiguous()" if type(array).__module__.partition(".")[0] == "torch" else "a contiguous copy"
+    raise NotAnArray(f"the array is not contiguous: give {copy}")
+
+
+def named_view(name: str, array: Any, *, has_lines: bool = False) -> View:
+    """As `view`, of an operand of that name: the sentence begins with it."""
+    try:
+        return view(array, has_lines=has_lines)
+    except NotAnArray as error:
+        raise NotAnArray(f"{name}: {error}") from error
+
+
+def _of_lines(found: View) -> View | None:
+    """Where elements of a line lie side by side, lines at even steps, and what the first dimension counts has all of
+    its lines before the next one's. A dimension of one has the step of the one in front of it."""
+    steps = list(found.steps)
+    for place, size in enumerate(found.shape[1:-1], 1):
+        steps[place] = steps[place] if size > 1 else steps[place - 1]
+    (first, *middle, size), (page, *inside, unit) = found.shape, steps
+    if not middle or unit != 1 or (line := inside[-1]) < size or page % line:
+        return None
+    if tuple(inside) != tuple(line * step for step in _steps(tuple(middle))):
+        return None
+    return replace(found, steps=tuple(steps)) if first == 1 or page >= line * math.prod(middle) else None
+
+
+def _view(array: Any) -> View:
     if type(array).__module__.partition(".")[0] == "torch":  # its interface refuses bfloat16
-        if not array.is_contiguous():
-            raise NotAnArray("the array is not contiguous: give .contiguous()")
         dtype, device = _name(str(array.dtype)), str(array.device)
-        return View(address=array.data_ptr(), shape=tuple(array.shape), dtype=dtype, device=device)
+        steps = () if array.is_contiguous() else tuple(array.stride())
+        return View(address=array.data_ptr(), shape=tuple(array.shape), dtype=dtype, device=device, steps=steps)
     if (interface := getattr(array, "__cuda_array_interface__", None)) is not None:
         shape, strides = tuple(interface["shape"]), interface.get("strides")
         (address, is_read_only), number = interface["data"], getattr(getattr(array, "device", None), "id", None)
-        found = View(
+        size = int(interface["typestr"][2:])
+        if odd := [stride for stride in strides or () if stride % size]:
+            raise NotAnArray(f"a stride is {odd[0]} bytes, which are no elements: give a contiguous copy")
+        return View(
             address=address,
             shape=shape,
             dtype=_name(interface["typestr"]),
             device="" if number is None else f"cuda:{number}",  # CuPy tells, the interface does not
             is_read_only=is_read_only,
+            steps=_gaps(shape, None if strides is None else tuple(stride // size for stride in strides)),
         )
-        size = int(interface["typestr"][2:])
-        if strides is not None and not _is_contiguous(shape, tuple(stride / size for stride in strides)):
-            raise NotAnArray("the array is not contiguous: give a contiguous copy")
-        return found
     if hasattr(array, "__dlpack__"):
         return _dlpack_view(array)
     raise NotAnArray(f"a {type(array).__name__} has no __cuda_array_interface__ and no __dlpack__: give a device array")
@@ -181,9 +224,13 @@ def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
-def _is_contiguous(shape: tuple[int, ...], steps: tuple[float, ...]) -> bool:
-    """By the elements from one index to the next; of a dimension of one they may be any."""
-    return all(step == right or size == 1 for size, step, right in zip(shape, steps, _steps(shape), strict=True))
+def _gaps(shape: tuple[int, ...], steps: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The elements from one index to the next, but none where all lie side by side; of a dimension of one they may be
+    any."""
+    right = _steps(shape)
+    if steps is None or all(one == of or size == 1 for size, one, of in zip(shape, steps, right, strict=True)):
+        return ()
+    return steps
 
 
 class _DLTensor(ctypes.Structure):
@@ -210,15 +257,14 @@ def _dlpack_view(array: Any) -> View:
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     found = ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     shape = tuple(found.shape[: found.ndim])
-    if found.strides and not _is_contiguous(shape, tuple(found.strides[: found.ndim])):
-        raise NotAnArray("the array is not contiguous: give a contiguous copy")
     if (kind := (found.code, found.bits)) not in _DLPACK_TYPES or found.lanes != 1:
         raise NotAnArray(f"elements of DLPack's type {kind} are not among {sorted(_DLPACK_TYPES)}")
     if found.device_type not in _DLPACK_DEVICES:
         raise NotAnArray(f"it lies on DLPack's device type {found.device_type}: give an array of a CUDA device")
     device = _DLPACK_DEVICES[found.device_type].format(found.device_id)
     address = (found.data or 0) + found.byte_offset
-    return View(address=address, shape=shape, dtype=_DLPACK_TYPES[kind], device=device)
+    steps = _gaps(shape, tuple(found.strides[: found.ndim]) if found.strides else None)
+    return View(address=address, shape=shape, dtype=_DLPACK_TYPES[kind], device=device, steps=steps)
 
 
 class _Torch:

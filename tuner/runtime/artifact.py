@@ -19,9 +19,9 @@ from typing import Any
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import is_product
-from tuner.packs.launches import check_launches
-from tuner.packs.own_launches import OF_CACHES, OWN_SECTIONS, check_own_sections
-from tuner.packs.parameters import has_rows, most_rows, of_each_op
+from tuner.packs.recipes.launches import check_launches
+from tuner.packs.recipes.own_launches import OF_CACHES, OWN_SECTIONS, check_own_sections
+from tuner.packs.recipes.parameters import has_rows, most_rows, of_each_op
 
 from .arrays import View, view
 from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
@@ -80,14 +80,13 @@ class Artifact:
         """
         known, paged = self.tensors, self._paged
         appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")
-        table = of_manifest(self.manifest, paged, appends)
+        table = of_manifest(self.manifest, paged, self._tables, appends)
         views = table.checked(tensors, device=self._device)
         rows = self._rows({views[one.name].shape[0] for one in table if one.name in views and one.shape[0] == ROWS})
         addresses = {name: self._address(tensor, views.get(name)) for name, tensor in known.items()}
-        num_pages = {name: views[name].shape[0] for name in paged}
-        of_products = self._products.launches(addresses, num_pages, rows) if self._products else ()
+        of_products = self._products.launches(addresses, views, rows) if self._products else ()
         packed: dict[str, list[tuple[Launch, ...]]] = {
-            OF_CACHES: [(*one.launches(addresses, num_pages),) for one in self._of_caches],
+            OF_CACHES: [(*one.launches(addresses, views),) for one in self._of_caches],
             "launches": [(launch,) for launch in of_products],
             "own_launches": [(launch,) for one in self._own for launch in one.launches(addresses)],
         }
@@ -115,8 +114,10 @@ class Artifact:
             return False
         for name, (shape, dtype) in forms.items():
             is_free = name in self._paged or has_rows(self.manifest, wanted[name])
-            right = tuple(wanted[name]["shape"])
-            if dtype != dtypes[wanted[name]["dtype"]] or shape[is_free:] != right[is_free:] or len(shape) != len(right):
+            given, right = shape, tuple(wanted[name]["shape"])
+            if name in self._tables:
+                given, right = given[:-1], right[:-1]
+            if dtype != dtypes[wanted[name]["dtype"]] or given[is_free:] != right[is_free:] or len(given) != len(right):
                 return False
         return True
 
@@ -140,6 +141,12 @@ class Artifact:
         paged = [recipe["op"] for recipe in self.manifest.get(OF_CACHES, ()) if "pages" in recipe]
         written = (self.manifest["parameter"] or {}).get("pages", {"caches": []})
         return {f"{op}.{what}" for op in paged for what in ("keys", "values")} | set(written["caches"])
+
+    @property
+    def _tables(self) -> set[str]:
+        """Of these pages; of each, an array may have wider rows than were tuned, or narrower ones."""
+        sections = [*self.manifest.get(OF_CACHES, ()), self.manifest["parameter"] or {}]
+        return {one["pages"]["tensor"] for one in sections if "pages" in one}
 
     def refused(self) -> str:
         """What an attention's launches, or those that write to its cache, found wrong first among lengths and pages, as

@@ -7,9 +7,10 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.packs.launches import FALLBACK
-from tuner.packs.parameters import of_launch, pack_fields, pack_product
+from tuner.packs.recipes.launches import FALLBACK
+from tuner.packs.recipes.parameters import of_launch, pack_fields, pack_product
 
+from .arrays import View
 from .driver import (
     COOPERATIVE,
     MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -19,8 +20,8 @@ from .driver import (
     Launch,
 )
 from .launch_list import LaunchList, Needed
-from .launch_values import REFUSED_BYTES, pages_of, refusal
-from .native import RuntimeFailure
+from .launch_values import REFUSED_BYTES, Pages, pages_of, refusal
+from .native import RuntimeFailure, WrongOperand
 
 Json = dict[str, Any]
 
@@ -72,8 +73,8 @@ class Products:
         for launch in recipes:
             loader.list.add(Needed.by(self._function, launch))
 
-    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int], rows: int = 0) -> Iterator[Launch]:
-        """Packed, in order. `num_pages`: of each cache that has pages. `rows`: 0 for those that it was made for.
+    def launches(self, addresses: Mapping[str, int], views: Mapping[str, View], rows: int = 0) -> Iterator[Launch]:
+        """Packed, in order. `views`: of all that is given. `rows`: 0 for those that it was made for.
 
         Raises:
             RuntimeFailure: keys have other pages than values, or the driver refuses.
@@ -81,7 +82,8 @@ class Products:
         loader, manifest = self._loader, self._loader.manifest
         of_cache: dict[str, int] = {}
         if written := manifest["parameter"].get("pages"):
-            of_cache[written["num_pages_field"]] = pages_of(written["caches"], num_pages)
+            pages = pages_of(written["caches"], views, written["tensor"])
+            of_cache = pages.of_writer(manifest["parameter"])
         for index, launch in enumerate(self._recipes):
             own = {"words": self._words[index], "workspace": self._workspaces[launch["workspace"]["index"]]} | of_cache
             header = loader.file(launch["plan"])
@@ -154,20 +156,20 @@ class CacheKernel:
             "first_tasks": bytes.fromhex(recipe["first_tasks"]),
         }
 
-    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int]) -> Iterator[Launch]:
-        """Packed, in order; the one in front where its tensors are given. `num_pages`: of each cache that has pages.
+    def launches(self, addresses: Mapping[str, int], views: Mapping[str, View]) -> Iterator[Launch]:
+        """Packed, in order; the one in front where its tensors are given. `views`: of all that is given.
 
         Raises:
             RuntimeFailure: keys have other pages than values, or the driver refuses.
         """
-        pages, own = self._pages(num_pages), dict[str, int | bytes](self._own)
+        pages, own = self._pages(views), dict[str, int | bytes](self._own)
         if any(addresses[tensor["name"]] for tensor in self._append["tensors"]):
-            yield self._in_front(self._append, addresses, pages or 0)
-        maps, encode = {one["name"]: one for one in self._recipe["tensor_maps"]}, self._loader.driver.tensor_map
+            yield self._in_front(self._append, addresses, pages)
+        maps = {one["name"]: one for one in self._recipe["tensor_maps"]}
+        encode = self._loader.driver.tensor_map
         if pages is not None:
-            own["num_pages"] = pages
-            rows = pages * self._recipe["pages"]["rows_per_page"]
-            maps = {name: {**one, "dims": [one["dims"][0], rows, *one["dims"][2:]]} for name, one in maps.items()}
+            of_pages, maps = pages.of_reader(self._recipe)
+            own |= of_pages
         parameter = pack_fields(
             self._recipe["parameter"],
             addresses,
@@ -176,21 +178,25 @@ class CacheKernel:
         )
         yield _packed(self._loader.driver, self._function, parameter, self._recipe)
 
-    def _pages(self, num_pages: Mapping[str, int]) -> int | None:
-        """That both caches have; None where they have none."""
+    def _pages(self, views: Mapping[str, View]) -> Pages | None:
+        """Those of both caches; None where they have none."""
         if "pages" not in self._recipe:
             return None
         op = self._recipe["op"]
-        return pages_of([f"{op}.keys", f"{op}.values"], num_pages)
+        return pages_of([f"{op}.keys", f"{op}.values"], views, self._recipe["pages"]["tensor"])
 
-    def _in_front(self, append: Json, addresses: Mapping[str, int], num_pages: int) -> Launch:
+    def _in_front(self, append: Json, addresses: Mapping[str, int], pages: Pages | None) -> Launch:
         if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
             raise RuntimeFailure(
                 -1, f"{missing[0]} is missing: give all tensors of the kernel in front, or none of them"
             )
         if self._append_function is None:
             raise RuntimeFailure(-1, "this artifact has no cubin of the kernel in front: fetch it again")
-        parameter = pack_fields(append["parameter"], addresses, {"num_pages": num_pages}, lambda name: b"")
+        if pages and not pages.is_dense:
+            problem = f"the cache of {self._recipe['op']} has gaps, and the kernel in front writes lines without any"
+            raise WrongOperand(f"{problem}: turn and write by your own, and leave out {append['tensors'][0]['name']}")
+        of_pages = {"num_pages": pages.count, "max_pages": pages.width} if pages else {}
+        parameter = pack_fields(append["parameter"], addresses, of_pages, lambda name: b"")
         return _packed(self._loader.driver, self._append_function, parameter, append)
 
     def aborted(self) -> bool:

@@ -1,9 +1,13 @@
-"""What only a launch sees: how many pages its caches have, and which length or page it could not use."""
+"""What only a launch sees: how its caches' pages lie, and which length or page it could not use."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from .arrays import View
 from .driver import Driver
 from .native import WrongOperand
 
@@ -11,21 +15,113 @@ from .native import WrongOperand
 REFUSED_BYTES, _REFUSALS = 16, {1: "length", 2: "page"}
 #: A kernel counts them in a signed word.
 _MOST_PAGES = 2**31 - 1
+#: Elements of what a copy engine brings of a line at once, and their bytes.
+_BOX_DIMS, _BOX_BYTES = 64, 128
+
+Json = Mapping[str, Any]
 
 
-def pages_of(caches: Sequence[str], num_pages: Mapping[str, int]) -> int:
-    """That all of these caches have.
+@dataclass(frozen=True, kw_only=True)
+class Pages:
+    """The pages of a launch's caches. A line is the elements of a head and a token."""
+
+    #: Of the cache.
+    count: int
+    #: Of a line; and elements from one to the next, which may have gaps.
+    head_dim: int
+    line: int
+    #: Lines of a page; and from a page to the next one.
+    num_lines: int
+    step_lines: int
+    #: Numbers in a row of the table.
+    width: int
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no line, and no page, has a gap."""
+        return self.line == self.head_dim and self.step_lines == self.num_lines
+
+    def of_writer(self, parameter: Json) -> dict[str, int]:
+        """The fields of what writes to them, of a manifest's parameter.
+
+        Raises:
+            WrongOperand: the kernel was made before lines could have gaps, and these have.
+        """
+        section, values = (
+            parameter["pages"],
+            {one["name"]: one["value"] for one in parameter["fields"] if "value" in one},
+        )
+        names = {name: section.get(f"{name}_field", "") for name in ("line", "page_lines", "max_pages", "max_length")}
+        if not names["line"]:
+            writer, _, _ = section["num_pages_field"].rpartition(".")
+            if not self.is_dense or self.width != values[f"{writer}.max_pages"]:
+                raise _made_before(section["caches"])
+            return {section["num_pages_field"]: self.count}
+        longest = min(values[names["max_length"]], self.width * section["page_tokens"])
+        given = {"line": self.line, "page_lines": self.step_lines, "max_pages": self.width, "max_length": longest}
+        return {section["num_pages_field"]: self.count, **{names[name]: value for name, value in given.items()}}
+
+    def of_reader(self, recipe: Json) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
+        """The fields of a launch that reads them, and its tensor maps by name.
+
+        Raises:
+            WrongOperand: it has none, so it reads lines without gaps, and these have some.
+        """
+        values = {one["name"]: one["value"] for one in recipe["parameter"]["fields"] if "value" in one}
+        is_by_heads, tokens = values["lines_per_head"] == 0, recipe["pages"]["page_tokens"]
+        heads = 1 if is_by_heads else values["kv_heads"]
+        if self.line != self.head_dim and not recipe["tensor_maps"]:
+            problem = f"{recipe['op']} has lines of {self.head_dim} elements, {self.line} from one to the next"
+            raise WrongOperand(f"{problem}, and its kernel reads lines without gaps: tune it by the engine `tma`")
+        if self.line % _BOX_DIMS or self.step_lines % heads:
+            raise WrongOperand(
+                f"{recipe['op']}'s lines are {self.line} elements apart, and its pages {self.step_lines} lines: give "
+                f"multiples of {_BOX_DIMS} and {heads}"
+            )
+        rows = self.step_lines // heads
+        found = {
+            "num_pages": self.count,
+            "rows_per_page": rows,
+            "lines_per_head": 0 if is_by_heads else self.line // _BOX_DIMS,
+            "max_pages": self.width,
+            "max_length": min(values["max_length"], self.width * tokens),
+        }
+        lines = (heads - 1) * (self.line // _BOX_DIMS) + self.head_dim // _BOX_DIMS
+        size = _BOX_BYTES // _BOX_DIMS
+        of_rows = {
+            "dims": [_BOX_DIMS, self.count * rows, lines],
+            "strides_bytes": [heads * self.line * size, _BOX_BYTES],
+        }
+        return found, {one["name"]: {**one, **of_rows} for one in recipe["tensor_maps"]}
+
+
+def pages_of(caches: Sequence[str], views: Mapping[str, View], table: str) -> Pages:
+    """Those of all of these caches, whose pages this table gives to sequences.
 
     Raises:
-        WrongOperand: they have not as many, or none, or more than the kernel counts.
+        WrongOperand: they have not as many, or none, or more than the kernel counts, or they lie otherwise.
     """
-    found = {num_pages[name] for name in caches}
+    found = {(view.shape, view.steps) for view in (views[name] for name in caches)}
+    names = " and ".join(caches)
+    if len(counts := {shape[0] for shape, _ in found}) > 1:
+        raise WrongOperand(f"{names} have {sorted(counts)} pages: give both as many")
     if len(found) > 1:
-        raise WrongOperand(f"{' and '.join(caches)} have {sorted(found)} pages: give both as many")
-    count = found.pop()
+        raise WrongOperand(f"{names} have other steps from element to element: give both the same")
+    ((shape, steps),) = found
+    count, *middle, head_dim = shape
     if not 1 <= count <= _MOST_PAGES:
-        raise WrongOperand(f"{' and '.join(caches)} have {count} pages: give 1 to {_MOST_PAGES}")
-    return count
+        raise WrongOperand(f"{names} have {count} pages: give 1 to {_MOST_PAGES}")
+    lines, line = math.prod(middle), steps[-2] if steps else head_dim
+    step_lines = steps[0] // line if steps and count > 1 else lines
+    width = views[table].shape[1]
+    if width < 1:
+        raise WrongOperand(f"{table} has rows of no page number: give at least 1")
+    return Pages(count=count, head_dim=head_dim, line=line, num_lines=lines, step_lines=step_lines, width=width)
+
+
+def _made_before(caches: Sequence[str]) -> WrongOperand:
+    problem = f"{' and '.join(caches)} have gaps, or their table rows of another width than was tuned"
+    return WrongOperand(f"{problem}, and this kernel was made before it could be told of any: tune it anew")
 
 
 def refusal(cuda: Driver, at: int) -> str:

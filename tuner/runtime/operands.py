@@ -8,10 +8,10 @@ from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.packs.base_shape import is_product
-from tuner.packs.own_launches import recipes_by_kind
-from tuner.packs.parameters import has_rows
+from tuner.packs.recipes.own_launches import recipes_by_kind
+from tuner.packs.recipes.parameters import has_rows
 
-from .arrays import BITS_OF, NotAnArray, View, view
+from .arrays import BITS_OF, View, named_view
 from .native import WrongOperand
 
 #: What a tensor of a manifest's element type may be; of an operand's type also bits without a name.
@@ -27,7 +27,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """One tensor of a launch. It is row-major and contiguous."""
+    """One tensor of a launch. It is row-major and contiguous, but for what `has_lines`."""
 
     #: As the manifest has it, or the argument's.
     name: str
@@ -41,6 +41,8 @@ class Operand:
     alignment_bytes: int = 16
     #: Whether the launches change it.
     is_written: bool = False
+    #: Whether the lines of its last dimension may have gaps, as of a cache that packs keys and values.
+    has_lines: bool = False
     #: The operands whose memory it may be, from the same address on; with all others it must not overlap where one
     #: of the two is written.
     may_be: tuple[str, ...] = ()
@@ -68,10 +70,7 @@ class Operand:
         Raises:
             WrongOperand: it cannot, or NotAnArray: it is none, or not contiguous.
         """
-        try:
-            found = view(array)
-        except NotAnArray as error:
-            raise NotAnArray(f"{self.name}: {error}") from error
+        found = named_view(self.name, array, has_lines=self.has_lines)
         self.check_form(found.shape, found.dtype, dims)
         if found.address == 0 != found.end:
             raise WrongOperand(f"{self.name} has no memory, as a tensor of the device meta: give one that has")
@@ -163,10 +162,10 @@ def of_ffn(d_in: Any, d_hidden: Any, d_out: Any, dtype: str, *, gated: bool, sca
     )
 
 
-def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
-    """Those of an artifact. `paged` names caches of any number of pages. `appends`: kernels in front of launches run,
-    which write to what these read."""
-    written = {f"{op['name']}.{one}" for op in _turned(manifest) for one in ("keys", "values")}
+def of_manifest(manifest: Json, paged: Collection[str], tables: Collection[str], appends: bool) -> Table:
+    """Those of an artifact. `paged` names caches of any number of pages, and `tables` their tables of any width.
+    `appends`: kernels in front of launches run, which write to what these read."""
+    written = set(_written_caches(manifest))
     shared = [tuple(pair["tensors"].split(", ")) for pair in manifest.get("aliasing", ())]
     optional: list[Json] = []
     for kind, recipe in recipes_by_kind(manifest):
@@ -178,9 +177,10 @@ def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
         Operand(
             name=tensor["name"],
             role=tensor.get("role", "optional"),
-            shape=_shape(manifest, tensor, tensor["name"] in paged),
+            shape=_shape(manifest, tensor, tensor["name"] in paged, tensor["name"] in tables),
             dtype=tensor["dtype"],
             alignment_bytes=tensor.get("alignment_bytes", 16),
+            has_lines=tensor["name"] in paged,
             is_written=tensor.get("role") in _WRITTEN or tensor["name"] in written or tensor.get("written", False),
             may_be=tuple(one for pair in shared if tensor["name"] in pair for one in pair if one != tensor["name"]),
         )
@@ -188,9 +188,12 @@ def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
     )
 
 
-def _turned(manifest: Json) -> list[Json]:
-    """Products that write keys and values to a cache."""
-    return [op for op in manifest["workload"]["ops"] if op.get("rotary")]
+def _written_caches(manifest: Json) -> Iterator[str]:
+    """What products write new keys and values to; of a layer that begins with its qkv, its attention's caches."""
+    fields = {one["name"]: one for one in (manifest["parameter"] or {"fields": ()})["fields"]}
+    for op in manifest["workload"]["ops"]:
+        for name in (f"{op['name']}.keys", f"{op['name']}.values") if op.get("rotary") else ():
+            yield fields.get(name, {}).get("tensor", name)
 
 
 def _outputs(manifest: Json) -> list[str]:
@@ -199,6 +202,8 @@ def _outputs(manifest: Json) -> list[str]:
     return [one["name"] for one in manifest["tensors"] if one["role"] == "output" and one["name"] in products]
 
 
-def _shape(manifest: Json, tensor: Json, is_paged: bool) -> tuple[int | str, ...]:
+def _shape(manifest: Json, tensor: Json, is_paged: bool, is_table: bool) -> tuple[int | str, ...]:
     first, *others = tensor["shape"]
+    if is_table:
+        return (first, f"numbers in a row of {tensor['name']}")
     return (f"pages of {tensor['name']}" if is_paged else ROWS if has_rows(manifest, tensor) else first, *others)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.packs.parameters import most_rows
+from tuner.packs.recipes.parameters import most_rows
 
-from .arrays import library_of, view
+from .arrays import library_of, named_view
 from .artifact import Artifact, load_artifact
 from .launch_list import Launches
 from .native import RuntimeFailure
@@ -80,7 +80,7 @@ class Program:
 
     def _launches(self, given: Mapping[str, Any]) -> Launches:
         """Packed now or before: arrays are known by where they lie, and what they are."""
-        key = tuple((name, view(array)) for name, array in given.items())
+        key = tuple((name, named_view(name, array, has_lines=True)) for name, array in given.items())
         if (found := self._bound.get(key)) is None:
             if len(self._bound) >= NUM_CACHED:
                 self._bound.clear()

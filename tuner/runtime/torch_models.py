@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tuner.core.problem.activation import canonical
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.errors import InvalidInput
 
 from . import torch_op
@@ -32,7 +32,7 @@ FAMILIES = frozenset(
 )
 #: What a module of transformers is that applies an activation of ours.
 _ACTIVATIONS = {"SiLUActivation": "silu", "SiLU": "silu", "GELUTanh": "gelu", "PytorchGELUTanh": "gelu"}
-_DTYPES = {dtype.row.array_name for dtype in Dtype}
+_DTYPES = {dtype.row.array_name for dtype in UNSCALED}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import AroundOp
 from tuner.errors import NotFound

@@ -27,19 +27,19 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.kind_search import KindSearch
-from tuner.search.meanwhile import Begin
-from tuner.search.other_orders import OtherOrders
-from tuner.search.pool import canonical, draw_elsewhere, in_runs
-from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY
-from tuner.search.seeds import (
+from tuner.search.guesses.other_orders import OtherOrders
+from tuner.search.guesses.seeds import (
     NUM_DRAWN,
     NUM_SEEDS,
     drawn_guesses,
     first_guesses,
     runs_by_forecast,
 )
-from tuner.search.sharing import sharing_sms
+from tuner.search.guesses.sharing import sharing_sms
+from tuner.search.meanwhile import Begin
+from tuner.search.model.kind_search import KindSearch
+from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
+from tuner.search.model.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
@@ -272,7 +272,7 @@ class Searcher:
 
     def _variation(self, apart: bool) -> Candidate | None:
         """A variation where it is one's turn: early, one that was never tried; later, in turn and the one that promises
-        most by turns."""
+        most alternately."""
         is_early = self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0
         if is_early and (candidate := self._vary(self._variations.untried())):
             return candidate
@@ -283,7 +283,7 @@ class Searcher:
 
     def _leading(self) -> Candidate | None:
         """Behind the first guesses, where it is its turn and variations are faster than what they vary: another one of
-        these, of fused and of separate launches by turns, so that neither side of the verdict is left to a few."""
+        these, of fused and of separate launches alternately, so that neither side of the verdict is left to a few."""
         if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
             return None
         ahead = self._variations.leading()

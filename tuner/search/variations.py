@@ -12,8 +12,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import median
-from tuner.search.kind_search import KindSearch
-from tuner.search.pool import canonical
+from tuner.search.model.kind_search import KindSearch
+from tuner.search.model.pool import canonical
 
 #: What a variation takes over what its base does, at most, where it is clearly faster: by one schedule that was
 #: measured both ways, and by the median of more.

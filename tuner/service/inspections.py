@@ -6,13 +6,13 @@ import logging
 from collections.abc import Collection, Iterable
 
 from tuner.core.insight.derived_counters import with_derived
-from tuner.core.insight.tracing import trace_metrics
+from tuner.core.insight.traces.tracing import trace_metrics
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRecord
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.errors import InvalidInput, NotFound, Quarantined, TunerError, WorkerError
 from tuner.logs import about
 from tuner.service.concurrency.background import BackgroundWork

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.errors import InvalidInput
-from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.ops.attention.pack.shape import AttentionShape
 from tuner.packs.contents import Rung
-from tuner.packs.read import Pack, read_pack
+from tuner.packs.read import Pack
 from tuner.packs.shapes import AnyShape
-
-from .log import log
 
 #: Backends whose caches have keys and values of a token side by side, keys first.
 PACKED_BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN")
+#: Of these, those whose metadata of a step has lengths and tables as kernels here read them.
+TABLED_BACKENDS = ("FLASH_ATTN", "TRITON_ATTN")
+#: Elements that a copy engine brings at once: lines are multiples of them apart.
+LINE = 64
 #: By the names that PyTorch has for them.
 _DTYPES = {dtype.row.array_name: dtype for dtype in Dtype}
 
@@ -110,6 +110,8 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
     backend = attention.attn_backend.get_name()
     if backend not in PACKED_BACKENDS:
         yield f"the cache of backend {backend} has a form of its own; known are {', '.join(PACKED_BACKENDS)}"
+    elif backend not in TABLED_BACKENDS:
+        yield f"steps of backend {backend} have no table of blocks; --attention-backend FLASH_ATTN has"
     if attention.kv_cache_dtype not in {"auto", *_DTYPES}:
         yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read {' or '.join(Dtype)}"
     if getattr(attention, "has_sink", False):
@@ -151,21 +153,20 @@ def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[Rung])
     if reach < served.max_length:
         problem = f"max_model_len is {served.max_length}, and the pack's kernels reach {reach} tokens"
         found.append(f"{problem}: a full graph cannot choose by length")
-    elif -(-reach // served.shape.page_tokens) != -(-served.max_length // served.shape.page_tokens):
-        problem = f"a row of the block table has {-(-served.max_length // served.shape.page_tokens)} blocks"
-        found.append(f"{problem}, and kernels for {reach} tokens read rows of {-(-reach // served.shape.page_tokens)}")
     return found + _against_steps(served)
 
 
 def _against_steps(served: Served) -> list[str]:
+    """A line, of a head and a token, may have gaps, as where keys and values of a token lie side by side."""
     shape, steps = served.shape, served.steps
-    wanted = dense(shape.kv_heads, shape.page_tokens, shape.head_dim, heads_first=shape.heads_first)
-    if steps == wanted:
+    line = steps.token if shape.heads_first else steps.head
+    dense_pages = dense(shape.kv_heads, shape.page_tokens, line, heads_first=shape.heads_first)
+    if (steps.head, steps.token) == (dense_pages.head, dense_pages.token) and line % LINE == 0:
         return []
-    if steps == dense(shape.kv_heads, shape.page_tokens, 2 * shape.head_dim, heads_first=shape.heads_first):
-        why = f"keys and values of a token lie side by side, in lines of {2 * shape.head_dim} elements"
-        return [f"{why}, and kernels here read keys and values in lines of {shape.head_dim} each"]
-    return [f"from token to token of a head the cache has {steps.token} elements, and kernels here step {wanted.token}"]
+    wanted = f"a head's tokens follow each other, {shape.head_dim} elements or another multiple of {LINE} apart"
+    return [
+        f"the cache has {steps.head} elements from head to head and {steps.token} from token to token, not {wanted}"
+    ]
 
 
 def served_by(model: Any, vllm_config: Any) -> list[Served]:
@@ -189,15 +190,3 @@ def reasons_against_pack(pack: Pack, served: Sequence[Served]) -> dict[str, list
             against = [reasons_against(one, shape, entry.rungs) for one in served]
             found[str(entry.shape)] = min(against, key=len, default=["the model has no attention layer"])
     return found
-
-
-def say_what_stays(path: Path, model: Any, vllm_config: Any) -> None:
-    """Of a pack's attentions and layers: that they stay vLLM's own, and why."""
-    try:
-        pack = read_pack(path.read_bytes())
-    except InvalidInput as error:
-        log.warning("tuner: %s", error)
-        return
-    for words, reasons in reasons_against_pack(pack, served_by(model, vllm_config)).items():
-        why = "; ".join(reasons) or "nothing here puts them there yet"
-        log.warning("tuner: attentions stay vLLM's own, where the pack has %s: %s", words, why)

@@ -1,7 +1,9 @@
-"""The load format `tuner`: vLLM's own loader of another format, then the pack's kernels in the place of MLPs."""
+"""The load format `tuner`: vLLM's own loader of another format, then the pack's kernels in the place of MLPs, and of
+whole layers where it has such."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +12,10 @@ from vllm.model_executor.model_loader import get_model_loader, register_model_lo
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from tuner.errors import InvalidInput
+from tuner.runtime.program import Program
 
-from .attention import say_what_stays
+from .decode import install
+from .layers import fold_norms, programs_of
 from .log import log
 from .mlp import Found, found_in, replace_mlps
 from .pack import digest, pack_path
@@ -20,6 +24,8 @@ from .pack import digest, pack_path
 FORMAT = "tuner"
 #: Of the loader's extra config: the format by which the weights are loaded.
 INNER_FORMAT = "load_format"
+#: Of the same: false, and whole layers stay vLLM's own.
+LAYERS = "layers"
 
 
 class PackedLoader(BaseModelLoader):  # type: ignore[misc]
@@ -28,7 +34,10 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
     def __init__(self, load_config: Any) -> None:
         super().__init__(load_config)
         extra = dict(load_config.model_loader_extra_config)
-        inner_format = extra.pop(INNER_FORMAT, "auto")
+        inner_format, self._has_layers = extra.pop(INNER_FORMAT, "auto"), extra.pop(LAYERS, True)
+        if not isinstance(self._has_layers, bool):
+            name = f"model_loader_extra_config.{LAYERS}"
+            raise InvalidInput(name, f"is {self._has_layers!r}", "give true or false, or leave it out")
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
             raise InvalidInput(name, f"is {FORMAT!r}, which is this plugin's own", "name one of vLLM's, or none")
@@ -36,6 +45,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         self.inner = get_model_loader(inner)
         #: As the weights were loaded last.
         self.mlps: list[Found] = []
+        self._programs: Mapping[int, Program] = {}
+        self._vllm_config: Any = None
 
     def __getattr__(self, name: str) -> Any:
         """What loaders of one format alone have: e.g. all weights, which vLLM asks for to load them again."""
@@ -51,6 +62,10 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         """As the inner format does."""
         self.inner.load_weights(model, model_config)
         self.mlps = found_in(model)
+        if self._has_layers and self._vllm_config is not None and (path := pack_path()) is not None:
+            self._programs = programs_of(path, model, self._vllm_config)
+            if self._programs:
+                fold_norms(model)
 
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
         """vLLM's model, in which the pack's kernels compute what they can.
@@ -66,9 +81,11 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             return self.inner.load_model(vllm_config, model_config, prefix)
         # Compiled code that calls our operator must not be taken for code of the model without it.
         vllm_config.additional_config["tuner_pack"] = digest(path)
+        self._vllm_config = vllm_config
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path)
-        say_what_stays(path, model, vllm_config)
+        if self._programs:
+            install(model, {sequences: one.bind for sequences, one in self._programs.items()})
         return model
 
     def _reason_against_all(self, vllm_config: Any, model_config: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from vllm.distributed import tensor_model_parallel_all_reduce
 
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.errors import InvalidInput
 from tuner.runtime import RuntimeFailure, Weights
 
@@ -28,13 +28,13 @@ FAMILIES = {
     ("qwen2", "Qwen2MLP"),  # Qwen 3 as well
 }
 #: Of weights, by the names that PyTorch has for them.
-_DTYPES = {dtype.row.array_name for dtype in Dtype}
+_DTYPES = {dtype.row.array_name for dtype in UNSCALED}
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An MLP of a model, as its loader left it: before vLLM lays weights out anew."""
+    """An MLP of a model, as its loader left it: before vLLM lays weights out again."""
 
     #: Its name in the model.
     name: str

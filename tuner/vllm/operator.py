@@ -30,7 +30,8 @@ class _Bound:
 #: By `key_of` their weights.
 _bound: dict[tuple[Any, ...], _Bound] = {}
 #: How often an MLP ran, or was captured, by what computed it: "kernel" of the pack, "library" where the pack leaves so
-#: many rows to it, "unbound" where no kernel was prepared for these weights. Replays of a graph are not counted.
+#: many rows to it, "unbound" where no kernel was prepared for these weights; and "layers" of whole steps. Replays of a
+#: graph are not counted.
 calls: Counter[str] = Counter()
 
 
@@ -61,7 +62,7 @@ def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) 
 def _say_calls() -> None:
     if calls:
         counted = ", ".join(f"{count} by {by}" for by, count in sorted(calls.items()))
-        log.info("tuner: MLPs that ran or were captured: %s", counted)
+        log.info("tuner: MLPs and layers that ran or were captured: %s", counted)
 
 
 atexit.register(_say_calls)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.plan.norm_slots import norm_slots, slot_stride
+from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
@@ -392,7 +392,8 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
     if workload.writes_squares(index):
         shape = norm_slots(workload, tiling, index), slot_stride(op.m)
         yield "squares", squares_of(op.name), shape, "fp32"
-    yield "output" if workload.leaves(op) else "intermediate", op.name, (op.m, op.c_columns), dtype
+    stored = str(op.stored_in(workload.dtype))
+    yield "output" if workload.leaves(op) else "intermediate", op.name, (op.m, op.c_columns), stored
 
 
 def _place(role: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.order_of_sums import OrderOfSums, order_of_sums
 from tuner.core.proof.verify import VerifiedPlan

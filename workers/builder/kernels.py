@@ -93,7 +93,7 @@ class BuiltKernel:
 
 
 def kernels_of(workload: Workload, gpu: Gpu, candidate: Candidate, schedule: Schedule) -> tuple[Kernel, ...]:
-    """Every kernel of a candidate of ours, in the order of their first launches, with proven plans.
+    """Every kernel of our candidate, in the order of their first launches, with proven plans.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.

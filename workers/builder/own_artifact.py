@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 from tuner.core.plan.op_launches import ALIGNMENT_BYTES, Field, OpLaunch, OpLaunches
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import Role
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import Role
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for
 from tuner.core.proof.own_plans import launches_for, own_digest

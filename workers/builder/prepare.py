@@ -53,7 +53,7 @@ class PreparedKernel(Prepared):
 
 @dataclass(frozen=True, kw_only=True)
 class Proven:
-    """A candidate of ours whose plans were proven, and the sources of its kernels."""
+    """Our candidate whose plans were proven, and the sources of its kernels."""
 
     workload: Workload
     gpu: Gpu
@@ -151,7 +151,7 @@ def _try_tie(
 def _prove(
     workload: Workload, gpu: Gpu, candidate: Candidate, stage_s: dict[str, float], *, traced: bool = False
 ) -> Proven:
-    """Proves a candidate of ours, and renders it."""
+    """Proves our candidate, and renders it."""
     assert candidate.schedule is not None
     with _timed(stage_s, Stage.VERIFY):
         kernels = kernels_of(workload, gpu, candidate, candidate.schedule)

@@ -12,9 +12,9 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import EnergyReport, no_counters, no_energy
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.inspection import EnergyReport, no_counters, no_energy
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.errors import InvalidInput
 
 from ..protocol.cuda_errors import classify

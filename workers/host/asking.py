@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import EnergyReport
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.inspection import EnergyReport
+from tuner.core.trial.reports.torch_time import TorchCalls
 
 from ..protocol import messages
 from .gpu_process import ChildLost, GpuProcesses

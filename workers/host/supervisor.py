@@ -16,14 +16,14 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.insight.derived_counters import with_derived
-from tuner.core.insight.tracing import no_trace, trace_from_stamps
+from tuner.core.insight.traces.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
 from ..builder.nvrtc import Builder
@@ -67,7 +67,8 @@ class GpuSupervisor:
         self._has_torch = torch_baseline
         self._builder = builder.share() if builder else Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
-        tools_cubin = self._builder.build(tools_source(), f"sm_{major}{minor}").cubin
+        arch = f"sm_{major}{minor}"
+        tools_cubin = self._builder.build(tools_source(arch), arch).cubin
         self._lending = Lending(self._num_others, lambda: self._processes.leave()) if when_idle else None
         self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits, away=self._away)
         self._asking = Asking(self._processes, self._limits)
@@ -174,7 +175,7 @@ class GpuSupervisor:
         return times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
-        """Source, cubin, plans and manifest of a candidate of ours."""
+        """Source, cubin, plans and manifest of our candidate."""
         from ..builder.artifact import assemble
         from ..builder.own_artifact import own_kernels
         from ..builder.variants import build_variants

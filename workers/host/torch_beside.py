@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuner.core.trial.evaluator import FinalsTimes
+from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.core.trial.stats import median, paired_ratios
-from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.errors import WorkerError
 
 from ..protocol.messages import FinalsAnswer

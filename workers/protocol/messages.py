@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tuner.core.insight.tracing import Stamps
+from tuner.core.insight.traces.tracing import Stamps
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport
-from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.errors import InvalidInput
 
 from ..source.launchable import Launchable, Ties

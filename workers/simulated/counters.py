@@ -1,4 +1,4 @@
-"""What the twin's profiler would count: the few metrics that its model of the L2 and the DRAM can speak of."""
+"""What the simulated GPU's profiler would count: the few metrics that its model of the L2 and the DRAM can speak of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.trial.inspection import Counter, CounterReport
+from tuner.core.trial.reports.inspection import Counter, CounterReport
 from tuner.errors import InvalidInput
 
 from ..cupti.metrics import CATALOGUE
@@ -27,7 +27,7 @@ METRICS = (DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES, "lts__t_sector_hit_ra
 
 def check_metrics(metrics: Sequence[str]) -> None:
     """Raises:
-    InvalidInput: the twin knows no such metric; the message names near ones.
+    InvalidInput: the simulated GPU knows no such metric; the message names near ones.
     """
     for name in metrics:
         if name not in METRICS:

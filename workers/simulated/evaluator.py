@@ -1,4 +1,4 @@
-"""The twin: measures on a GPU that is not there, so that everything around a worker can be run and tested.
+"""The simulated GPU: measures on a GPU that is not there, so that everything around a worker can be run and tested.
 
 Its times are `simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
 is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.forecast_trace import forecast_trace
-from tuner.core.insight.tracing import no_trace
+from tuner.core.insight.traces.forecast_trace import forecast_trace
+from tuner.core.insight.traces.tracing import no_trace
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.rates import fit_of
@@ -28,11 +28,11 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
+from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.core.trial.samples import Round
-from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.errors import IllegalSchedule, PlanError
 
 from ..builder.artifact import assemble
@@ -278,7 +278,7 @@ class SimulatedEvaluator:
     def _preview(
         self, problem: Problem, candidate: Candidate, true_us: float, incumbent_speedup: float | None
     ) -> tuple[Round, ...]:
-        """The short samples in front of the first round, where the regime has them. The card is not at its power limit
+        """The short samples before the first round, where the regime has them. The card is not at its power limit
         in these, so one is off by more, and both are faster."""
         if not is_previewed(problem.objective.regime):
             return ()
@@ -361,7 +361,7 @@ class SimulatedEvaluator:
         return count(problem.workload, self._target.gpu, plans, time_us, metrics)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """The forecast's timeline, stretched to the time that the twin measures."""
+        """The forecast's timeline, stretched to the time that the simulated GPU measures."""
         fault = self._fault(candidate, {})
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)

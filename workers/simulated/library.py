@@ -1,4 +1,4 @@
-"""What a vendor library would take: a model, which the twin measures candidates against."""
+"""What a vendor library would take: a model, which the simulated GPU measures candidates against."""
 
 from __future__ import annotations
 

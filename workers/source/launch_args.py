@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.core.legal.wgmma import MAX_CTAS
-from tuner.core.plan.header import HEADER_WORDS
-from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
-from tuner.core.plan.split_k import slot_bytes
+from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride, slots_read
+from tuner.core.plan.order.split_k import slot_bytes
+from tuner.core.plan.table.header import HEADER_WORDS
 from tuner.core.problem.epilogue import Argument, Product
-from tuner.core.problem.kv_cache import CACHES
+from tuner.core.problem.ops.kv_cache import CACHES
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
@@ -34,7 +34,9 @@ WORKSPACE_ALIGNMENT_BYTES = 256
 _TABLE = (
     "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page is not there "
     "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "
-    "num_pages_field"
+    "num_pages_field. Lines, of a head and a token, and pages may have gaps: give the elements from one line to the "
+    "next as line_field, and the lines from one page to the next as page_lines_field. The table may have wider rows: "
+    "give how many numbers a row has as max_pages_field"
 )
 _HEAD_BYTES = 104
 _OP_BYTES = 64
@@ -111,7 +113,7 @@ def pack_args(
 
 
 def _pack(arguments: Sequence[Argument], given: Mapping[str, int]) -> bytes:
-    """Arguments of parts, one behind the other: what is given, or else the op's own number."""
+    """Arguments of parts, one after the other: what is given, or else the op's own number."""
     values = (given[one.name] if one.value is None else given.get(one.name, one.value) for one in arguments)
     return struct.pack("<" + "".join(_TYPES[one.type] for one in arguments), *values)
 
@@ -217,6 +219,7 @@ def _written_pages(workload: Workload) -> dict[str, Any]:
                 "caches": [f"{cache}.{name}" for name in CACHES],
                 "num_pages_field": f"{op.name}.num_pages",
                 "num_pages": paged.num_pages,
+                **{f"{name}_field": f"{op.name}.{name}" for name in ("line", "page_lines", "max_pages", "max_length")},
                 "page_tokens": paged.page_tokens,
                 "meaning": _TABLE,
             }
@@ -229,7 +232,7 @@ def _output_meaning(op: TileOp) -> str:
 
 
 def _fields_of(op: Product, arguments: Sequence[Argument], begin: int) -> list[dict[str, Any]]:
-    """Arguments of parts as a manifest lists them, behind each other from that offset on."""
+    """Arguments of parts as a manifest lists them, one after another from that offset on."""
     found = []
     for one in arguments:
         named = {"name": f"{op.name}.{one.name}", "offset": begin, "type": one.type, "meaning": one.meaning}

@@ -34,7 +34,7 @@ class Ties:
 
 @dataclass(frozen=True, kw_only=True)
 class Launchable:
-    """A candidate of ours, proven and built; not more than a value until it is checked."""
+    """Our candidate, proven and built; not more than a value until it is checked."""
 
     #: One per op for two_launches, one for fused.
     plans: tuple[VerifiedPlan, ...]

@@ -12,7 +12,7 @@ Parts = tuple[Part, ...]
 
 def split_epilogue(op: Product) -> tuple[Parts, Parts]:
     """The parts that the library's GEMM does, and those that are left for kernels after it, if any. Both are in the
-    order in which they are applied; what the library does in front of its product is in neither."""
+    order in which they are applied; what the library does before its product is in neither."""
     behind = [part for part in op.parts if not part.is_in_front]
     fused = tuple(takewhile(lambda part: part.is_in_library(op), behind))
     return fused, tuple(behind[len(fused) :])

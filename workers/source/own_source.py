@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import IllegalSchedule
 

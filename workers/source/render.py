@@ -16,19 +16,22 @@ from tuner.core.problem.op_kinds import folder_of, op_kinds
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.cache_hints import hints_of
-from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, PartSums, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
 from .own_tasks import own_tasks
 from .parts import parts_config, with_parts
-from .rows import own_text, with_rows
+from .rows import outputs_of, own_text, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
+#: Of kernels that write to pages alone, and in their version alone.
+_PAGES_FILE = "pages.cuh"
 _BASE_FILES = (
     "config.cuh",
     "ptx.cuh",
     "element.cuh",
+    _PAGES_FILE,
     "launch_args.cuh",
     "dependent_launch.cuh",
     "trace.cuh",
@@ -84,6 +87,7 @@ DEVICE_FILES = {
         "rotary_pairs.cuh",
         "rotary_wgmma.cuh",
         "cluster_sum.cuh",
+        "scattered_sum.cuh",
         "shared_wgmma.cuh",
         "beside_wgmma.cuh",
         "post_wgmma.cuh",
@@ -133,11 +137,19 @@ def device_text(name: str) -> str:
 
 @functools.cache
 def kernel_version() -> str:
-    """12 hex digits that name the code of device files, templates and rows: results of others are a weaker match."""
+    """12 hex digits that name the code of device files, templates and rows: results of others are a weaker match. What
+    writes to pages has `pages_version` beside."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
-    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
+    del names[_PAGES_FILE]
+    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in", "wgmma8.in"))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
+
+
+@functools.cache
+def pages_version() -> str:
+    """The same of what kernels that write to the pages of a cache have beside."""
+    return hashlib.sha256(without_comments(device_text(_PAGES_FILE)).encode()).hexdigest()[:12]
 
 
 def without_comments(text: str) -> str:
@@ -185,12 +197,16 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     activations = tuple(op.activation.row for op in workload.tile_ops)
+    outputs = outputs_of(workload)
     with_types = (
-        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations), workload) for name in names
+        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations, outputs), workload)
+        for name in names
     )
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
     config += _chain_config(workload, tiling) + parts_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
+    if tiling.part_sums is PartSums.SCATTERED:
+        config += "#define TUNER_SCATTERED_SUMS\n__device__ constexpr bool scatters_sums() { return true; }\n"
     if own := own_tasks(workload, tiling):
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         after = names.index("own_task.cuh") + 1
@@ -290,12 +306,12 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
 
 def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
     """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
-    count, kind = columns // 2, dtype.row.tensor_kind
+    count, row = columns // 2, dtype.row
+    name, kind = ("wgmma8.in", row.fp8_kind) if row.fp8_kind else ("wgmma.in", row.tensor_kind)
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
-    return Template(device_text("wgmma.in")).substitute(
-        columns=columns, kind=kind, accumulators=names, a=f"%{count}", b=f"%{count + 1}", operands=operands
-    )
+    figures = {"a": f"%{count}", "b": f"%{count + 1}", "adds": f"%{count + 2}", "operands": operands}
+    return Template(device_text(name)).substitute(figures, columns=columns, kind=kind, accumulators=names)
 
 
 def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:

@@ -5,22 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.activation_row import ActivationRow
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import OperandRow
+from tuner.core.problem.rows.activation import ActivationRow
+from tuner.core.problem.rows.dtype import OperandRow
 from tuner.core.problem.workload import Workload
 
 
-def element_of(row: OperandRow) -> str:
+def element_of(row: OperandRow, name: str = "Element") -> str:
     """The struct of an element type, as element.cuh declares it."""
     return (
-        f"struct Element {{\n  using Bits = u{row.bits};\n"
+        f"struct {name} {{\n  using Bits = u{row.bits};\n"
         f"  static constexpr Bits kNan = {row.nan_bits:#x};\n{row.device}}};\n"
     )
 
 
-def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow] = ()) -> str:
-    """A device file with these rows in the place of what it has by default."""
+def outputs_of(workload: Workload) -> str:
+    """The types of outputs, where one is not the operands', as element.cuh declares them; else empty."""
+    others = {i: op.out_dtype for i, op in enumerate(workload.tile_ops) if op.out_dtype not in (None, workload.dtype)}
+    if not others:
+        return ""
+    kinds = list(dict.fromkeys(others.values()))
+    structs = "".join(element_of(one.row, f"Element{number}") for number, one in enumerate(kinds))
+    usual = "template <int kOp>\nstruct OutputOf {\n  using Type = Element;\n};\n"
+    special = "template <>\nstruct OutputOf<{}> {{\n  using Type = Element{};\n}};\n"
+    return structs + usual + "".join(special.format(op, kinds.index(one)) for op, one in others.items())
+
+
+def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow] = (), outputs: str = "") -> str:
+    """A device file with these rows in the place of what it has by default; `outputs` are those of `outputs_of`."""
     rows = sorted({row for row in activations if row.device != "x"}, key=lambda row: row.number)
     enumerators = ["kIdentity = 0", *(f"{row.enumerator} = {row.number}" for row in rows)]
     cases = [f"  if constexpr (kActivation == {row.enumerator}) return {row.device};\n" for row in rows]
@@ -28,7 +40,7 @@ def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow]
         "TUNER_ELEMENT": element_of(dtype),
         "TUNER_ACTIVATIONS": f"enum Activation : int {{ {', '.join(enumerators)} }};\n",
         "TUNER_ACTIVATE": "".join(cases),
-    }
+    } | ({"TUNER_OUTPUTS": outputs} if outputs else {})
     return in_place(text, said)
 
 

@@ -11,9 +11,11 @@ from .render import config_types, device_text, inlined
 from .rows import activate_by_number, element_of
 
 
-def tools_source() -> str:
-    """For any card: kernels that know no element type, and for each type those of `kernel_of`."""
-    of_elements = (_named(dtype) for dtype in Dtype)
+def tools_source(arch: str) -> str:
+    """Kernels that know no element type, and those of `kernel_of` for each type that the architecture, as ``sm_90``,
+    has instructions for."""
+    capability = divmod(int(arch.removeprefix("sm_").rstrip("af")), 10)
+    of_elements = (_named(dtype) for dtype in Dtype if dtype.row.compute_capability <= capability)
     files = [inlined("ptx.cuh"), inlined("logistic.cuh"), activate_by_number([one.row for one in Activation])]
     return "\n".join([config_types(), *files, device_text("tools.cu"), *of_elements])
 
@@ -37,5 +39,7 @@ def _of_part(part: type[AddedPart]) -> str:
 
 def _named(dtype: Dtype) -> str:
     text = element_of(dtype.row) + device_text("tools_of_elements.cu") + "".join(map(_of_part, added_parts().values()))
+    if dtype.sums is not dtype:
+        text += element_of(dtype.sums.row, "Sum") + device_text("tools_of_scaled.cu")
     macro = f"#define TUNER_KERNEL(name) {kernel_of('name##', dtype)}"
     return f"namespace of_{dtype} {{\n{macro}\n{text}#undef TUNER_KERNEL\n}}\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from tuner.core.plan.header import FIRST_WAVE, STATIC
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 

@@ -1,7 +1,7 @@
 """What SM clocks say of samples: the clock from two readings of the counters, and which rounds it spoils. Pure.
 
 A reading is one row per SM: (sample number, SM cycles, nanoseconds of the global timer). An SM's cycle counter and the
-timer are read together in front of a sample and behind it. The quotient of the two differences is the mean clock of
+timer are read together before a sample and behind it. The quotient of the two differences is the mean clock of
 that SM over that very sample. It holds whatever ran in between, a library's graph too.
 """
 

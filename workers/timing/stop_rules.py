@@ -62,7 +62,7 @@ class HopelessRule:
 #: What is certainly behind the best so far by so much needs no finer figure: it ranks as well by a few rounds.
 BEHIND = HopelessRule(share=0.98)
 
-#: What a preview in front of the first round is judged by: the ratios at one clock of short samples behind little load.
+#: What a preview before the first round is judged by: the ratios at one clock of short samples behind little load.
 #: Every one of them must say it, so the first that does not ends the preview. What a slower kernel may gain at the
 #: power limit by a higher clock has to lie within the share: at most a tenth in what was recorded, and a twentieth in
 #: what ended near the best.

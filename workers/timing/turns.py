@@ -21,7 +21,7 @@ class Turn:
 def turns(num_graphs: int, number: int, *, shares_first: bool = False) -> Iterator[Turn]:
     """Round `number`, counted from 0: every graph once, another one first than in the round before.
 
-    A sample may depend on what ran before it (docs/findings/README.md). So each graph comes right behind each other
+    A sample may depend on what ran before it (docs/findings/README.md). So each graph comes right one after another
     one equally often: once in as many rounds as there are graphs, where these are odd twice in twice as many (E. J.
     Williams, Experimental designs balanced for the estimation of residual effects of treatments, 1949).
 

@@ -34,7 +34,8 @@ typedef enum tuner_status {
   TUNER_NEEDS_RESET = -8, /* an earlier call enqueued some of its launches and not the others */
 } tuner_status;
 
-enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP32 = 2, TUNER_INT32 = 3 }; /* the last two of a layer's tensors alone */
+enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP8_E4M3 = 4, /* of operands */
+       TUNER_FP32 = 2, TUNER_INT32 = 3 };                   /* of a layer's tensors alone */
 enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
 /* Of a shape. */
 enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };
@@ -238,7 +239,7 @@ tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_laye
 /* As tuner_attention_find, of layer number `index`; of a chain for so many rows, and `length` says nothing. */
 tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
                               tuner_attention_choice *choice);
-/* Tensor number `index` of a choice that is a kernel; behind the last one NONE. */
+/* Tensor number `index` of a choice that is a kernel; after the last one NONE. */
 tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
                                    tuner_layer_tensor *tensor);
 /* As tuner_attention_prepare: all layers of a model may share one. */

@@ -167,7 +167,7 @@ def test_a_description_of_the_api_names_the_token_where_one_is_needed(guarded: G
 
 
 def test_every_answer_says_that_it_is_what_it_says_it_is(guarded: Guarded) -> None:
-    for path in ("/livez", "/login", "/jobs", "/static/tuner.css", "/nothing"):
+    for path in ("/livez", "/login", "/jobs", "/static/styles/tuner.css", "/nothing"):
         headers = guarded.ask("", "GET", path).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in headers["content-security-policy"]

@@ -18,7 +18,7 @@ import pytest
 from tests.service.api.test_chains import submit
 from tests.support.repository import ROOT
 from tests.support.serving import listening, running_service
-from tuner.client.commands.packs import order_of_jobs
+from tuner.client.commands.packs.making import order_of_jobs
 from tuner.client.terminal import render
 from tuner.client.terminal.pack_tables import ladder_table
 from tuner.packs.read import read_pack

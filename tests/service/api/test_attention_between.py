@@ -18,7 +18,7 @@ from tests.service.api.test_attention import SCHEMA, charts
 from tests.service.api.test_chains import submit
 from tests.support.between import between
 from tests.support.serving import listening, running_service
-from tuner.client.commands.packs import order_of_jobs
+from tuner.client.commands.packs.making import order_of_jobs
 from tuner.client.terminal.pack_tables import ladder_table
 from tuner.packs.read import read_pack
 from tuner.packs.signing import verify

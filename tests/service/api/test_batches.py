@@ -17,8 +17,8 @@ from tests.support.waiting import wait_until
 from tuner.client.follow.batch import line
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.batch import FINALS_S
 from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.core.trial.ladders.batch import FINALS_S
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind", "m")}

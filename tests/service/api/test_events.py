@@ -12,7 +12,7 @@ from tests.service.api.conftest import NUM_TRIALS, Api
 from tests.support.serving import body, listening
 from tests.support.waiting import wait_until
 from tuner.client.connection.event_lines import parse_events
-from tuner.listening import streams_beside_requests
+from tuner.server.listening import streams_beside_requests
 
 
 def events(http: httpx.Client, job_id: str, **options: Any) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.service.api.conftest import Api
 from tests.support.serving import SMALL_PAIR
+from tuner.wire.requests.batches import EXAMPLES as BATCHES
 from tuner.wire.requests.requests import EXAMPLES as JOBS
-from tuner.wire.responses.batches import EXAMPLES as BATCHES
 
 #: As they stand in JSON; Python's reader takes the first three, though JSON has no such numbers.
 WORDS = (

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
 
 from tests.service.api.conftest import Api
 from tuner.cli import main
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import fused
+from tuner.schedule_files.reading import read_schedule
 
 NUM_CASES = 200
 
@@ -101,3 +106,24 @@ def test_the_page_and_its_json_form_show_the_same_numbers(idle_api: Api) -> None
     assert int(found[1]) == shown["total"]
     assert re.findall(r'class="chip(?: loaded)?">(\w+)<', page)[: len(shown["held"])] == shown["held"]
     assert idle_api.http.get(f"/ui/explorer?{query[:-1]}99", headers={"accept": "text/html"}).status_code == 422
+
+
+def test_a_drawn_path_is_a_schedule_file_that_is_proven(idle_api: Api, tmp_path: Path) -> None:
+    drawn = {"rows": 2, "cols": 2, "second_cols": 1, "cache": 4, "path": "0.1-0.0-b0.0-1.0-1.1-b1.0"} | {
+        "target": "simulated:h200"
+    }
+    asked = f"/ui/explorer/schedule?{urlencode(drawn)}"
+    path = tmp_path / "order.json"
+    path.write_bytes(idle_api.http.get(asked).content)
+    workload, gpu, schedule = read_schedule(path)
+    assert workload.describe() == "ffn fp16 M=128 64 -> 128 -> 64"
+    assert plans_for(workload, gpu, fused(schedule))
+    table = schedule.to_json()["ordering"]["interleave"]["tiles"]
+    assert table == ((0, 0, 1), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 0))
+
+
+def test_a_path_that_lacks_tiles_is_no_schedule(idle_api: Api) -> None:
+    answer = idle_api.http.get(
+        "/ui/explorer/schedule?rows=2&cols=2&path=0.0-0.1&target=h200", headers={"accept": "application/json"}
+    )
+    assert (answer.status_code, "has 2 of 4 tiles" in answer.text) == (422, True)

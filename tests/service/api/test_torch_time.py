@@ -17,7 +17,7 @@ from tuner.client.terminal.render import verdict_line
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import FinalsTimes, Problem
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.reports.torch_time import TorchTime
 from tuner.workers.host.torch_beside import beside_compiled
 from tuner.workers.protocol.messages import FinalsAnswer
 from tuner.workers.simulated.evaluator import SimulatedEvaluator

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.service.api.conftest import Api
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.words import Plan
 
 
 def number_of(api: Api, plan_kind: str, outcome: str = "measured") -> int:

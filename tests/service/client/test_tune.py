@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,6 +23,7 @@ from tuner.client import Client
 from tuner.client.documents.documents import Chain, FfnPair, JobDetail
 from tuner.client.errors import Refused, Unreachable
 from tuner.client.terminal.render import headline
+from tuner.errors import InvalidInput
 from tuner.python import bars
 from tuner.versions import install_command
 
@@ -201,3 +203,20 @@ def test_the_notebook_of_the_examples_runs_in_a_real_kernel_and_shows_bar_and_ch
     assert "<svg" in shown[-1]
     assert not [output for output in outputs["tune"] if output["output_type"] == "stream"], "something was warned of"
     assert (tmp_path / "kernel/kernel.cu").is_file()
+
+
+def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: Path) -> None:
+    def backwards_by_row(grids: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
+        for op, (rows, cols) in enumerate(grids):
+            yield from ((op, row, col) for row in range(rows) for col in reversed(range(cols)))
+
+    line = "mma 16x64x64+16x64x64 s2 w4 | row+row producer_first row-sync static 1/SM less 130 SMs"
+    result = tuner.tune(
+        PAIR, target=TARGET, schedules=[line], orders=[backwards_by_row], data=tmp_path / "data", progress=False
+    )
+    assert result.study
+    table = result.study["members"][2]["candidate"]["schedule"]["ordering"]["interleave"]["tiles"]
+    assert table[:2] == [[0, 0, 7], [0, 0, 6]]
+    assert str(result).count("●") == 3
+    with pytest.raises(InvalidInput, match="orders: are of schedules"):
+        tuner.tune(PAIR, orders=[backwards_by_row], data=tmp_path / "none", progress=False)

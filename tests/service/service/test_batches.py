@@ -16,9 +16,9 @@ from tests.support.serving import running_service
 from tests.support.waiting import wait_until
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.schedule.candidate import LIBRARY
-from tuner.core.trial.batch import MOST_SHARED, BatchRecord, BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, PriorsChoice
-from tuner.core.trial.ladder import Ladder, kernel_name
+from tuner.core.trial.ladders.batch import MOST_SHARED, BatchRecord, BatchStep
+from tuner.core.trial.ladders.ladder import Ladder, kernel_name
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service import Service
 from tuner.workers.simulated import evaluator as twin

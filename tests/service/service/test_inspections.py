@@ -18,10 +18,10 @@ from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_energy
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_energy
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, PlanError, WorkerError
 from tuner.service import Service

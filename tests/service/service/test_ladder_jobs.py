@@ -20,11 +20,11 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.space import Space
-from tuner.core.trial.batch import MOST_SHARED
 from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.ladders.batch import MOST_SHARED
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
-from tuner.search.seeds import by_slice
+from tuner.search.guesses.seeds import by_slice
 from tuner.service import Service
 from tuner.service.ladders.ladder_jobs import NUM_REORDERED, LadderJobs, new_kernels
 from tuner.store import Store

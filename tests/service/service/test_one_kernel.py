@@ -12,7 +12,7 @@ from tuner.api.listings.results_page import _of_job
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
-from tuner.core.trial.ladder import make_ladder
+from tuner.core.trial.ladders.ladder import make_ladder
 from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict, kernel_row
 from tuner.service.ladders.maker import measurement_of
 from tuner.service.results.pack_maker import _as_found

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 from tuner.cli import main
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import NotFound, StoreError
-from tuner.standby import Standby
+from tuner.server.standby import Standby
 from tuner.store import Store, database
 from tuner.store.admin import migrate
 from tuner.store.admin.leadership import Leadership

@@ -13,8 +13,8 @@ from tests.support.builders import spec
 from tests.support.queries import statements_of
 from tests.support.waiting import wait_until
 from tuner.core.access.caller import Caller, Role
-from tuner.core.trial.batch import FINALS_S
 from tuner.core.trial.job import JobState, JobTerms
+from tuner.core.trial.ladders.batch import FINALS_S
 from tuner.core.trial.records import JobRecord
 from tuner.errors import Conflict, Forbidden, InvalidInput
 from tuner.service import Service

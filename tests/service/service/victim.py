@@ -9,7 +9,7 @@ from typing import Any
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, FinalsTimes, Problem
-from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store

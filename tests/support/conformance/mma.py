@@ -10,6 +10,7 @@ from tests.support.conformance.schedules import portable
 from tests.support.conformance.workloads import apart, by_dtype
 from tests.support.covering import covering_sample
 from tests.support.spaces import space_of
+from tuner.core.problem.dtype import UNSCALED
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind
@@ -63,7 +64,7 @@ def epilogues() -> dict[str, Workload]:
         )
         for activation in Activation
         for bias in (False, True)
-        for dtype in Dtype
+        for dtype in UNSCALED
     }
 
 

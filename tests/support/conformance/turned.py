@@ -9,7 +9,7 @@ from tests.support.attentions import alone, attention
 from tests.support.chains import block
 from tests.support.conformance.case import Case, Claim, cross, named
 from tests.support.conformance.chains import APART, DOTS, LIBRARY, SHAPES
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tuner.core.problem.dtype import UNSCALED
 from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
@@ -30,7 +31,7 @@ def by_options(*options: dict[str, bool], **pair: Any) -> dict[str, Workload]:
 
 def by_dtype(workload: Workload) -> dict[str, Workload]:
     """The same in every element type."""
-    return {str(dtype): replace(workload, dtype=dtype) for dtype in Dtype}
+    return {str(dtype): replace(workload, dtype=dtype) for dtype in UNSCALED}
 
 
 def by_rows(workload: Workload, *rows: int) -> dict[str, Workload]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.append import (
     APPEND_KERNEL,
     APPEND_THREADS,
@@ -22,7 +22,7 @@ from tuner.ops.attention.append import (
     qkv_columns,
     render_append,
 )
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 Array = np.ndarray[Any, Any]
 #: What lies where nothing is written.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy as np
 
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.trial.limits import Limits
-from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.reference import attention, gathered
 from tuner.ops.attention.schedule import AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
@@ -29,7 +30,6 @@ from tuner.ops.attention.source import (
     pack_attention_args,
     render_attention,
 )
-from tuner.ops.attention.tasks import AttentionPlan
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
 
@@ -85,6 +85,8 @@ class EmulatedAttention:
     #: The most rounds of all threads that a copy of the copy engine takes; 0: it is done at once.
     copy_rounds: int = 40
     form: AttentionForm = PLAIN
+    #: What becomes of the parameter in the end.
+    changed: Callable[[bytes], bytes] = bytes
 
     def __post_init__(self) -> None:
         op, rng = self.op, np.random.default_rng(self.seed)
@@ -165,6 +167,7 @@ class EmulatedAttention:
             next_weights=next_weights,
             spin_limit_cycles=spin_limit_cycles,
         )
+        args = self.changed(args)
         aligned = np.zeros(len(args) + 64, np.uint8)
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)

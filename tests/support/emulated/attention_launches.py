@@ -11,7 +11,7 @@ from tests.support.emulated.attention import EmulatedAttention, attention_librar
 from tests.support.emulated.chain import from_bits
 from tuner.ops.attention.plans import check_attention
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.workers.source.refused import refused_launch
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,15 @@ import numpy as np
 from tests.support.cases import H200
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import FP32_NAN, NAN, Array, EmulatedChain, from_bits
-from tests.support.emulated.source import library_of
+from tests.support.emulated.source import encoded, library_of
+from tuner.core.problem.ops.kv_cache import CACHES
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
+from tuner.ops.attention.artifact import AttentionKernel
+from tuner.ops.attention.source import CacheMap
+from tuner.runtime.arrays import View
+from tuner.runtime.launch_values import pages_of
 from tuner.workers.source.variants import Variant
 
 #: Of an fp16 output: roundings of what is multiplied and of itself.
@@ -29,9 +36,12 @@ class EmulatedBetween(EmulatedChain):
         candidate: Candidate,
         lengths: Sequence[int],
         changes: Sequence[tuple[str, str]] = (),
+        *,
+        is_packed: bool = False,
     ) -> None:
-        """Draws and builds them; `lengths` are the sequences', `changes` are made in the attention's source."""
-        super().__init__(workload)
+        """Draws and builds them; `lengths` are the sequences', `changes` are made in the attention's source.
+        `is_packed`: of the cache, as `EmulatedCache` has it."""
+        super().__init__(workload, is_packed=is_packed)
         op = workload.launch_ops[0]
         self._put(op.name, np.zeros((op.m, op.n)))
         self.attention = EmulatedAttention(op=op.shape, lengths=lengths, form=op.form)
@@ -58,6 +68,32 @@ class EmulatedBetween(EmulatedChain):
         self._held = dict(zip(places, memory, strict=True))
         self._of_products = library_of(workload, tiling, (), Variant.MEASURED)
         self._of_attention = attention_library(self._tiling, op.shape, changes, form=op.form)
+        if is_packed:
+            recipe = AttentionKernel(
+                workload=workload, gpu=H200, index=0, schedule=self._schedule, plan=self._plan, proof="", source=""
+            ).recipes(lambda *_: {}, programmatic=True)[0]
+            self.attention.changed = partial(self._packed, recipe)
+
+    def _packed(self, recipe: dict[str, Any], args: bytes) -> bytes:
+        """The attention's parameter over the packed cache, as `tuner.runtime` makes it of the manifest's recipe."""
+        cache, changed = self.caches[self.front.name], bytearray(args)
+        view = partial(View, dtype="float16")
+        steps = tuple(one // 2 for one in cache._caches[0].strides)
+        names, table = [f"{recipe['op']}.{name}" for name in CACHES], recipe["pages"]["tensor"]
+        views = {
+            name: view(address=held.ctypes.data, shape=held.shape, steps=steps)
+            for name, held in zip(names, cache._caches, strict=True)
+        }
+        views[table] = View(address=cache.pages.ctypes.data, shape=cache.pages.shape, dtype="int32")
+        own, maps = pages_of(names, views, table).of_reader(recipe)
+        offsets = {field["name"]: field["offset"] for field in recipe["parameter"]["fields"]}
+        for name, value in own.items():
+            struct.pack_into("<i", changed, offsets[name], value)
+        for name, one in maps.items():
+            made = CacheMap(**{part: tuple(one[part]) for part in ("dims", "strides_bytes", "box")})
+            words = encoded(made, views[one["tensor"]].address)
+            changed[offsets[name] : offsets[name] + len(words)] = words
+        return bytes(changed)
 
     def new_rows(self) -> list[tuple[Array, tuple[Any, ...]]]:
         """Of both caches the bits, and where in them the tokens are that the product in front writes."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from tests.support.cases import ordering, simt, wgmma
 from tests.support.chains import block, run_of_block, side_by_side
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.ordering import Assignment, Granularity, Ordering
-from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, SplitTiles
+from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
 #: So small that a case takes seconds.
 SMALL = {"heads": 128, "width": 256, "hidden": 192, "qkv": 160}
@@ -39,6 +39,17 @@ _SHARED_WEIGHTS = wgmma(
 )
 _IN_TURNS = wgmma(*((64, 128, 64), (64, 56, 64)) * 2, num_warps=8, warpgroups=Warpgroups.PING_PONG)
 _PARTS = wgmma(*((16, 64, 64),) * 4, split_k=(2, 2, 3, 2))
+#: Parts that each finish a share: of the two ops in front of a norm there are none, unless operands are swapped.
+_SCATTERED = wgmma(*((16, 64, 64),) * 4, split_k=(1, 2, 1, 2), part_sums=PartSums.SCATTERED)
+_SCATTERED_LOW = wgmma(
+    *((64, 64, 64), (64, 48, 64), (64, 64, 64), (64, 72, 64)), split_k=(1, 3, 1, 4), part_sums=PartSums.SCATTERED
+)
+_SCATTERED_SWAPPED = wgmma(
+    *((72, 48, 64), (72, 24, 64), (72, 48, 64), (72, 64, 64)),
+    swap_ab=True,
+    split_k=(2, 3, 2, 4),
+    part_sums=PartSums.SCATTERED,
+)
 _DOTS = simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)
 _BF16 = block(30, **SMALL, dtype=Dtype.BF16)
 #: Heads of which a tile has some; one and three new tokens of each sequence.
@@ -64,6 +75,15 @@ CASES = {
     "parts": Emulated(workload=block(16, **SMALL), tiling=_PARTS),
     "parts, fused": Emulated(workload=block(16, **SMALL), tiling=_PARTS, ordering=STATIC, is_fused=True),
     "parts, tickets": Emulated(workload=block(16, **SMALL), tiling=_PARTS, ordering=TILES, is_fused=True),
+    "scattered": Emulated(workload=block(16, **SMALL), tiling=_SCATTERED, ordering=STATIC),
+    "scattered, fused": Emulated(workload=block(100, **SMALL), tiling=_SCATTERED_LOW, ordering=STATIC, is_fused=True),
+    "scattered, swapped, tail, fused": Emulated(
+        workload=block(70, **SMALL),
+        tiling=replace(_SCATTERED_SWAPPED, split_k=(1, 2, 1, 2)),
+        ordering=replace(STATIC, split_tiles=SplitTiles.TAIL),
+        is_fused=True,
+    ),
+    "scattered, swapped": Emulated(workload=block(70, **SMALL), tiling=_SCATTERED_SWAPPED, ordering=STATIC),
     "shared k": Emulated(workload=_BF16, tiling=_SHARED),
     "shared k, fused": Emulated(workload=_BF16, tiling=_SHARED, ordering=STATIC, is_fused=True),
     "shared weights, fused": Emulated(

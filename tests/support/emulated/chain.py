@@ -14,8 +14,8 @@ from tests.support.emulated.rotary import EmulatedCache
 from tests.support.emulated.source import encoded, library_of
 from tuner.core.legal.legality import dynamic_smem_bytes, estimated_resources
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.norm_slots import norm_slots, slot_stride
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
@@ -37,8 +37,6 @@ Memory = tuple[VerifiedPlan, Array, Array, int]
 #: So few SMs that every CTA has several tasks.
 FEW_SMS = replace(H200, num_sms=4)
 NAN, FP32_NAN, CANARY = 0x7FFF, 0x7FFFFFFF, 0xA5A5A5A5
-#: In fp16.
-ONE = 0x3C00
 #: Launches that share a workspace: epochs count on.
 NUM_LAUNCHES = 2
 #: In a workspace: an abort's record, and the count of CTAs of a guarded build.
@@ -54,17 +52,14 @@ def aligned(num_bytes: int, fill: int = 0xEE) -> Array:
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
     """Rounded to nearest even."""
-    if dtype is Dtype.FP16:
-        return values.astype(np.float16).view(np.uint16)
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    found: Array = dtype.row.to_bits(np, values)
+    return found
 
 
 def from_bits(bits: Array, dtype: Dtype) -> Array:
     """In float64."""
-    if dtype is Dtype.FP16:
-        return bits.view(np.float16).astype(np.float64)
-    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    found: Array = dtype.row.from_bits(np, bits).astype(np.float64)
+    return found
 
 
 def plans_of(
@@ -87,10 +82,14 @@ def reference_of(op: TileOp) -> Any:
 class EmulatedChain:
     """Tensors of one workload."""
 
-    def __init__(self, workload: Workload, *, is_odd: bool = False, rows: int | None = None) -> None:
+    def __init__(
+        self, workload: Workload, *, is_odd: bool = False, rows: int | None = None, is_packed: bool = False
+    ) -> None:
         """Draws them. Rows of what is normed are of unequal sizes; where `is_odd`, one channel of every second row is
-        3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for."""
-        self.workload, self._is_odd, self._rows = workload, is_odd, rows
+        3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for.
+        `is_packed`: of caches, as `EmulatedCache` has it."""
+        self.workload, self._is_odd, self._rows, self._is_packed = workload, is_odd, rows, is_packed
+        self._bits = np.dtype(workload.dtype.row.bits_name)
         self._random = np.random.default_rng(0)
         self._tensors: dict[str, Array] = {}
         self._squares: dict[int, Array] = {}
@@ -116,10 +115,10 @@ class EmulatedChain:
         if op.row_scale:
             self._tensors[f"{op.name}.row_scale"] = aligned(4 * op.m).view(np.float32)
             self._tensors[f"{op.name}.row_scale"][:] = self._random.uniform(0.5, 2, op.m)
-        self._put(op.name, np.zeros((op.m, op.c_columns)))
+        self._put(op.name, np.zeros((op.m, op.c_columns)), op.stored_in(self.workload.dtype))
         if op.rotary:
             spare = 0 if self.workload.turned_for else 3
-            self.caches[op.name] = EmulatedCache(op.rotary, op.m, spare_pages=spare)
+            self.caches[op.name] = EmulatedCache(op.rotary, op.m, spare_pages=spare, is_packed=self._is_packed)
         if op.norm and self.workload.op_index(op.norm) is None:
             squares = aligned(4 * slot_stride(op.m)).view(np.float32)
             squares[:] = np.nan
@@ -129,9 +128,10 @@ class EmulatedChain:
     def _residual(self, op: GemmOp) -> str:
         return op.residual_source or f"{op.name}.residual"
 
-    def _put(self, name: str, values: Array) -> None:
-        held = aligned(2 * values.size).view(np.uint16).reshape(values.shape)
-        held[...] = to_bits(values, self.workload.dtype)
+    def _put(self, name: str, values: Array, dtype: Dtype | None = None) -> None:
+        bits = to_bits(values, dtype or self.workload.dtype)
+        held = aligned(bits.nbytes).view(bits.dtype).reshape(values.shape)
+        held[...] = bits
         self._tensors[name] = held
 
     def _sized(self, values: Array) -> Array:
@@ -159,7 +159,7 @@ class EmulatedChain:
         library, memory = library_of(self.workload, tiling, changes, variant), self._memory_of(tiling, plans)
         num_runs = len(rows) or NUM_LAUNCHES
         for turn in range(num_runs):
-            self._poison(ONE if is_aborted else NAN)
+            self._poison(is_aborted=is_aborted)
             self._rows = rows[turn] if rows else self._rows
             for plan, words, workspace, first_sum in memory:
                 if turn == num_runs - 1:
@@ -170,7 +170,8 @@ class EmulatedChain:
                 self._launch(library, plan, words, workspace)
         for squares in self._squares.values():
             assert (squares[-16:] == CANARY).all(), "written behind the squares"
-        return {op.name: from_bits(self._written(op), self.workload.dtype) for op in self.workload.tile_ops}
+        dtype = self.workload.dtype
+        return {op.name: from_bits(self._written(op), op.stored_in(dtype)) for op in self.workload.tile_ops}
 
     def _memory_of(self, tiling: Tiling, plans: Sequence[VerifiedPlan]) -> list[Memory]:
         """What the launches count in and hand to each other, zeroed."""
@@ -191,9 +192,10 @@ class EmulatedChain:
         out = self._tensors[op.name]
         return self.caches[op.name].beside(out) if op.name in self.caches else out
 
-    def _poison(self, bits: int) -> None:
+    def _poison(self, *, is_aborted: bool) -> None:
         for op in self.workload.tile_ops:
-            self._tensors[op.name][...] = bits
+            stored = op.stored_in(self.workload.dtype)
+            self._tensors[op.name][...] = to_bits(np.ones(1), stored) if is_aborted else stored.row.nan_bits
         for cache in self.caches.values():
             cache.poison()
         for squares in self._squares.values():
@@ -253,7 +255,7 @@ class EmulatedChain:
     def expected(self) -> dict[str, Array]:
         """In float64, every op's output rounded as the next one reads it."""
         dtype = self.workload.dtype
-        values = {name: from_bits(bits, dtype) for name, bits in self._tensors.items() if bits.dtype == np.uint16}
+        values = {name: from_bits(bits, dtype) for name, bits in self._tensors.items() if bits.dtype == self._bits}
         for op in self.workload.tile_ops:
             if not op.IS_PRODUCT:
                 out, _ = reference_of(op)(np, op, values[op.source], values[f"{op.name}.w"], roundoff=0.0)
@@ -290,7 +292,7 @@ class EmulatedChain:
             found: Array = getattr(self.caches[op.name], operand)
             return found
         held = self._tensors[f"{op.name}.w" if operand == "weight" else name]
-        return from_bits(held, self.workload.dtype) if held.dtype == np.uint16 else held
+        return from_bits(held, self.workload.dtype) if held.dtype == self._bits else held
 
     def worst_row(self, got: dict[str, Array]) -> float:
         """The largest relative error of a row of any output; NaN where one is NaN."""

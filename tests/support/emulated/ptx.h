@@ -64,6 +64,8 @@ inline void store_shared(u32 a, const uint4& v) { memcpy(emu::at(a, 16), &v, 16)
 inline float load_shared_float(u32 a) { float v; memcpy(&v, emu::at(a, 4), 4); return v; }
 inline uint4 load_shared_vector(u32 a) { uint4 v; memcpy(&v, emu::at(a, 16), 16); return v; }
 template <CacheHint, class T> inline void store_global(T* a, T v) { *a = v; }
+inline u32 low_bytes(u32 low, u32 high) { return (low & 0xFF) | (low >> 16 & 0xFF) << 8 | (high & 0xFF) << 16 | (high >> 16 & 0xFF) << 24; }
+template <CacheHint> inline void store_global(uint2* a, const uint2& v) { if ((uintptr_t)a % 8) { printf("misaligned store\n"); abort(); } *a = v; }
 template <CacheHint> inline void store_global(u16* a, u16 v) { *a = v; }
 template <CacheHint> inline void store_global(u32* a, u32 v) { *a = v; }
 template <CacheHint> inline void store_global(uint4* a, const uint4& v) { if ((uintptr_t)a % 16) { printf("misaligned store\n"); abort(); } *a = v; }

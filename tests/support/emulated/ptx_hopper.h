@@ -12,16 +12,16 @@ inline u32 address_in_cta(u32 a, int rank) { return 0x80000000u | (u32)rank << 2
 // Box at coordinates (innermost first) to shared memory of the ctas of the mask; 128-byte swizzle.
 inline void copy_box(u32 shared, const TensorMap* map, const int* at, u32 barrier, int ctas) {
   const u64* o = map->opaque; const int rank = (int)o[1]; long long count = 1; for (int d = 0; d < rank; ++d) count *= o[11 + d];
-  std::vector<unsigned char> bytes(2 * count);
+  constexpr int kSize = sizeof(Element::Bits); std::vector<unsigned char> bytes(kSize * count);
   for (long long e = 0; e < count; ++e) {
     long long rest = e; u64 offset = 0; bool inside = true;
     for (int d = 0; d < rank; ++d) {
       const long long x = at[d] + rest % (long long)o[11 + d]; rest /= o[11 + d];
-      inside &= x >= 0 && x < (long long)o[2 + d]; offset += d == 0 ? 2 * x : x * o[7 + d - 1];
+      inside &= x >= 0 && x < (long long)o[2 + d]; offset += d == 0 ? kSize * x : x * o[7 + d - 1];
     }
-    const u32 place = swizzled(shared + 2 * e) - shared;
-    if (place + 2 > bytes.size()) { printf("copy out of range\n"); abort(); }
-    if (inside) memcpy(bytes.data() + place, (const char*)o[0] + offset, 2);
+    const u32 place = swizzled(shared + kSize * e) - shared;
+    if (place + kSize > bytes.size()) { printf("copy out of range\n"); abort(); }
+    if (inside) memcpy(bytes.data() + place, (const char*)o[0] + offset, kSize);
   }
   if (ctas < 0) return emu::put(shared, bytes, barrier);
   for (int c = 0; c < 16; ++c) if (ctas >> c & 1) emu::put(address_in_cta(shared, c), bytes, barrier);
@@ -77,15 +77,30 @@ inline int uniform(int v) { return __shfl_sync(0xFFFFFFFFu, v, 0); }
 inline int thread_number() { return emu::me().thread; }
 template <int> inline void raise_registers() {}
 template <int> inline void lower_registers() {}
-inline u16 operand_element(u32 start, int row, int k) { u16 v; memcpy(&v, emu::at(swizzled(start + row * 128 + 2 * k), 2), 2); return v; }
-template <int n> inline void wgmma_cpu(float* d, u64 a, u64 b) {
+inline Element::Bits operand_element(u32 start, int row, int k) {
+  constexpr int kSize = sizeof(Element::Bits); Element::Bits v; memcpy(&v, emu::at(swizzled(start + row * 128 + kSize * k), kSize), kSize); return v;
+}
+constexpr int kDepth = 32 / sizeof(Element::Bits);
+// A sum of products and of what was there, as the tensor cores of sm_90 add 8-bit ones: each is cut off 13 bits behind the
+// first one of the largest. Of wider ones fp32.
+inline float sum_of(float before, const float* a, const float* b) {
+  float sum = 0;
+  for (int k = 0; k < kDepth; ++k) sum += a[k] * b[k];
+  if (sizeof(Element::Bits) > 1 || std::isnan(before + sum)) return before + sum;
+  float largest = std::fabs(before);
+  for (int k = 0; k < kDepth; ++k) largest = std::fmax(largest, std::fabs(a[k] * b[k]));
+  if (largest == 0) return 0;
+  const double unit = std::ldexp(1.0, std::ilogb(largest) - 13); double cut = std::trunc(before / unit);
+  for (int k = 0; k < kDepth; ++k) cut += std::trunc(a[k] * b[k] / unit);
+  return static_cast<float>(cut * unit);
+}
+template <int n> inline void wgmma_cpu(float* d, u64 a, u64 b, bool adds) {
   const u32 a0 = (u32)(a & 0x3FFF) << 4, b0 = (u32)(b & 0x3FFF) << 4; const int w = emu::me().thread / 32 % 4, l = emu::lane();
-  float av[2][16];
-  for (int h = 0; h < 2; ++h) for (int k = 0; k < 16; ++k) av[h][k] = Element::widen(operand_element(a0, w * 16 + l / 4 + 8 * h, k));
+  float av[2][kDepth], bv[kDepth];
+  for (int h = 0; h < 2; ++h) for (int k = 0; k < kDepth; ++k) av[h][k] = Element::widen(operand_element(a0, w * 16 + l / 4 + 8 * h, k));
   for (int j = 0; j < n / 8; ++j) for (int c = 0; c < 2; ++c) {
-    float s0 = 0, s1 = 0;
-    for (int k = 0; k < 16; ++k) { const float bv = Element::widen(operand_element(b0, j * 8 + l % 4 * 2 + c, k)); s0 += av[0][k] * bv, s1 += av[1][k] * bv; }
-    d[4 * j + c] += s0, d[4 * j + 2 + c] += s1;
+    for (int k = 0; k < kDepth; ++k) bv[k] = Element::widen(operand_element(b0, j * 8 + l % 4 * 2 + c, k));
+    for (int h = 0; h < 2; ++h) { float& own = d[4 * j + 2 * h + c]; own = sum_of(adds ? own : 0.0f, av[h], bv); }
   }
 }
-template <int kRows> struct Wgmma { static void multiply(float* d, u64 a, u64 b) { wgmma_cpu<kRows>(d, a, b); } };
+template <int kRows> struct Wgmma { static void multiply(float* d, u64 a, u64 b, bool adds = true) { wgmma_cpu<kRows>(d, a, b, adds); } };

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 
 Array = np.ndarray[Any, Any]
 
@@ -19,8 +19,9 @@ NO_PAGE = 2**31 - 1
 class EmulatedCache:
     """Keys and values of some sequences, their lengths and the frequencies; of pages their table, in random order."""
 
-    def __init__(self, rotary: Rotary, rows: int, *, spare_pages: int = 3) -> None:
-        """Lengths from none to one more than there is room for. `spare_pages`: memory behind the cache's last page."""
+    def __init__(self, rotary: Rotary, rows: int, *, spare_pages: int = 3, is_packed: bool = False) -> None:
+        """Lengths from none to one more than there is room for. `spare_pages`: memory behind the cache's last page.
+        `is_packed`: keys and values of a token lie side by side, and pages have gaps, as servers have them."""
         self.rotary, self._rows = rotary, rows
         shape, paged = rotary.cache_shape(rows), rotary.paged(rows)
         sequences = rotary.num_sequences(rows)
@@ -40,11 +41,19 @@ class EmulatedCache:
                 count = -(-int(length) // paged.page_tokens)
                 of_sequence[:count], free = free[:count], free[count:]
         self.frequencies = (10_000.0 ** (-np.arange(rotary.head_dim // 2) / (rotary.head_dim // 2))).astype(np.float32)
-        bits = 2 * int(np.prod(shape))
-        self._held = [np.empty(bits + 256, np.uint8) for _ in range(2)]
-        self._caches = [
-            held[-held.ctypes.data % 256 :][:bits].view(np.uint16).reshape(shape) for held in self._held
-        ]  # of keys, and of values
+        lines, head_dim = int(np.prod(shape[1:-1])), rotary.head_dim
+        #: Elements from a line to the next one, and lines from a page to the next one.
+        self.line, self.page_lines = (2 * head_dim, lines + 2 * rotary.kv_heads) if is_packed else (head_dim, lines)
+        bits = 2 * shape[0] * self.page_lines * self.line
+        held = [np.empty(bits + 256, np.uint8) for _ in range(1 if is_packed else 2)]
+        memory = [
+            one[-one.ctypes.data % 256 :][:bits].view(np.uint16).reshape(shape[0], self.page_lines, self.line)
+            for one in held
+        ]
+        both = [memory[0], memory[0][..., head_dim:]] if is_packed else memory
+        self._caches = [one[:, :lines, :head_dim].reshape(shape) for one in both]  # of keys, and of values
+        assert all(np.shares_memory(one, of) for one, of in zip(self._caches, both, strict=True))
+        self._behind_pages = [one[:, lines:] for one in memory]
 
     @property
     def buffers(self) -> dict[str, int]:
@@ -53,11 +62,14 @@ class EmulatedCache:
         has_pages = self.rotary.page_tokens is not None
         found = {"keys": keys, "values": values, "lengths": self.lengths.ctypes.data}
         found |= {"frequencies": self.frequencies.ctypes.data}
-        return found | ({"pages": self.pages.ctypes.data, "num_pages": self.num_pages} if has_pages else {})
+        if not has_pages:
+            return found
+        found |= {"pages": self.pages.ctypes.data, "max_pages": self.pages.shape[1], "num_pages": self.num_pages}
+        return found | {"line": self.line, "page_lines": self.page_lines}
 
     def poison(self) -> None:
         """Nothing is written."""
-        for cache in self._caches:
+        for cache in (*self._caches, *self._behind_pages):
             cache[...] = UNTOUCHED
 
     def positions(self) -> Array:
@@ -93,6 +105,7 @@ class EmulatedCache:
     def beside(self, queries: Array) -> Array:
         """Queries, keys and values of each row, as bits; zeros for what has no place. Nothing else was written."""
         found = [queries]
+        assert all((gap == UNTOUCHED).all() for gap in self._behind_pages), "written between two pages"
         for cache in self._caches:
             rows = np.zeros((self._rows, self.rotary.kv_heads, self.rotary.head_dim), np.uint16)
             bits, place = self.new_rows(cache)

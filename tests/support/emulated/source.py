@@ -45,6 +45,8 @@ _TRANSPOSED = """const int slot = emu::meet(two), lane = emu::lane();
 #: How a word of the device code is said in C++; assertions about what is not compiled are left out.
 RULES = (
     (r"  u32 turned;\n  asm volatile\(.*?\n  return turned;", "  " + _TRANSPOSED),
+    (r'asm\("cvt\.rn\.f16x2\.e4m3x2.*?\);\n', "return emu::e4m3(bits);\n"),
+    (r'asm\("cvt\.rn\.satfinite\.e4m3x2.*?\);\n', "bytes = emu::to_e4m3(low) | emu::to_e4m3(high) << 8;\n"),
     (r'asm\("cvt\.f32\.f16.*?\);\n', "value = emu::f16(bits);\n"),
     (r'asm\("cvt\.rn\.f16x2.*?\);\n', "packed = emu::to16(low) | static_cast<u32>(emu::to16(high)) << 16;\n"),
     (r'asm\("cvt\.rn\.bf16x2.*?\);\n', "packed = emu::tob16(low) | static_cast<u32>(emu::tob16(high)) << 16;\n"),

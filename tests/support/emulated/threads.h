@@ -22,8 +22,11 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 using u16 = unsigned short; using u32 = unsigned int; using u64 = unsigned long long;
+using u8 = unsigned char;
 struct float4 { float x, y, z, w; };
 struct int4 { int x, y, z, w; };
+struct uint2 { u32 x, y; };
+static inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 struct uint4 { u32 x, y, z, w; };
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
@@ -118,6 +121,18 @@ inline void put(u32 address, std::vector<unsigned char> bytes, u32 barrier) {
   });
 }
 inline float f16(u16 bits) { _Float16 h; memcpy(&h, &bits, 2); return (float)h; }
+inline float e4m3(u8 bits) {
+  const int size = bits & 0x7F; const float value = size == 0x7F ? NAN : size < 8 ? std::ldexp(size, -9) : std::ldexp(8 + size % 8, size / 8 - 10);
+  return bits & 0x80 ? -value : value;
+}
+// To nearest even; what is larger becomes the largest.
+inline u16 to_e4m3(float f) {
+  if (f != f) return 0x7F;
+  const float size = std::fmin(std::fabs(f), 448.0f); const int exponent = size < 0x1p-6f ? -6 : std::ilogb(size);
+  const int units = (int)std::nearbyint(std::ldexp(size, 3 - exponent));  // 8 to 16 of them, or fewer of the smallest
+  const int code = units < 8 ? units : (exponent + 6) * 8 + units;
+  return code | (std::signbit(f) ? 0x80 : 0);
+}
 inline u16 to16(float f) { _Float16 h = (_Float16)f; u16 b; memcpy(&b, &h, 2); return b; }
 inline float b16(u16 bits) { return __uint_as_float((u32)bits << 16); }
 inline u16 tob16(float f) { u32 b; memcpy(&b, &f, 4); if (f != f) return 0x7FFF; return (b + 0x7FFF + ((b >> 16) & 1)) >> 16; }

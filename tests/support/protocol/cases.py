@@ -14,7 +14,7 @@ from tests.support.on_card import schedule
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import kind_problem
 from tuner.core.legal.ordering_rules import position_problem
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate

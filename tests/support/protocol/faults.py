@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.support.protocol.kernel import Tables, posts_per_launch
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan
 from tuner.core.schedule.ordering import Granularity, Ordering, SplitTiles, WaitPosition
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.support.protocol.tails import Tile, in_whole_waves
-from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Ordering, SplitOrder, SplitTiles
 from tuner.core.schedule.tiling import Tiling

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]

@@ -1,7 +1,7 @@
 """The words of a plan as the documents describe them, read by code of its own.
 
-What a word may be is said in the head of `tuner/core/plan/words.py` and in docs/proof.md; nothing of the prover, nor of
-the first oracle, is imported here.
+What a word may be is said in the head of `tuner/core/plan/table/words.py` and in docs/proof.md. Nothing of the prover
+or of the first oracle is imported here.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from benchmarks.attention.rows import Row, policy_variants, rows, variants
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes
 from tuner.core.problem.gpu import CATALOGUE, SMEM_RESERVED_PER_CTA_BYTES
 from tuner.ops.attention.plans import check_attention
-from tuner.ops.attention.tasks import assign
+from tuner.ops.attention.plans.tasks import assign
 
 GPU = CATALOGUE["h200"]
 ROWS = {row.name: row for row in rows()}

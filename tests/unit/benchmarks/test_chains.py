@@ -12,7 +12,7 @@ from benchmarks.chains import search, torch_compile
 from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.results import summary_of
 from benchmarks.chains.rows import BARS, ROWS, choose_rows
-from tuner.core.trial.inspection import TaskSpan, Trace
+from tuner.core.trial.reports.inspection import TaskSpan, Trace
 from tuner.errors import InvalidInput
 from tuner.winners import ShippedWinners
 

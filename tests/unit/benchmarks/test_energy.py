@@ -13,7 +13,7 @@ from tests.support.conformance.table import CASES
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import Counter, CounterReport, no_counters
+from tuner.core.trial.reports.inspection import Counter, CounterReport, no_counters
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import render
 

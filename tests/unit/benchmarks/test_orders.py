@@ -16,7 +16,7 @@ from benchmarks.orders.measure import NAMED, Results, Rounds, count_rows, measur
 from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine

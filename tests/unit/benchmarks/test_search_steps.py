@@ -7,8 +7,8 @@ from dataclasses import replace
 from benchmarks.search.steps import Steps
 from benchmarks.search.timed import Span
 from tests.support.builders import spec
-from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState
+from tuner.core.trial.ladders.batch import BatchStep
 from tuner.core.trial.records import JobRecord
 
 

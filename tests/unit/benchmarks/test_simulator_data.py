@@ -16,7 +16,7 @@ from benchmarks.simulator.data import NUM_AGAIN, NUM_COUNTED, NUM_TRACED, collec
 from benchmarks.simulator.draw import MAX_TASKS, NUM_ORDERS, draw, judged_rows
 from tests.support.lanes import soak_unless
 from tuner.core.legal.legality import check_schedule
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind

@@ -17,14 +17,15 @@ def test_it_writes_what_each_card_and_both_have_tried(tmp_path: Path, monkeypatc
     monkeypatch.setattr(two_cards, "LATENCY_S", 0.05)
     monkeypatch.setattr(two_cards, "BAR", 0.0)  # of a busy machine nothing is demanded
     monkeypatch.setattr(two_cards, "MIN_COUNTED", 2)
+    monkeypatch.setattr(two_cards, "NUM_FIRST", 4)
     out = tmp_path / "two.json"
     with pytest.raises(SystemExit) as ended:
-        two_cards.main(["--gpu", "simulated:h200", "--trials", "30", "--seconds", "400", "--out", str(out)])
+        two_cards.main(["--gpu", "simulated:h200", "--trials", "8", "--seconds", "400", "--out", str(out)])
     assert ended.value.code == 0
     (row,) = json.loads(out.read_text())["rows"]
-    assert row["trials"] == [NUM_FIRST, 30]
+    assert row["trials"] == [4, 8]
     assert [len(row[name]["jobs"]) for name in ("first", "both", "second")] == [1, 2, 1]
-    assert all(job["trials"] >= 30 for name in ("first", "both", "second") for job in row[name]["jobs"])
+    assert all(job["trials"] >= 8 for name in ("first", "both", "second") for job in row[name]["jobs"])
     assert all(card["card_busy_s"] > 0 for card in row["both"]["cards"])
     assert row["both"]["busy_cores"] >= row["both"]["own_cores"] > 0
     alone = (row["first_per_s"] + row["second_per_s"]) / 2

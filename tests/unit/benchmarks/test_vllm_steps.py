@@ -27,10 +27,11 @@ def run(arm: str, ms: float, tokens: tuple[int, ...] = (1, 2), gpu_ms: float | N
 def test_arms_take_turns_until_each_has_its_repeats() -> None:
     runs: list[dict[str, Any]] = []
     order = []
-    while (arm := next_arm(runs, 2)) is not None:
+    while (arm := next_arm(runs, 2, ("stock", "mlps"))) is not None:
         order.append(arm)
         runs.append(run(arm, 5.0))
     assert order == ["stock", "mlps", "stock", "mlps"]
+    assert next_arm(runs, 2) == "layers"
 
 
 def test_a_row_has_medians_and_gains_run_by_run() -> None:
@@ -65,8 +66,8 @@ def test_runs_that_have_ended_are_kept_and_none_is_begun_that_would_not_end(
     assert kept(state) == []
     assert not out.exists()
     vllm_steps.main(command)
-    assert [one["arm"] for one in kept(state)] == ["stock", "mlps", "stock", "mlps"]
-    assert {row["arm"] for row in json.loads(out.read_text())["rows"]} == {"stock", "mlps"}
+    assert [one["arm"] for one in kept(state)] == 2 * ["stock", "mlps", "layers"]
+    assert {row["arm"] for row in json.loads(out.read_text())["rows"]} == {"stock", "mlps", "layers"}
 
 
 def test_an_arm_finds_no_package_among_the_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

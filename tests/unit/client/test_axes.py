@@ -8,7 +8,7 @@ from tests.support.attentions import alone, attention, space_with
 from tuner.client.documents.documents import Candidate
 from tuner.client.exports.axes import axes_of
 from tuner.core.schedule.schedule import Schedule
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 
 
 def axes(schedule: Schedule) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.packs import ffn
 from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
-from tuner.client.commands.packs import order_of_jobs
+from tuner.client.commands.packs.making import order_of_jobs
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.ops.gemm.pairs import independent_pair
 from tuner.wire.requests.pairs import pair_of

@@ -22,7 +22,7 @@ from tuner.core.legal.legality import (
 from tuner.core.model.bounds import io_bytes
 from tuner.core.model.rates import rates_of
 from tuner.core.model.task_costs import costs_of
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 from tuner.core.space.simt_tilings import STAGE_BYTES as SIMT_STAGE_BYTES

@@ -14,10 +14,10 @@ from tuner.core.problem.gpu import parse_target
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.batch import LEAST_TRIALS, BatchRecord, plan_batch, search_order
-from tuner.core.trial.cover import least_cover
 from tuner.core.trial.job import JobState
-from tuner.core.trial.ladder import Measurement, Option, kernel_name, make_ladder
+from tuner.core.trial.ladders.batch import LEAST_TRIALS, BatchRecord, plan_batch, search_order
+from tuner.core.trial.ladders.cover import least_cover
+from tuner.core.trial.ladders.ladder import Measurement, Option, kernel_name, make_ladder
 from tuner.ops.gemm.pairs import independent_pair
 from tuner.workers.source.render import render
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.attention_packs import make_attention
 from tuner.errors import InvalidInput
-from tuner.ops.attention.pack_launches import check as check_attention_launches
+from tuner.ops.attention.pack.launches import check as check_attention_launches
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Kernel
 from tuner.runtime import RuntimeFailure

@@ -14,7 +14,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Kernel
-from tuner.packs.launches import check_launches
+from tuner.packs.recipes.launches import check_launches
 from tuner.packs.write import pack_bytes
 
 Json = dict[str, Any]

@@ -23,7 +23,7 @@ from tests.support.on_card import problem
 from tests.support.parts import ColumnScale, Softcap
 from tests.support.presets import Run, decoder_block
 from tuner.core.problem.epilogue import AddedPart
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
@@ -231,7 +231,7 @@ def test_launches_of_an_attention_have_the_workers_parameters(
     recipe = made.manifest["attentions"][0]
     sizes = [recipe["append"]["parameter"]["size_bytes"]] * append + [recipe["parameter"]["size_bytes"]]
     calls = launched(recorder, artifact, given, sizes)
-    own, shape = artifact._attentions[0]._own, kernel.op.shape
+    own, shape = artifact._of_caches[0]._own, kernel.op.shape
     at = {name: tensor.address for name, tensor in given.items()}
     found = cache_map(shape, kernel.schedule.tiling_of(shape))
 
@@ -279,7 +279,7 @@ def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
     given = tensors_of(artifact)
     assert "qkv" not in given, "the queries lie in memory of the artifact"
     launches = artifact.bind(given)._launches
-    products, (attended,) = artifact._products, artifact._attentions
+    products, (attended,) = artifact._products, artifact._of_caches
     assert products is not None
     recorder.clear()
     for one, launch in zip(order.split(), launches, strict=True):

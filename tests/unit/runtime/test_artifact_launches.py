@@ -108,7 +108,7 @@ def test_an_abort_is_over_after_the_reset_and_all_counters_are_as_new() -> None:
 
 def test_an_attentions_counters_and_refusals_are_as_new_after_the_reset() -> None:
     artifact = Artifact(attention_alone()[0].files)
-    (one,) = artifact._attentions
+    (one,) = artifact._of_caches
     at, size = one._workspace, artifact.manifest["attentions"][0]["workspace"]["zero_bytes"]
     ctypes.memset(at, 1, size)
     artifact.reset()

@@ -109,7 +109,7 @@ def test_a_cache_may_have_another_number_of_pages(tmp_path: Path) -> None:
 def test_what_was_refused_is_told_until_it_is_forgotten(tmp_path: Path) -> None:
     attention = load_attention(zip_of(tmp_path).path)
     assert attention.refused() == ""
-    driver, at = attention.artifact._driver, attention.artifact._attentions[0]._own["refused"]
+    driver, at = attention.artifact._driver, attention.artifact._of_caches[0]._own["refused"]
     words = struct.pack("<4i", 2, 3, -7, 701)
     driver.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(at), words, ctypes.c_size_t(16), None)
     assert attention.refused() == "sequence 3 has the page -7: use 0 to 700"

@@ -18,7 +18,7 @@ from tests.unit.runtime.opened import c_shape
 from tests.unit.runtime.test_artifact import encoded
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.ops.attention.pack.shape import AttentionShape
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import (
     AttentionBuffers,

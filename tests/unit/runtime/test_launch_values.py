@@ -46,7 +46,7 @@ def test_an_abort_and_a_refused_length_are_told(recorder: Recorder) -> None:
     files, _ = attention_alone()
     attentions = Artifact(files.files)
     assert attentions.refused() == ""
-    at = attentions._attentions[0]._own["refused"]
+    at = attentions._of_caches[0]._own["refused"]
     assert isinstance(at, int)
     (ctypes.c_int32 * 4).from_address(at)[:] = [1, 3, -5, 701]
     assert attentions.refused() == "sequence 3 has the length -5: use 0 to 700"

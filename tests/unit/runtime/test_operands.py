@@ -97,7 +97,7 @@ def test_two_that_are_read_may_be_one_and_a_residual_may_be_the_output() -> None
 
 def test_a_cache_is_written_where_a_product_or_the_kernel_in_front_writes_it() -> None:
     made, _ = attention_alone()
-    read, appended = (of_manifest(made.manifest, (), appends) for appends in (False, True))
+    read, appended = (of_manifest(made.manifest, (), (), appends) for appends in (False, True))
     assert {one.name for one in read if one.is_written} == {"attention"}
     assert {one.name for one in appended if one.is_written} == {"attention", "q", "attention.keys", "attention.values"}
     one = Artifact(made.files)

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.attention_zips import zip_of
 from tests.support.native.recorder import Recorder
-from tuner.core.problem.kv_cache import PagedCache
-from tuner.ops.attention.form import form_for
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.reference import attention, gathered
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import form_for
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.runtime import arrays, driver, load_attention
 
 torch = pytest.importorskip("torch")

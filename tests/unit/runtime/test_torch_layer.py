@@ -16,9 +16,9 @@ from tests.support.between_made import candidate_of
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_layer import zip_at
-from tuner.ops.attention.form import form_for
 from tuner.ops.attention.reference import attention, gathered
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import form_for
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.runtime import RuntimeFailure, arrays, driver, load_layer
 
 torch = pytest.importorskip("torch")

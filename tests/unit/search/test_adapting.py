@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, check_schedule, tiling_problem
-from tuner.core.plan.rasters import ROW
-from tuner.core.plan.split_k import num_tiles
+from tuner.core.plan.order.rasters import ROW
+from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.candidate import Candidate
@@ -20,7 +20,7 @@ from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.search.adapting import MOST_COVERING, adapt
+from tuner.search.guesses.adapting import MOST_COVERING, adapt
 
 H200 = CATALOGUE["h200"]
 

@@ -25,11 +25,11 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.plans import plan_of as attention_plan
-from tuner.search.axes import distributions, from_params, to_params
-from tuner.search.priors import Asked, choose_priors, distance
+from tuner.search.guesses.priors import Asked, choose_priors, distance
+from tuner.search.guesses.seeds import first_guesses
+from tuner.search.guesses.sharing import shares_an_sm
+from tuner.search.model.axes import distributions, from_params, to_params
 from tuner.search.searcher import Searcher
-from tuner.search.seeds import first_guesses
-from tuner.search.sharing import shares_an_sm
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 ALONE, PAIR = attention(), attention(d_out=512)

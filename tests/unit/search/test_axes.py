@@ -13,7 +13,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.schedule import Schedule
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
-from tuner.search.axes import distributions, from_params, ordering_features, tiling_features, to_params
+from tuner.search.model.axes import distributions, from_params, ordering_features, tiling_features, to_params
 
 WORKLOADS = [
     ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096),

@@ -9,7 +9,7 @@ import pytest
 from tests.support.builders import schedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.search.importance import FEWEST_TRIALS, axis_importances
+from tuner.search.model.importance import FEWEST_TRIALS, axis_importances
 
 
 def trials(count: int) -> list[tuple[int, Candidate, float]]:

@@ -21,7 +21,7 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.errors import IllegalSchedule
 from tuner.ops.gemm.op import GemmOp
-from tuner.search.axes import distributions, from_params, to_params
+from tuner.search.model.axes import distributions, from_params, to_params
 from tuner.search.searcher import Searcher
 
 

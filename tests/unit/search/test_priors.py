@@ -21,8 +21,8 @@ from tuner.core.trial.job import CacheState, Objective, Regime, default_regime
 from tuner.core.trial.priors import Found
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.search import Searcher
-from tuner.search.adapting import adapt
-from tuner.search.priors import (
+from tuner.search.guesses.adapting import adapt
+from tuner.search.guesses.priors import (
     BUDGET_SHARE,
     NUM_OF_NEIGHBOUR,
     NUM_PRIORS,

@@ -23,10 +23,10 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import Searcher
+from tuner.search.guesses.seeds import NUM_DRAWN, NUM_SEEDS, policy_guesses, waiting_guesses
 from tuner.search.meanwhile import Calls, Take
-from tuner.search.pool import canonical
+from tuner.search.model.pool import canonical
 from tuner.search.searcher import NUM_SETTLING, REPEAT_EVERY
-from tuner.search.seeds import NUM_DRAWN, NUM_SEEDS, policy_guesses, waiting_guesses
 
 GPU = CATALOGUE["a40"]
 H200 = CATALOGUE["h200"]

@@ -26,7 +26,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
-from tuner.search.seeds import (
+from tuner.search.guesses.seeds import (
     NUM_DRAWN,
     NUM_GUESSES,
     NUM_SEEDS,
@@ -38,7 +38,7 @@ from tuner.search.seeds import (
     forecast_us,
     seed_schedules,
 )
-from tuner.search.side_by_side import side_by_side
+from tuner.search.guesses.side_by_side import side_by_side
 
 
 def space(m: int, gpu: str = "h200") -> Space:
@@ -88,7 +88,7 @@ def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.Mon
         forecast.append(candidate.schedule.tiling)
         return forecast_us(space, candidate, limit_us)
 
-    monkeypatch.setattr("tuner.search.seeds.forecast_us", counting)
+    monkeypatch.setattr("tuner.search.guesses.seeds.forecast_us", counting)
     here = space(256)
     seeds = seeds_of(here)
     assert forecast == []

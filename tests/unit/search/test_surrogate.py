@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.search.surrogate import Prediction, Scales, Surrogate, expected_improvement, squared_distances
+from tuner.search.model.surrogate import Prediction, Scales, Surrogate, expected_improvement, squared_distances
 
 
 def grid(num_rows: int, seed: int = 0) -> np.ndarray:

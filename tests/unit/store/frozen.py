@@ -15,10 +15,10 @@ from tests.support.builders import BEST, measured, schedule, spec, trial
 from tuner.core.access.caller import LOCAL, Role
 from tuner.core.access.quota import Quota, QuotaScope
 from tuner.core.schedule.candidate import LIBRARY, fused
-from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.trial.records import FinalRow, InspectionKind
+from tuner.core.trial.reports.inspection import no_counters
 from tuner.store import Store
 from tuner.store.access import audit, ended_sessions, quotas, tokens
 from tuner.store.admin import migrate

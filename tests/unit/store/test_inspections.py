@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import measured, spec, trial
-from tuner.core.trial.inspection import Counter, CounterReport, EnergyReport, OpShares, TaskSpan, Trace
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.reports.inspection import Counter, CounterReport, EnergyReport, OpShares, TaskSpan, Trace
 from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.trials import inspections, trials

@@ -6,7 +6,7 @@ from tests.support.between import between
 from tests.support.builders import BEST, spec
 from tuner.core.trial.job import JobState
 from tuner.core.trial.questions import Machine, Question, log_sizes
-from tuner.core.trial.same_kernels import lists_of
+from tuner.core.trial.reports.same_kernels import lists_of
 from tuner.store import Store
 from tuner.store.admin import removal
 from tuner.store.jobs import jobs

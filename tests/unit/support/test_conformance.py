@@ -12,7 +12,7 @@ from tests.support.conformance.case import Case, Claim
 from tests.support.conformance.table import CASES, TABLES
 from tests.support.conformance.workloads import RAGGED
 from tuner.core.legal.wgmma import sum_exchanges
-from tuner.core.plan.header import FIRST_WAVE
+from tuner.core.plan.table.header import FIRST_WAVE
 from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind

@@ -12,8 +12,8 @@ from tests.support import mutants
 from tests.support.cases import ordered_graphs, ordering, small_gpu, tiling
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.header import TICKET
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.header import TICKET
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import Ordering
 from tuner.errors import LivenessError

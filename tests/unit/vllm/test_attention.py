@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.packs import make
-from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.ops.attention.pack.shape import AttentionShape
 from tuner.packs.contents import Rung
-from tuner.vllm.attention import Served, Steps, dense, reasons_against
+from tuner.vllm.attention import Served, dense, reasons_against
 
 OURS = AttentionShape(
     dtype="bf16",
@@ -113,19 +113,30 @@ def test_the_steps_are_those_of_vllms_tensor(backend: type, heads_first: bool) -
     assert served(backend=backend).shape.heads_first is heads_first
 
 
-def test_vllms_packed_lines_are_the_one_reason_where_all_else_is_the_same() -> None:
-    assert reasons_against(served(), OURS, reaching(2048)) == [
-        "keys and values of a token lie side by side, in lines of 256 elements, and kernels here read keys and values "
-        "in lines of 128 each"
-    ]
+@pytest.mark.parametrize("line", [128, 256, 320])
+def test_lines_may_have_gaps_as_where_keys_and_values_lie_side_by_side(line: int) -> None:
+    assert reasons_against(served(), OURS, reaching(2048)) == []
+    steps = dense(8, 16, line, heads_first=False)
+    assert reasons_against(replace(served(), steps=steps), OURS, reaching(2048)) == []
+    apart = replace(steps, block=steps.block + 8 * line)
+    assert reasons_against(replace(served(), steps=apart), OURS, reaching(2048)) == []
 
 
-def test_a_cache_of_our_own_lines_has_no_reason_against_it() -> None:
-    own = replace(served(), steps=dense(8, 16, 128, heads_first=False))
-    assert reasons_against(own, OURS, reaching(2048)) == []
-    apart = replace(own, steps=Steps(block=own.steps.block, head=own.steps.head, token=own.steps.token + 8))
-    assert reasons_against(apart, OURS, reaching(2048)) == [
-        "from token to token of a head the cache has 1032 elements, and kernels here step 1024"
+@pytest.mark.parametrize("changes", [{"token": 1032}, {"head": 129, "token": 8 * 129}, {"head": 2048, "token": 128}])
+def test_lines_at_odd_steps_are_named(changes: dict[str, int]) -> None:
+    steps = replace(dense(8, 16, 128, heads_first=False), **changes)
+    (found,) = reasons_against(replace(served(), steps=steps), OURS, reaching(2048))
+    assert found.startswith(f"the cache has {steps.head} elements from head to head and {steps.token} from token to")
+
+
+def test_a_backend_whose_steps_have_no_table_is_named() -> None:
+    class FlashInfer(FlashAttention):
+        @staticmethod
+        def get_name() -> str:
+            return "FLASHINFER"
+
+    assert reasons_against(served(backend=FlashInfer), OURS, reaching(2048)) == [
+        "steps of backend FLASHINFER have no table of blocks; --attention-backend FLASH_ATTN has"
     ]
 
 
@@ -143,7 +154,6 @@ def test_a_cache_of_our_own_lines_has_no_reason_against_it() -> None:
         ({"scale": 0.5}, "scale is 0.5 here and 0.08838834764831845 in the pack"),
         ({"drafts": 3}, "tokens of a sequence in a step is 4 here and 1 in the pack"),
         ({"max_length": 8192}, "max_model_len is 8192, and the pack's kernels reach 2048 tokens: a full graph cannot"),
-        ({"max_length": 1024}, "a row of the block table has 64 blocks, and kernels for 2048 tokens read rows of 128"),
         ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype is fp8, and kernels here read fp16 or bf16"),
         ({"backend": OfTheCpu}, "the cache of backend CPU_ATTN has a form of its own"),
         ({"has_sink": True}, "its heads have sinks"),
@@ -156,6 +166,10 @@ def test_a_cache_of_our_own_lines_has_no_reason_against_it() -> None:
 def test_what_does_not_fit_is_named(changes: dict[str, Any], words: str) -> None:
     found = reasons_against(served(**changes), OURS, reaching(2048))
     assert any(words in one for one in found), found
+
+
+def test_kernels_that_reach_farther_serve_shorter_models() -> None:
+    assert reasons_against(served(max_length=1000), OURS, reaching(2048)) == []
 
 
 def test_a_contiguous_pack_and_one_without_kernels_are_named() -> None:

@@ -45,7 +45,7 @@ def registered(
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
         del sys.modules[name]
-    for name in ("tuner.vllm.loader", "tuner.vllm.mlp"):  # they have taken classes of the stub
+    for name in ("tuner.vllm.loader", "tuner.vllm.mlp", "tuner.vllm.decode"):  # they have taken classes of the stub
         sys.modules.pop(name, None)
     sys.modules.update(vllms_own)
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.presets import decoder_attention, decoder_block
-from tuner.core.problem.kv_cache import PagedCache
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.kv_cache import PagedCache
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.job import JobSpec
 from tuner.errors import InvalidInput

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.builders import BEST
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.wire.responses.library import LibraryRecipeView
 
 

@@ -30,13 +30,13 @@ def first_problem(**changes: Any) -> FieldProblem:
         ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "give at most 100000"),
         ({"seed": "1"}, "seed", "got '1'", "give an integer"),
         ({"colour": 1}, "colour", "not a known field", "check its spelling, or remove it"),
-        ({"pair": {**PAIR, "dtype": "fp8"}}, "pair.dtype", "'fp8'", "use 'fp16' or 'bf16'"),
+        ({"pair": {**PAIR, "dtype": "fp8"}}, "pair.dtype", "'fp8'", "use 'fp16', 'bf16' or 'fp8_e4m3'"),
         (
             {"pair": {**PAIR, "kind": "x"}},
             "pair.kind",
             "'x'",
-            "use one of 'ffn', 'independent', 'decoder-block', 'attention', 'decoder-attention', 'decoder-layer', "
-            "'chain'",
+            "use one of 'ffn', 'independent', 'decoder-block', 'quantised-ffn', 'attention', 'decoder-attention', "
+            "'decoder-layer', 'chain'",
         ),
         (
             {"pair": {"m": 1}},

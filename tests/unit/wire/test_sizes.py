@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tuner.errors import InvalidInput
+from tuner.wire.requests.batches import BatchRequest
 from tuner.wire.requests.requests import TuneRequest
-from tuner.wire.responses.batches import BatchRequest
 
 FFN = {"kind": "ffn", "m": 16, "d_in": 64, "d_hidden": 64, "d_out": 64}
 INDEPENDENT = {"kind": "independent", "first": {"m": 16, "n": 64, "k": 64}, "second": {"m": 16, "n": 64, "k": 64}}

@@ -11,9 +11,9 @@ import pytest
 
 from tuner.client.commands.submit import submit
 from tuner.errors import InvalidInput
+from tuner.wire.requests.batches import BatchRequest
 from tuner.wire.requests.requests import TuneRequest
 from tuner.wire.requests.submit_form import SubmitForm, as_client, as_curl, path_of
-from tuner.wire.responses.batches import BatchRequest
 
 
 def parsed(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.reference import gathered
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.workers.gpu.tensors.kv_cache import NO_PAGE, hide_numbers, hide_pages, hide_rows
 
 OP = DecodeAttention(sequences=3, kv_heads=2, query_heads=1, head_dim=64, max_length=70)

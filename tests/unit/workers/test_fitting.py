@@ -9,7 +9,7 @@ import pytest
 from tests.support.attentions import attention
 from tests.support.between import between
 from tuner.core.problem.workload import Workload
-from tuner.ops.attention import fitting as sizes
+from tuner.ops.attention.plans import fitting as sizes
 from tuner.workers.gpu.tensors.fitting import DoesNotFit, slots_that_fit
 
 #: Of an H100, about.

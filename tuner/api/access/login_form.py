@@ -39,7 +39,7 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
         """The form; a service without tokens needs none."""
         if not access.is_on:
             return RedirectResponse("/", 303)
-        return render_form("login.html", wanted=local_path(wanted), problem="")
+        return render_form("admin/login.html", wanted=local_path(wanted), problem="")
 
     @router.post("/login", include_in_schema=False)
     async def log_in(request: Request, wanted: Next = "/") -> Response:
@@ -50,9 +50,11 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
         token = await rates.token_for(address, access.by_secret, secret)
         if token is None:
             if not rates.guessed(address):
-                return render_form("login.html", 429, wanted=target, problem="Too many wrong tokens: wait ten seconds.")
+                return render_form(
+                    "admin/login.html", 429, wanted=target, problem="Too many wrong tokens: wait ten seconds."
+                )
             said = "This token is unknown, expired or revoked."
-            return render_form("login.html", 401, wanted=target, problem=said)
+            return render_form("admin/login.html", 401, wanted=target, problem=said)
         caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
         await to_thread.run_sync(access.note, caller, "session.begin", token.id)
         response = RedirectResponse(target, 303)

@@ -70,7 +70,7 @@ def _page(request: Request, service: Service, made: NewTokenView | None = None) 
         quotas=[QuotaView.of(*one) for one in service.submissions.quotas.every()],
         made=made,
     )
-    return render(request, "access.html", page, roles=tuple(Role), scopes=tuple(QuotaScope))
+    return render(request, "admin/access.html", page, roles=tuple(Role), scopes=tuple(QuotaScope))
 
 
 def _filled(model: type[Model], form: Mapping[str, str]) -> Model:

@@ -22,4 +22,6 @@ def audit_page_routes(router: APIRouter, service: Service) -> None:
         """Who changed what, the newest first; as JSON with `Accept: application/json` or `.json` behind the path."""
         found = service.access.entries(cursor=cursor, limit=_ROWS_PER_PAGE)
         views = [AuditEntryView.of(entry) for entry in found.items]
-        return render(request, "audit.html", AuditPage(entries=PageView(items=views, next_cursor=found.next_cursor)))
+        return render(
+            request, "admin/audit.html", AuditPage(entries=PageView(items=views, next_cursor=found.next_cursor))
+        )

@@ -89,7 +89,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             self._watch()
 
         def on_message_begin(self) -> None:
-            """A request begins, maybe right behind another one."""
+            """A request begins, maybe right after another one."""
             super().on_message_begin()
             self._is_received, self._awaits_head = False, True
 

@@ -13,7 +13,7 @@ from tuner.core.access.caller import Token
 WINDOW_S = 10
 #: Wrong tokens that an address may send in that time; each costs a query.
 _MAX_WRONG = 20
-#: Names that are counted in a window before it begins anew, at most: an address is easily changed.
+#: Names that are counted in a window before it begins again, at most: an address is easily changed.
 _MAX_NAMES = 100_000
 
 

@@ -111,7 +111,7 @@ def render(request: Request, template: str, page: BaseModel, *, status: int = 20
 
 def render_error(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem as a page."""
-    html = _templates.get_template("error.html").render(problem=document, session=None, here="")
+    html = _templates.get_template("layout/error.html").render(problem=document, session=None, here="")
     return HTMLResponse(link_from_outside(html), document.status, {**_HEADERS, **(headers or {})})
 
 

@@ -15,8 +15,8 @@ from tuner.api.http.rendering import render
 from tuner.api.routes.jobs import Cursor, Size, Word
 from tuner.api.routes.results import target_views
 from tuner.core.access.caller import Caller
-from tuner.core.trial.batch import BatchSummary
 from tuner.core.trial.job import JobState
+from tuner.core.trial.ladders.batch import BatchSummary
 from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service import Service

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from tuner.api.http.rendering import render
 from tuner.api.routes.jobs import Cursor, Size, Word
-from tuner.core.problem.op import Op
+from tuner.core.problem.ops.op import Op
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Best, JobRecord, Verdict, kernel_row
 from tuner.service import Service

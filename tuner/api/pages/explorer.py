@@ -13,8 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from tuner.api.http.errors import PAGE_RESPONSES
 from tuner.api.http.rendering import render
 from tuner.api.pictures.plot import nice_ticks
-from tuner.core.plan.panel_cache import CachePolicy
-from tuner.core.plan.tile_paths import Stop
+from tuner.core.plan.order.panel_cache import CachePolicy
+from tuner.core.plan.order.tile_paths import Stop
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.responses.orders import DRAWN, EXACT, ExplorerPage, OrdersQuery, OrdersView, StepView, stops_of, text_of
@@ -109,7 +109,7 @@ class Chart:
     y_ticks: list[tuple[float, str]]
 
 
-def explorer_routes(_: Service) -> APIRouter:
+def explorer_routes(service: Service) -> APIRouter:
     """The page and its JSON form."""
     router = APIRouter(tags=["dashboard"], responses=PAGE_RESPONSES, default_response_class=Response)
 
@@ -132,6 +132,8 @@ def explorer_routes(_: Service) -> APIRouter:
             links=links,
             shown=orders.steps[step - 1] if step else None,
             policies=tuple(CachePolicy),
+            targets=[target.id for target, _ in service.targets()],
+            whole=links.whole_path,
         )
 
     return router
@@ -144,6 +146,8 @@ class _Links:
         self._grid = query.model_dump(exclude={"order", "path", "step"}, mode="json")
         self._orders, self._step = orders, step
         self._shown = [one.tile for one in orders.steps[:step]]
+        #: The fields of the whole order, drawn or not.
+        self.whole_path = {**self._grid, "order": DRAWN, "path": orders.path}
         self.start = self._drawn([])
         self.undo = self._drawn(self._shown[:-1]) if step else ""
         self.first = self.at(0) if step else ""

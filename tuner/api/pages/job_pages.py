@@ -72,11 +72,11 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
         page = job_page(service, job_id, cursor, chosen)
         return render(
             request,
-            "job.html",
+            "job/job.html",
             page,
             plot=_plot(page),
             chain=draw_chain(page.ops),
-            bars=finals_bars(page.best) if page.best else None,
+            bars=finals_bars(page.best, is_study=bool(page.job.num_given)) if page.best else None,
             inspections=inspection_table(page.inspected),
             choices=_CHOICES,
             columns=table,

@@ -15,8 +15,10 @@ from tuner.api.listings.batch_pages import batch_page_routes
 from tuner.api.listings.jobs_page import jobs_page_routes
 from tuner.api.listings.results_page import results_page_routes
 from tuner.api.pages.compare_page import compare_page_routes
+from tuner.api.pages.explorer_jobs import explorer_job_routes
 from tuner.api.pages.job_actions import job_action_routes
 from tuner.api.pages.job_pages import job_page_routes
+from tuner.api.pages.study_page import study_page_routes
 from tuner.api.pages.submit_page import submit_page_routes
 from tuner.service import Service
 
@@ -28,6 +30,8 @@ _ROUTES = (
     fleet_page_routes,
     audit_page_routes,
     access_page_routes,
+    study_page_routes,
+    explorer_job_routes,
     job_page_routes,
     batch_page_routes,
     job_action_routes,

@@ -20,10 +20,10 @@ from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.base.root_path import root_path
 from tuner.wire.pages.pages import SubmitPage
+from tuner.wire.requests.batches import BatchRequest
 from tuner.wire.requests.problems import of_validation
 from tuner.wire.requests.requests import TuneRequest
 from tuner.wire.requests.submit_form import INPUTS, WHAT, SubmitForm, as_client, as_curl, path_of
-from tuner.wire.responses.batches import BatchRequest
 
 
 def submit_page_routes(router: APIRouter, service: Service) -> None:
@@ -39,12 +39,12 @@ def submit_page_routes(router: APIRouter, service: Service) -> None:
     def submit(request: Request, caller: Asker, form: Form) -> Response:
         """Submits a job, or a batch for several numbers of rows; nothing where a field is wrong."""
         try:
-            return RedirectResponse(_submit(service, SubmitForm.of(form).body(), caller), 303)
+            return RedirectResponse(submit_body(service, SubmitForm.of(form).body(), caller), 303)
         except InvalidInput as error:
             return _show(request, service, form, str(error), 422)
 
 
-def _submit(service: Service, body: dict[str, Any], caller: Caller) -> str:
+def submit_body(service: Service, body: dict[str, Any], caller: Caller) -> str:
     """Where the job or the batch is shown.
 
     Raises:

@@ -6,8 +6,8 @@ from tuner.api.routes.trials import gpu_of, plans_of, trial_view
 from tuner.core.insight.advice import advise
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
-from tuner.core.insight.gantt import Gantt
-from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
+from tuner.core.insight.traces.gantt import Gantt
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.problem.resources import occupancy_limits
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.plan_kinds import PlanKind

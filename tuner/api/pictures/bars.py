@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.insight.study import varied
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.wire.responses.responses import BestView, FinalRowView
 
 
@@ -32,16 +33,22 @@ class Bars:
     library: float | None
 
 
-def finals_bars(best: BestView) -> Bars | None:
-    """The bars of the finals that have a time; None where none has."""
+def finals_bars(best: BestView, *, is_study: bool = False) -> Bars | None:
+    """The bars of the finals that have a time; None where none has. Those of a study are named by what is varied."""
     rows = [(index, row) for index, row in enumerate(best.finals) if row.time_us]
+    finals = [row.candidate for row in best.finals]
+    kinds = [one.plan_kind for one in finals]
+    names = varied(kinds, [one.text for one in finals]) if is_study else [""] * len(finals)
     if not rows:
         return None
     torch_us = best.torch.time_us if best.torch and not best.torch.is_library else None
     full_us = 1.04 * max([_longest_us(row) for _, row in rows] + ([torch_us] if torch_us else []))
     library_us = next((row.time_us for _, row in rows if not row.candidate.plan_kind.is_ours), None)
     return Bars(
-        bars=(*_torch_bar(best, full_us), *(_bar(best, index, row, full_us) for index, row in rows)),
+        bars=(
+            *_torch_bar(best, full_us),
+            *(_bar(best, index, row, full_us, names[index]) for index, row in rows),
+        ),
         floor=_share(best.reference_us, full_us),
         library=None if library_us is None else _share(library_us, full_us),
     )
@@ -68,24 +75,16 @@ def _share(time_us: float, full_us: float) -> float:
     return round(100 * time_us / full_us, 2)
 
 
-def _interval_us(row: FinalRowView) -> tuple[float, float] | None:
-    """The times that the interval of the speed-up stands for, with the library's at its median."""
-    if row.speedup_ci95 is None or not row.time_us or not row.speedup or not row.candidate.plan_kind.is_ours:
-        return None
-    library_us = row.time_us * row.speedup
-    return library_us / row.speedup_ci95[1], library_us / row.speedup_ci95[0]
-
-
 def _longest_us(row: FinalRowView) -> float:
-    interval = _interval_us(row)
+    interval = row.interval_us
     return max(row.time_us or 0.0, interval[1] if interval else 0.0)
 
 
-def _bar(best: BestView, index: int, row: FinalRowView, full_us: float) -> Bar:
-    interval, kind = _interval_us(row), row.candidate.plan_kind
+def _bar(best: BestView, index: int, row: FinalRowView, full_us: float, name: str) -> Bar:
+    interval, kind = row.interval_us, row.candidate.plan_kind
     is_compiled = best.torch is not None and best.torch.is_library and not kind.is_ours
     return Bar(
-        name="torch.compile" if is_compiled else kind.heading,
+        name="torch.compile" if is_compiled else name or kind.heading,
         time_us=row.time_us or 0.0,
         width=_share(row.time_us or 0.0, full_us),
         interval=None if interval is None else (_share(interval[0], full_us), _share(interval[1], full_us)),

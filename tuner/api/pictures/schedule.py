@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.verify import VerifiedPlan
 
 Ints = npt.NDArray[np.int64]

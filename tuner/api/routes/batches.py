@@ -10,16 +10,15 @@ from fastapi import APIRouter, Body, Header, Path, Response
 from tuner.api.access.access import Asker
 from tuner.api.http.errors import PROBLEM_RESPONSES
 from tuner.api.routes.jobs import Cursor, Limit, Word, default_target_id
-from tuner.core.trial.batch import BatchRecord, batch_name
+from tuner.core.trial.ladders.batch import BatchRecord, batch_name
 from tuner.errors import NotFound
 from tuner.service import Service
+from tuner.wire.requests.batches import EXAMPLES, BatchRequest
 from tuner.wire.responses.batches import (
-    EXAMPLES,
     BatchBestView,
     BatchesPage,
     BatchJobView,
     BatchPage,
-    BatchRequest,
     BatchView,
     LadderView,
 )

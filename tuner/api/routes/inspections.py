@@ -12,9 +12,9 @@ from tuner.api.access.access import Asker
 from tuner.api.http.errors import PROBLEM_RESPONSES
 from tuner.api.routes.jobs import JobId, TrialNumber
 from tuner.core.access.caller import Caller
-from tuner.core.insight.trace_events import trace_events
-from tuner.core.trial.inspection import Trace
+from tuner.core.insight.traces.trace_events import trace_events
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.reports.inspection import Trace
 from tuner.errors import Conflict
 from tuner.service import Service
 from tuner.wire.responses.inspections import (

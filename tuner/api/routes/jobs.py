@@ -14,11 +14,13 @@ from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import FailureKind, Metric
 from tuner.core.trial.records import JobRecord, Page
 from tuner.service import Service
+from tuner.wire.requests.given import MAX_SCHEDULES
 from tuner.wire.requests.requests import EXAMPLES, TuneRequest
 from tuner.wire.responses.job_detail import JobDetail
 from tuner.wire.responses.job_view import JobView
 from tuner.wire.responses.responses import BestView, PageView, TrialView
 from tuner.wire.responses.samples import SamplesView
+from tuner.wire.responses.study import StudyQuery, StudyView
 
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
@@ -44,6 +46,16 @@ def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView
         figures.setdefault(inspection.trial_number, {}).update({figure.tag: figure for figure in inspection.figures})
     items = [TrialView.of(trial, job, figures.get(trial.number, {}).values()) for trial in page.items]
     return PageView(items=items, next_cursor=page.next_cursor)
+
+
+def study_view(service: Service, job_id: str, cache: int) -> StudyView:
+    """A job's schedules side by side, as far as it is."""
+    job = service.job(job_id)
+    trials = service.trials(job_id, limit=MAX_SCHEDULES + 1).items if job.spec.tried else []
+    best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
+    if best and not job.spec.tried:
+        trials = [service.trial(job_id, row.trial_number) for row in best.finals]
+    return StudyView.of(job, {trial.candidate: trial for trial in trials}, best, cache)
 
 
 def job_detail(service: Service, job: JobRecord) -> JobDetail:
@@ -159,5 +171,10 @@ def job_routes(service: Service) -> APIRouter:
     def get_job_best(job_id: JobId) -> BestView:
         """The result of a job that succeeded."""
         return BestView.of(service.best(job_id), service.job(job_id))
+
+    @router.get("/jobs/{job_id}/study")
+    def get_study(job_id: JobId, query: Annotated[StudyQuery, Query()]) -> StudyView:
+        """The schedules that a job was given, or its finalists, side by side: times of the rounds that they share."""
+        return study_view(service, job_id, query.cache)
 
     return router

@@ -10,15 +10,15 @@ from fastapi import APIRouter, Query, Response
 
 from tuner.api.http.errors import PROBLEM_RESPONSES
 from tuner.api.routes.jobs import JobId, TrialNumber, trials_view
-from tuner.core.insight.gantt import Gantt, forecast_gantt, gantt_of_trace
+from tuner.core.insight.traces.gantt import Gantt, forecast_gantt, gantt_of_trace
 from tuner.core.problem.gpu import Gpu, parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.inspection import Trace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.records import InspectionKind, JobRecord, Page
+from tuner.core.trial.reports.inspection import Trace
 from tuner.errors import Conflict, IllegalSchedule, InvalidInput, NotFound, PlanError
 from tuner.service import Service
 from tuner.wire.pages.gantt import GanttView

@@ -1,10 +1,10 @@
 // The page of a trial: its Gantt charts, their tables, and the buttons that ask for a trace or for counters.
 "use strict";
 
-import { Run } from "./gantt_data.js";
-import { Chart } from "./gantt.js";
-import { View } from "./gantt_view.js";
-import { listen } from "./gantt_input.js";
+import { Run } from "./gantt/data.js";
+import { Chart } from "./gantt/gantt.js";
+import { View } from "./gantt/view.js";
+import { listen } from "./gantt/input.js";
 
 const section = document.getElementById("gantt");
 const micro = (ns) => `${(ns / 1000).toLocaleString("en", { maximumFractionDigits: 2 })} µs`;

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tuner.client.commands.packs import fetch_locked
+from tuner.client.commands.packs.making import fetch_locked
 from tuner.client.connection.http import Client
 from tuner.client.delivery.environment import Asker, detect, differences
 from tuner.client.delivery.lock import Cache
@@ -25,7 +25,7 @@ from tuner.client.options.pair_options import pair_options, take_question
 from tuner.client.terminal import render
 from tuner.core.schedule.levels import LaunchOpSchedule, schedule_class
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.torch_time import COMPILE_MODE
+from tuner.core.trial.reports.torch_time import COMPILE_MODE
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 #: Options that may stand beside `--job`.

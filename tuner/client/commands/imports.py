@@ -14,8 +14,8 @@ from tuner.client.exports.t4 import OWN
 from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
-from tuner.schedule_schema import faults, schedule_schema
+from tuner.schedule_files.json_file import read_json
+from tuner.schedule_files.schema import faults, schedule_schema
 
 #: Of each plan kind so many, the fastest: what a search begins with has place for eight.
 _EACH = 2

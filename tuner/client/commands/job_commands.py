@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 import tuner
 from tuner.client.commands.fetch import ask_for_best, is_the_librarys, recipe_lines
 from tuner.client.connection.http import Client
-from tuner.client.delivery.output import plain_console, print_json, print_table
+from tuner.client.delivery.output import plain_console, print_json, print_table, table_width
 from tuner.client.errors import JobFailed, WeakerMatch
 from tuner.client.follow.batch import best_of, follow, is_batch, ladder_tables, status_lines
 from tuner.client.follow.interrupted import what_goes_on
@@ -20,6 +21,7 @@ from tuner.client.follow.many import follow_many, standing_table
 from tuner.client.options.options import Finite, as_json, match_options
 from tuner.client.options.pair_options import pair_options, take_question
 from tuner.client.terminal import render
+from tuner.client.terminal.study import study_table
 from tuner.core.schedule.plan_kinds import PlanKind
 
 
@@ -68,7 +70,10 @@ def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bo
     job = client.job(job_id)
     render.progress(job, client.events(job_id, timeout_s=timeout_s), plain_console(stderr=True))
     best = client.best(job_id)
-    print_json(best) if as_json else print_table(render.results_table(best))
+    if as_json:
+        print_json(best)
+    else:
+        print_table(study_table(client.study(job_id)) if job.get("num_given") else render.results_table(best))
 
 
 @click.command()
@@ -98,7 +103,7 @@ def status(client: Client, job_id: str, as_json: bool) -> None:
 @click.pass_obj
 def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
     """Lists jobs, the newest first."""
-    _list(client.jobs(**filters), as_json, render.jobs_table)
+    _list(client.jobs(**filters), as_json, partial(render.jobs_table, width=table_width()))
 
 
 @click.command()

@@ -70,6 +70,7 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             help="Try exactly these, and search nothing.",
         ),
         option("--sweep", metavar="WHAT", help="Of --schedule: vary rasters, merges, signals ..."),
+        option("--order", "orders", multiple=True, metavar="FILE", help="Of --schedule: tiles.json, or file.py:NAME."),
         option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="Of --schedule: e.g. fused."),
         option("--reuse", is_flag=True, help="Take a finished job of the same problem."),
         option("--priority", type=click.IntRange(-10, 10), metavar="N", help="-10 to 10; above 0 for admins."),
@@ -183,7 +184,7 @@ def _send(client: Client, options: dict[str, Any]) -> None:
     if files and isinstance(rows, tuple):
         raise click.UsageError("--schedule is of one number of rows: give --m once")
     pair = _pair(options, is_needed=not files)
-    given = given_schedules(files, kinds, pair)
+    given = given_schedules(files, kinds, pair, options["orders"])
     pair = pair or (given.pair if given else {})
     body: dict[str, Any] = _given(options, _NAMED)
     body |= {"objective": _given(options, _OBJECTIVE), "budget": _given(options, _BUDGET)}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tuner.client.commands.packs import make, order_of_jobs
+from tuner.client.commands.packs.making import make, order_of_jobs
 from tuner.client.connection.addresses import address_of
 from tuner.client.connection.http import Client
 from tuner.client.delivery.meaning import check_jobs

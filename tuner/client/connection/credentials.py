@@ -11,7 +11,7 @@ import click
 from tuner.client.delivery.files import alone_with, write_atomically
 from tuner.client.errors import ClientError
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
+from tuner.schedule_files.json_file import read_json
 
 #: The environment variable that goes before the file.
 TOKEN_VARIABLE = "TUNER_TOKEN"

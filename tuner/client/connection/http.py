@@ -100,7 +100,7 @@ class Client:
         return cast(JobDetail, self._named("id", job_id, _job_path(job_id)))
 
     def cancel(self, job_id: str) -> Job:
-        """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
+        """Ends a job, or what your own part of it is, where others share its run: see `owners` of the answer."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
     def change(self, job_id: str, verb: str) -> Job:
@@ -159,12 +159,12 @@ class Client:
         return cast(Iterator[Trial], self._items(f"{_job_path(job_id)}/trials", filters))
 
     def samples(self, job_id: str, number: int) -> Json:
-        """The raw samples of a measured trial, round by round.
-
-        Raises:
-            NoResult: there is no such trial, or it has no samples (any more).
-        """
+        """The raw samples of a measured trial, round by round. `NoResult`: it is not there, or has none any more."""
         return self._json("GET", f"{_job_path(job_id)}/trials/{number}/samples")
+
+    def study(self, job_id: str, **query: Any) -> Json:
+        """A job's schedules side by side: `GET /jobs/{id}/study`."""
+        return self._json("GET", f"{_job_path(job_id)}/study", params=_given(query))
 
     def targets(self) -> list[Json]:
         """GPUs that the server measures on, the default first."""

@@ -29,9 +29,17 @@ def plain_console(**options: Any) -> Console:
 
 
 def print_table(table: Table) -> None:
-    """A table, as wide as the terminal or as COLUMNS says; whole where neither is there."""
+    """A table, as wide as the terminal or as COLUMNS says; whole where neither is there. No word is cut: a long one
+    goes on in the next line."""
+    for column in table.columns:
+        column.overflow = "fold"
+    plain_console(width=table_width()).print(table)
+
+
+def table_width() -> int:
+    """Columns that a table may take."""
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    plain_console(width=None if has_width else _PIPE_WIDTH).print(table)
+    return plain_console().width if has_width else _PIPE_WIDTH
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -43,6 +43,7 @@ class ChainOp(TypedDict):
     is_output: NotRequired[bool]
     rotary: NotRequired[ChainRotary | None]
     epilogue: NotRequired[list[ChainPart]]
+    out_dtype: NotRequired[str | None]
 
 
 class AttentionSizes(TypedDict):
@@ -119,6 +120,21 @@ class DecoderBlock(TypedDict):
     dtype: NotRequired[str]
 
 
+class QuantisedFfn(TypedDict):
+    """A feed-forward block of 8-bit weights, X and H: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded."""
+
+    kind: Literal["quantised-ffn"]
+    m: int
+    d_in: int
+    d_hidden: int
+    d_out: int
+    scheme: str
+    activation: NotRequired[str]
+    gated: NotRequired[bool]
+    out_dtype: NotRequired[str]
+    dtype: NotRequired[str]
+
+
 class Attention(AttentionHeads):
     """Decode attention by its sizes, alone or with the projection of its results."""
 
@@ -171,4 +187,4 @@ Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
 #: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.
-Asked = Pair | DecoderBlock | Attention | DecoderAttention | DecoderLayer
+Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer

@@ -24,6 +24,7 @@ from tuner.client.documents.asked import (
     Gemm,
     IndependentPair,
     Pair,
+    QuantisedFfn,
     UnknownOps,
 )
 
@@ -63,6 +64,7 @@ __all__ = [
     "PolicyTime",
     "Prior",
     "Procedure",
+    "QuantisedFfn",
     "Rejected",
     "TorchTime",
     "Trial",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tuner.client.documents.orders import ordered, read_order
 from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
@@ -16,8 +17,8 @@ from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
-from tuner.schedule_file import read_schedule
+from tuner.schedule_files.json_file import read_json
+from tuner.schedule_files.reading import read_schedule
 
 #: Between the two halves of a schedule's line.
 _BAR = " | "
@@ -52,7 +53,7 @@ class GivenSchedules:
 
 
 def given_schedules(
-    given: Sequence[str], kinds: Sequence[str], pair: Mapping[str, Any] | None
+    given: Sequence[str], kinds: Sequence[str], pair: Mapping[str, Any] | None, orders: Sequence[str] = ()
 ) -> GivenSchedules | None:
     """The schedules of files, as `tuner explain` takes them, and of lines as they are printed, in each of these plan
     kinds; without one, in that which a manifest names, or in as few launches as there may be. None without any.
@@ -61,12 +62,13 @@ def given_schedules(
         given: names of files, and lines.
         kinds: of launches.
         pair: what the job is of, where that is known, and lines are of it.
+        orders: of one's own, in which each schedule is tried as well: JSON files of tables, and functions of files.
 
     Raises:
         click.UsageError: a file is none, they are of several workloads, or a kind is none of ours.
     """
-    if kinds and not given:
-        raise click.UsageError("--plan-kind is of --schedule: give a file, too")
+    if (kinds or orders) and not given:
+        raise click.UsageError(f"{'--order' if orders else '--plan-kind'} is of --schedule: give a file, too")
     known = [str(kind) for kind in PlanKind if kind.is_ours]
     if strange := [kind for kind in kinds if kind not in known]:
         raise click.UsageError(f"--plan-kind: {strange[0]!r} is none of ours; there are {', '.join(known)}")
@@ -75,12 +77,14 @@ def given_schedules(
     for name in given:
         try:
             workload, schedule, said = _read(name, pair)
+            schedules = [schedule, *(ordered(one, read_order(one), workload, schedule) for one in orders)]
         except InvalidInput as error:
             raise click.UsageError(str(error)) from error
         workloads.setdefault(workload, name)
         own = kinds or ([said] if said in known else [])
-        candidates = [Candidate(plan_kind=PlanKind(kind), schedule=schedule) for kind in own]
-        found |= dict.fromkeys(candidates or [in_fewest_launches(workload, schedule)])
+        for each in schedules:
+            candidates = [Candidate(plan_kind=PlanKind(kind), schedule=each) for kind in own]
+            found |= dict.fromkeys(candidates or [in_fewest_launches(workload, each)])
     if len(workloads) > 1:
         (first, one), (second, other) = list(workloads.items())[:2]
         words = f"{one} is of {first.describe()}, and {other} of {second.describe()}"

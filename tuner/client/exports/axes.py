@@ -30,6 +30,9 @@ def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Value]]:
     for name, value in values.items():
         if isinstance(value, dict):
             inner = value
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple):
+            yield name, str(value)  # a table is one value
+            continue
         elif isinstance(value, list | tuple):
             inner = {str(index): one for index, one in enumerate(value)}
         else:

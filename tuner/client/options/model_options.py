@@ -12,7 +12,7 @@ from tuner.client.options.options import DTYPES
 from tuner.client.options.row_counts import row_counts
 from tuner.client.options.vllm_rows import VLLM_VERSION, captured_rows
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
+from tuner.schedule_files.json_file import read_json
 
 #: Of vLLM's flags, those that its rows follow.
 _OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")

@@ -24,9 +24,9 @@ from tuner.core.problem.asked import (
     names_in,
     parameter_names,
 )
-from tuner.core.problem.op_codec import fields_of, hints_of
+from tuner.core.problem.ops.codec import fields_of, hints_of
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
+from tuner.schedule_files.json_file import read_json
 
 Json = Mapping[str, Any]
 TARGET_HELP = "e.g. h200 or simulated:h200; by default the server's own."

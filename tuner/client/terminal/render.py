@@ -17,6 +17,8 @@ Json = Mapping[str, Any]
 
 #: Seconds of search between two plain lines.
 _PLAIN_EVERY_S = 5.0
+#: Columns from which a table of jobs has one for each thing, and those of an id.
+_WIDE_COLUMNS, _ID_COLUMNS = 120, 16
 #: Width of a bar: most of a line is for the words.
 _BAR_COLUMNS = 16
 
@@ -220,14 +222,17 @@ def headline(best: Json) -> str:
     return kind if kind == "library" or speedup is None else f"{kind}, {ratio(speedup)} the library's speed"
 
 
-def jobs_table(jobs: Iterable[Json]) -> Table:
-    """One row per job."""
-    table = Table("job", "pair", "target", "state", "trials", "best of ours", "library", "speed-up")
+def jobs_table(jobs: Iterable[Json], width: int) -> Table:
+    """One row per job. On fewer than 120 columns pair and target stand below the id, which is never cut."""
+    is_wide = width >= _WIDE_COLUMNS
+    table = Table("job")
+    table.columns[0].min_width = _ID_COLUMNS
+    for header in (*(("pair", "target") if is_wide else ()), "state", "trials", "best of ours", "library", "speed-up"):
+        table.add_column(header)
     for job in jobs:
+        what = (job["workload"], job["target"] + mark(job["simulated"]))
         table.add_row(
-            job["id"],
-            job["workload"],
-            job["target"] + mark(job["simulated"]),
+            *((job["id"], *what) if is_wide else ("\n".join((job["id"], *what)),)),
             job["state"],
             trials_of(job["num_trials"], job["budget"]["trials"]).removesuffix(" trials"),
             microseconds(job["best_us"]),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.inspection import Counter, CounterReport
+from tuner.core.trial.reports.inspection import Counter, CounterReport
 
 #: The vendor's names of what the derived figures are made of.
 DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES = (

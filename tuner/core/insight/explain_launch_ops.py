@@ -10,13 +10,13 @@ from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
 from tuner.core.model.launch_ops import costs_of
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 
 
 class Words(Protocol):

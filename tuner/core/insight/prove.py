@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.header import FIRST_WAVE, STATIC
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.schedule.levels import NO_TILING
 from tuner.core.trial.records import Best, FinalRow, Verdict, kernel_row
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.torch_time import TorchCalls
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.levels import OpSchedule, UnknownSchedule

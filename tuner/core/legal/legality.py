@@ -24,11 +24,13 @@ from tuner.core.legal.ordering_rules import (
     sync_problem,
 )
 from tuner.core.legal.own_tasks import own_resources, own_tasks_problem
+from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
+from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.plan.build import grid_size
-from tuner.core.plan.interleaves import block_shapes, merge_blocks
-from tuner.core.plan.split_k import split_problem
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
+from tuner.core.plan.order.split_k import split_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
@@ -39,7 +41,7 @@ from tuner.core.schedule.levels import TileOpSchedule, schedule_class
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.schedule.tiling import Engine, PartSums, Tiling
 from tuner.errors import IllegalSchedule
 
 MAX_CTAS_PER_SM = 2
@@ -118,8 +120,9 @@ def gpu_problem(gpu: Gpu) -> str | None:
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
     row = workload.dtype.row
-    if engine is not Engine.SIMT and row.tensor_kind is None:
-        return f"no tensor core of ours multiplies {workload.dtype}: use simt"
+    refused = conversion_problem(workload, gpu) or multiply_problem(workload, engine) or parts_problem(workload, engine)
+    if refused:
+        return refused
     if engine is Engine.WGMMA and row.tensor_map is None:
         return f"no tensor map has elements of {workload.dtype}: use simt"
     return own_tasks_problem(workload, engine) or _RULES[engine].workload_problem(workload, gpu)
@@ -135,6 +138,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
         or _RULES[tiling.engine].tiling_problem(workload, tiling)
         or neighbours_problem(workload, tiling)
         or split_problem(workload, tiling)
+        or scattered_sums_problem(workload, tiling)
         or hint_problem(workload, tiling)
         or resident_problem(workload, tiling)
         or residency_problem(estimated_resources(workload, tiling), gpu, tiling.resident_ctas)
@@ -219,6 +223,8 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
     problem = problem or runs_problem(len(workload.tile_ops), kind, starts, forced)
     if kind.is_side_by_side and schedule.tiling.neighbours > 1:
         problem = "the CTAs of two launches take SMs as they find them: use neighbours 1"
+    if kind.is_side_by_side and schedule.tiling.part_sums is PartSums.SCATTERED:
+        problem = f"parts of a launch would wait for SMs that the other one has: use part_sums {PartSums.LAST}"
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
@@ -326,9 +332,11 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
 
 def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
     """Why a grid of so many CTAs, or clusters, cannot share the tasks so."""
-    return assignment_problem(
-        graph, ordering.interleave, ordering.assignment, ordering.partition, num_ctas
-    ) or split_tiles_problem(graph, ordering, num_ctas)
+    return (
+        assignment_problem(graph, ordering.interleave, ordering.assignment, ordering.partition, num_ctas)
+        or split_tiles_problem(graph, ordering, num_ctas)
+        or parts_at_once_problem(graph, ordering, num_ctas)
+    )
 
 
 def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: int) -> str | None:

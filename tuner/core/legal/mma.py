@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 
 from tuner.core.legal.one_ring import one_ring_problem
-from tuner.core.plan.products import product_tiles
+from tuner.core.plan.graph.products import product_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.tile_op import TileOp

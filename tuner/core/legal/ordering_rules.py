@@ -12,18 +12,19 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
-from tuner.core.plan.boxes import Ints
 from tuner.core.plan.build import held_stages
-from tuner.core.plan.edges import Edge
-from tuner.core.plan.exact_rasters import MAX_SIDE
-from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
-from tuner.core.plan.needs import Streamed
-from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
-from tuner.core.plan.rasters import plain_name
-from tuner.core.plan.row_edges import row_edges
-from tuner.core.plan.signals import column_groups, rows_per_signal
-from tuner.core.plan.tile_graph import TileGraph, part_steps
+from tuner.core.plan.graph.boxes import Ints
+from tuner.core.plan.graph.edges import Edge
+from tuner.core.plan.graph.needs import Streamed
+from tuner.core.plan.graph.row_edges import row_edges
+from tuner.core.plan.graph.tile_graph import TileGraph, part_steps
+from tuner.core.plan.order.exact_rasters import MAX_SIDE
+from tuner.core.plan.order.interleaves import joined, longest_first, merge_blocks, row_steps
+from tuner.core.plan.order.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
+from tuner.core.plan.order.rasters import plain_name
+from tuner.core.plan.waiting.signals import column_groups, rows_per_signal
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.given_order import MAX_TILES
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
     WIDTHLESS,
@@ -63,10 +64,14 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
 def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
     """Why the merge is none, or not the plain name of itself, for these tiles."""
     kind, ops = interleave.kind, tuple(range(len(workload.tile_ops)))
-    if kind is InterleaveKind.BANDS:
+    if kind is InterleaveKind.BANDS and not interleave.tiles:
         return _bands_problem(workload, tuple(tile.m for tile in tiles), interleave) or _chunks_problem(
             workload, tiles, interleave.chunks
         )
+    if kind is InterleaveKind.GIVEN:
+        return _given_problem(workload, tiles, interleave)
+    if interleave.tiles:
+        return f"{kind} has a table of tiles, which only a given order has: leave it out, or use {InterleaveKind.GIVEN}"
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{kind} has no bands: rows and lag must be 0 and chunks 1"
     is_dependent = any(workload.producers_of(op) for op in ops)
@@ -78,6 +83,39 @@ def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: 
         case InterleaveKind.LONGEST_FIRST if longest_first(workload, tiles, ops) == ops:
             return "the longest chains start in the ops as they stand: use producer_first"
     return None
+
+
+def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
+    """Why the table has not each tile of each op once. Whether tasks wait for later ones is the proof's to say."""
+    if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
+        return f"{interleave.kind} has no bands: rows and lag must be 0 and chunks 1"
+    grids = [op.tile_grid(tile.m, tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
+    num_tiles = sum(rows * cols for rows, cols in grids)
+    there = " and ".join(
+        f"{op.name} {rows} x {cols}" for op, (rows, cols) in zip(workload.tile_ops, grids, strict=True)
+    )
+    if num_tiles > MAX_TILES:
+        return f"a given order of {num_tiles} tiles ({there}): use larger tiles, at most {MAX_TILES} of them"
+    seen = set[tuple[int, ...]]()
+    for place, tile in enumerate(interleave.tiles):
+        if not _is_of(tile, grids):
+            return (
+                f"tile {place} of the given order is {list(tile)}: use op, row and column of a tile: there are {there}"
+            )
+        if tile in seen:
+            return f"tile {place} of the given order, {list(tile)}, was there before: give each tile once"
+        seen.add(tile)
+    every = ((op, row, col) for op, (rows, cols) in enumerate(grids) for row in range(rows) for col in range(cols))
+    missing = next((tile for tile in every if tile not in seen), None)
+    return missing and f"the given order lacks the tile {list(missing)}: give each of {num_tiles} once ({there})"
+
+
+def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:
+    """Whether it is a tile of these tile rows and tile columns of each op."""
+    if len(tile) != len(("op", "row", "column")) or not all(type(number) is int for number in tile):
+        return False
+    op, row, col = tile
+    return 0 <= op < len(grids) and 0 <= row < grids[op][0] and 0 <= col < grids[op][1]
 
 
 @lru_cache(maxsize=65536)
@@ -184,8 +222,8 @@ def sync_problem(graph: TileGraph, interleave: Interleave, granularity: Granular
 
 def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularity, width: int) -> str | None:
     """The first block that would wait for producer rows that come after it."""
-    if granularity not in (Granularity.BATCH, Granularity.BARRIER):
-        return None  # a merge emits a consumer's row after all that it reads
+    if granularity not in (Granularity.BATCH, Granularity.BARRIER) or interleave.kind is InterleaveKind.GIVEN:
+        return None  # a rule emits a consumer's row after all that it reads
     emitted = dict.fromkeys(graph.op_indices, 0)
     for block in merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave):
         for edge in row_edges(graph.workload, graph.tile_ms, graph.op_indices):

@@ -7,8 +7,8 @@ of A and row of W.
 from __future__ import annotations
 
 from tuner.core.legal.one_ring import one_ring_problem
-from tuner.core.plan.products import product_tiles
-from tuner.core.plan.split_k import SUM_BYTES
+from tuner.core.plan.graph.products import product_tiles
+from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.tile_op import TileOp
@@ -27,7 +27,7 @@ MAX_STAGES = 16
 MAX_SUMS = 32
 #: Chunks of a thread and stage: more are long code and few stages.
 MAX_CHUNKS = 48
-#: Counters, a chunk of weights and what the compiler adds; addresses, which it makes anew where registers are few.
+#: Counters, a chunk of weights and what the compiler adds; addresses, which it makes again where registers are few.
 _OTHER_REGISTERS, _CHUNK_REGISTERS = 72, 4
 
 

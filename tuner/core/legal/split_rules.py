@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.core.plan.build import proportional
-from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.queues import Ints, queue_of_tasks, tail_of
-from tuner.core.plan.split_k import num_split_tiles, slots_problem
-from tuner.core.plan.split_tasks import parted, parts_of, stream_split, streamed
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.order.interleaves import merge_blocks
+from tuner.core.plan.order.queues import Ints, queue_of_tasks, tail_of, tails_of
+from tuner.core.plan.order.split_k import num_split_tiles, slots_problem
+from tuner.core.plan.order.split_tasks import parted, parts_of, stream_split, streamed
 from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, SplitOrder, SplitTiles
 
 
@@ -66,12 +66,32 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
         return _stream_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_ctas)
     if ordering.assignment is Assignment.SHARES:
         return "shares are dealt in one piece and have no last wave: use static, or split_tiles all"
+    if ordering.split_tiles is SplitTiles.TAILS:
+        return _tails_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_split)
     tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in _launches(graph))
     if not any(0 < num_tail < num_all for num_tail, num_all in tails):
         name = "split_tiles all" if num_split <= num_ctas else "an empty split_k"
         where = f"the last wave on {num_ctas} CTAs, of the ops fused or of one alone, has"
         return f"{where} none or all of the {num_split} tiles in parts: use {name}"
     return slots_problem(workload, tiling, num_ctas)
+
+
+def _tails_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
+    """Why the last wave of each op is no choice of its own."""
+    if ordering.partition:
+        return "sides have waves of their own: use split_tiles tail, or partition 0"
+    ops = ops_in_order(graph, ordering.interleave)
+    in_parts = parts_of(graph)[ops] > 1
+    split = tails_of(ops, num_ctas) & in_parts
+    if np.array_equal(split, in_parts):
+        return f"the last wave of each op has all of the {in_parts.sum()} tiles in parts: use split_tiles all"
+    if np.array_equal(split, tail_of(ops, num_ctas) & in_parts):
+        return "the last wave of each op is that of the launch: use split_tiles tail"
+    return (
+        None
+        if split.any()
+        else f"the last wave of each op has no tile in parts on {num_ctas} CTAs: use split_tiles all"
+    )
 
 
 def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, stored_problem
 from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.wgmma_epilogue import epilogue_problem
 from tuner.core.legal.wgmma_waiting import waiting_problem
-from tuner.core.plan.products import product_tile
-from tuner.core.plan.split_k import SUM_BYTES, num_steps
+from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
 COMPUTE_CAPABILITY = (9, 0)
@@ -208,6 +209,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
+        most = min(most, MAX_PROMOTED) if has_promoted_sums(workload) else most
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -221,6 +223,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
+    if problem := stored_problem(workload, tiling):
+        return problem
     problem = epilogue_problem(workload, tiling, line_elements(workload.dtype)) or _reach_problem(workload, tiling)
     return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
 
@@ -317,8 +321,8 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         held = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
         if problem := sums_beside_problem(workload, tiling, index, held):
             return problem
-        if held <= most:
-            continue
+        if held <= most or (tiling.part_sums is PartSums.SCATTERED and all(part.is_plain(op) for part in op.parts)):
+            continue  # a part adds up a share of its sums, and those of the others are registers to spare
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
             return f"tile {tile}: {held} sums a thread spill with ping-pong in clusters: use at most {most}"
         if tiling.split_k and op.bias and tiling.warpgroups is Warpgroups.PING_PONG:

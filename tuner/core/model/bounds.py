@@ -9,9 +9,9 @@ from math import sqrt
 import numpy as np
 
 from tuner.core.model.task_costs import multiplied_by
-from tuner.core.plan.split_tasks import parted
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import Words
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.order.split_tasks import parted
+from tuner.core.plan.table.words import Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
@@ -24,7 +24,7 @@ def dram_us(workload: Workload, gpu: Gpu) -> float:
 
 def tensor_us(workload: Workload, gpu: Gpu) -> float:
     """Time of the products at the data sheet's dense tensor-core rate, microseconds."""
-    return 1e6 * workload.num_flops / gpu.tensor_flops_per_s
+    return 1e6 * workload.num_flops / (gpu.tensor_flops_per_s * workload.dtype.row.tensor_speed)
 
 
 def reference_us(workload: Workload, gpu: Gpu) -> float:
@@ -70,7 +70,7 @@ def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
 
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
     """
-    flops_per_us = gpu.tensor_flops_per_s / gpu.num_sms / 1e6
+    flops_per_us = gpu.tensor_flops_per_s * graph.workload.dtype.row.tensor_speed / gpu.num_sms / 1e6
     if tasks is None:
         ops = np.concatenate([np.full(rows * cols, op) for op, (rows, cols) in graph.grids.items()])
         tasks = parted(graph, (ops, np.zeros_like(ops), np.zeros_like(ops)))

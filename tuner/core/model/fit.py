@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
 from tuner.core.model.rates import CATALOGUE_RATES, EngineRates, Rates
 from tuner.core.model.simulate import simulate
-from tuner.core.plan.header import STATIC
+from tuner.core.plan.table.header import STATIC
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 
@@ -55,7 +55,7 @@ class Trial:
 
     #: Name of its workload, whose trials a fit is shown all of, or none.
     workload: str
-    #: Of its launches, one behind the other.
+    #: Of its launches, one after the other.
     plans: tuple[VerifiedPlan, ...]
     time_us: float
     #: Read from and written to DRAM in one run behind a flush, where it was counted.

@@ -1,4 +1,4 @@
-"""How well a fit of the simulator foretells trials: which ones it is shown, and how it ranks those that it did not see.
+"""How well a fit of the simulator forecasts trials: which ones it is shown, and how it ranks those that it did not see.
 
 `tuner fit` and `benchmarks.simulator.judge` do it alike.
 """

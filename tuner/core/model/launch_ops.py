@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import Op
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import Op
 from tuner.core.problem.workload import Workload
 from tuner.errors import IllegalSchedule
 

@@ -6,10 +6,10 @@ and reads nothing twice. What comes to an SM passes the link between L2 and SMs.
 
 from __future__ import annotations
 
-from tuner.core.model.bandwidth import FairShare
-from tuner.core.model.l2 import L2, LAST
+from tuner.core.model.caches.bandwidth import FairShare
+from tuner.core.model.caches.l2 import L2, LAST
+from tuner.core.model.caches.merging import PASSING_SHARE
 from tuner.core.model.launch import Launch
-from tuner.core.model.merging import PASSING_SHARE
 from tuner.core.model.rates import Rates
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, PartCosts
 from tuner.core.problem.gpu import Gpu

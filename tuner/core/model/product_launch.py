@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.core.model.l2 import FIRST, LAST, NORMAL
+from tuner.core.model.caches.l2 import FIRST, LAST, NORMAL
+from tuner.core.model.caches.merging import merged_shares
 from tuner.core.model.launch import Launch
-from tuner.core.model.merging import merged_shares
 from tuner.core.model.rates import Rates
 from tuner.core.model.task_costs import OpCosts, costs_of, num_teams, runs_ahead
-from tuner.core.plan.split_tasks import parts_of
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.order.split_tasks import parts_of
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.resources import occupancy
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.cache_hints import hints_of

@@ -2,7 +2,7 @@
 
 The catalogue's are guesses that hold for every GPU. Where trials of a GPU were measured, a fit to them takes their
 place: a small file that says when and from what. Those of `fits/` are shipped (`benchmarks/simulator/judge.py` writes
-them); `tuner fit` makes one from the trials of one's own card, and it goes before the shipped one.
+them); `tuner fit` makes one from the trials of your own card, and it goes before the shipped one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.tiling import Engine
 from tuner.errors import InvalidInput
 
-#: The folder of the fits of one's own: processes that this one starts have it from the environment.
+#: The folder of the fits of your own: processes that this one starts have it from the environment.
 FITS_VARIABLE = "TUNER_FITS"
 
 
@@ -185,7 +185,7 @@ def read_fit(path: Path) -> Fit:
 
 
 def fit_of(gpu_id: str) -> Fit | None:
-    """The fit to trials of that GPU, if there is one: one's own, else the one that is shipped."""
+    """The fit to trials of that GPU, if there is one: your own, else the one that is shipped."""
     return _fit_in(os.environ.get(FITS_VARIABLE, ""), gpu_id)
 
 

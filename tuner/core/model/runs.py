@@ -14,7 +14,7 @@ from tuner.core.legal.legality import check_tiles, estimated_resources, kind_pro
 from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify

@@ -30,10 +30,10 @@ from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.product_launch import product_launch
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.model.task_costs import OpCosts, PartCosts
-from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
-from tuner.core.plan.task_source import TaskSource
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.order.task_source import TaskSource
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan

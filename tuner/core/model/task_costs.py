@@ -12,10 +12,10 @@ import numpy as np
 from tuner.core.legal.mma import warp_grid
 from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
-from tuner.core.plan.boxes import Ints
-from tuner.core.plan.products import product_tile
-from tuner.core.plan.split_k import SUM_BYTES
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.boxes import Ints
+from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
@@ -147,7 +147,8 @@ def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
 def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> list[list[list[tuple[int, int, int]]]]:
     """The panels in which the consumers will look for what a tile writes, cut as each of them reads; where there are
     none, the tile itself."""
-    op, tile, size = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
+    op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
+    size = op.stored_in(graph.workload.dtype).size_bytes
     readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
     if not readers:
         tiles = panels.sliced(op.name, op.row_extents(tile.m), _extents(op.n, tile.n))
@@ -346,7 +347,8 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     if not op.IS_PRODUCT:
         return task_us(graph.workload, op, tiling.tiles[op_index], tiling.of_kind(op_index), gpu)
     tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
-    engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.tensor_flops_per_s
+    flops_per_s = gpu.tensor_flops_per_s * graph.workload.dtype.row.tensor_speed
+    engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / flops_per_s
     port_us = _port_us(tile, size, gpu, engine)
     a_rows, b_rows = multiplied_by(tiling, op, tiling.cta_tiles[op_index])
     tensor_us = us_per_flop * 2 * a_rows * b_rows * tile.k / engine.tensor_share

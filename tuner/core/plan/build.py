@@ -12,16 +12,16 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
-from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.queues import queue_of_tasks, tail_of
-from tuner.core.plan.rasters import raster_order
-from tuner.core.plan.signals import Signals, signals_of
-from tuner.core.plan.split_tasks import parted, streamed
-from tuner.core.plan.tile_graph import TaskGraph, TileGraph
-from tuner.core.plan.waits import intern_waits
-from tuner.core.plan.words import Plan, Words
+from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.order.interleaves import merge_blocks
+from tuner.core.plan.order.queues import queue_of_tasks, split_of
+from tuner.core.plan.order.rasters import raster_order
+from tuner.core.plan.order.split_tasks import parted, streamed
+from tuner.core.plan.table.distinct import distinct_rows
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
+from tuner.core.plan.table.words import Plan, Words
+from tuner.core.plan.waiting.signals import Signals, signals_of
+from tuner.core.plan.waiting.waits import intern_waits
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -93,7 +93,7 @@ def tasks_of(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, or
     """The tasks of a global order's tiles, whole or in parts, and the queue of each, where there are queues."""
     if ordering.split_tiles is SplitTiles.STREAM:
         return streamed(graph, order, num_ctas, ordering)
-    is_split = tail_of(order[0], num_ctas, ordering.partition) if ordering.split_tiles is SplitTiles.TAIL else None
+    is_split = split_of(order[0], num_ctas, ordering)
     tasks = parted(graph, order, part_major=ordering.part_major, is_split=is_split)
     return tasks, queue_of_tasks(tasks[:, 0], num_ctas, ordering)
 

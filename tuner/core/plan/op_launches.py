@@ -167,7 +167,7 @@ class OpLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class OpLaunches:
-    """All launches of a launch op, one behind the other in a stream."""
+    """All launches of a launch op, one after the other in a stream."""
 
     launches: tuple[OpLaunch, ...]
     #: Memory that belongs to the op between launches and runs: for runs in one stream it is one.

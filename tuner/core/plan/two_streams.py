@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.core.plan.build import Ints, global_order, grid_size, held_stages, plan_of, tasks_of
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import Plan, Words
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.ordering import Interleave, Ordering, SplitOrder
+from tuner.core.schedule.ordering import Ordering, SplitOrder
 from tuner.errors import LivenessError, WordError
 
 
 def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
-    ordering = replace(ordering, interleave=Interleave(), partition=0)
+    ordering = replace(ordering, interleave=ordering.interleave.apart, partition=0)
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED).with_in_band(0)
     launches: list[tuple[Words, Ints]] = []
     sizes: list[int] = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tuner.core.problem.activation_row import ActivationRow, within
-from tuner.core.problem.dtype_row import Array, ArrayModule, VendorType
-from tuner.core.problem.rows import added_rows, check_broken
+from tuner.core.problem.rows.activation import ActivationRow, within
+from tuner.core.problem.rows.added import added_rows, check_broken
+from tuner.core.problem.rows.dtype import Array, ArrayModule, VendorType
 from tuner.errors import InvalidInput
 
 #: Where packages name theirs.

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, get_origin
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import Op
-from tuner.core.problem.op_codec import fields_from_json, fields_of, fields_to_json, hints_of
 from tuner.core.problem.op_kinds import OpKind, op_kinds, part_of
+from tuner.core.problem.ops.codec import fields_from_json, fields_of, fields_to_json, hints_of
+from tuner.core.problem.ops.op import Op
 from tuner.core.problem.tile_op import MAX_ELEMENTS
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from string import Template
 
-from tuner.core.problem.dtype_row import Array, ArrayModule, DtypeRow, OperandRow, VendorType
-from tuner.core.problem.rows import added_rows, check_broken
+from tuner.core.problem.rows.added import added_rows, check_broken
+from tuner.core.problem.rows.dtype import Array, ArrayModule, DtypeRow, OperandRow, VendorType
 
 #: Where packages name theirs.
 GROUP = "tuner.dtypes"
@@ -40,6 +40,42 @@ def _bf16_to_bits(xp: ArrayModule, values: Array) -> Array:
     """The upper half of a float32, rounded."""
     bits = values.astype(xp.float32).view(xp.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
+
+
+#: What stands for an element in the epilogue of a kernel: it travels in 16 bits, and is packed when it is stored.
+_E4M3 = """\
+  __device__ __forceinline__ static float widen(Bits bits) {
+    u32 halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<u16>(bits)));
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<u16>(halves)));
+    return value;
+  }
+  __device__ __forceinline__ static u32 narrow_two(float low, float high) {
+    u16 bytes;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bytes) : "f"(high), "f"(low));
+    return (bytes & 0xFFu) | static_cast<u32>(bytes >> 8) << 16;
+  }
+  __device__ __forceinline__ static u32 narrow(float value) { return narrow_two(value, 0.0f); }
+"""
+
+
+def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
+    """Below 2^-6 the unit is 2^-9, above it three bits are behind the first one; 448 is the largest."""
+    bits = values.astype(xp.float32).view(xp.uint32)
+    size = bits & 0x7FFFFFFF
+    units = xp.rint(xp.minimum(size, 121 << 23).view(xp.float32) * xp.float32(2.0**9)).astype(xp.uint32)
+    codes = xp.where(size < 121 << 23, units, (size + 0x7FFFF + ((size >> 20) & 1) >> 20) - (120 << 3))
+    codes = xp.where(size > 255 << 23, 0x7F, xp.minimum(codes, 0x7E))
+    return (codes | bits >> 24 & 0x80).astype(xp.uint8)
+
+
+def _e4m3_from_bits(xp: ArrayModule, bits: Array) -> Array:
+    """Its exponent and mantissa at the place of a float32's, which has 120 more."""
+    wide = bits.astype(xp.uint32)
+    size = ((wide & 0x7F) << 20).view(xp.float32) * xp.float32(2.0**120)
+    signed = xp.where(wide & 0x80 != 0, -size, size)
+    return xp.where(wide & 0x7F == 0x7F, xp.float32(float("nan")), signed)
 
 
 #: Of tensors beside the operands: factors and sums of squares; lengths and pages.
@@ -94,7 +130,33 @@ class Dtype(StrEnum):
         tensor_map=VendorType(name="CU_TENSOR_MAP_DATA_TYPE_BFLOAT16", number=9),
         library=VendorType(name="CUDA_R_16BF", number=14),
     )
-    locals().update({row.name.upper(): row for row in added_rows(GROUP, OperandRow, (FP16, BF16, FP32, INT32))})
+    FP8_E4M3 = OperandRow(
+        name="fp8_e4m3",
+        bits=8,
+        number=4,
+        array_name="float8_e4m3fn",
+        dlpack=(10, 8),
+        roundoff=2.0**-4,
+        smallest_step=2.0**-9,
+        max_rel_error=8e-2,
+        nan_bits=0x7F,
+        to_bits=_e4m3_to_bits,
+        from_bits=_e4m3_from_bits,
+        device=_E4M3,
+        fp8_kind="e4m3",
+        tensor_speed=2.0,
+        # Of 128 products the tensor cores keep 13 bits behind the first one of the largest part: 132 parts lose up to a
+        # unit each, of 2^-13 times at most four standard deviations of the sum.
+        sum_roundoff=4 * (132 / 3) ** 0.5 * 2.0**-13,
+        sums="bf16",
+        largest=448.0,
+        compute_capability=(8, 9),
+        tensor_map=VendorType(name="CU_TENSOR_MAP_DATA_TYPE_UINT8", number=0),
+        library=VendorType(name="CUDA_R_8F_E4M3", number=28),
+    )
+    locals().update(
+        {row.name.upper(): row for row in added_rows(GROUP, OperandRow, (FP16, BF16, FP8_E4M3, FP32, INT32))}
+    )
 
     @classmethod
     def _missing_(cls, value: object) -> None:
@@ -105,10 +167,18 @@ class Dtype(StrEnum):
         """Bytes per element."""
         return self.row.size_bytes
 
+    @property
+    def sums(self) -> Dtype:
+        """In which a vendor's library leaves sums of products."""
+        return Dtype(self.row.sums) if self.row.sums else self
+
     def elements(self, num_bytes: int) -> int:
         """How many elements so many bytes hold."""
         return num_bytes // self.size_bytes
 
+
+#: Those whose elements models compute with as they are: they need no factors.
+UNSCALED = tuple(one for one in Dtype if not one.row.sums)
 
 #: Every element type that a tensor has, by name.
 ELEMENTS: dict[str, DtypeRow] = {row.name: row for row in (*(one.row for one in Dtype), FP32, INT32)}

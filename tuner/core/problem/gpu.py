@@ -141,7 +141,7 @@ class Target:
     """A GPU to tune for; a simulated one never answers for a real one."""
 
     gpu: Gpu
-    #: True for the twin that needs no card.
+    #: True for the simulated GPU that needs no card.
     simulated: bool = False
 
     @property

@@ -20,7 +20,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Op
+from tuner.core.problem.ops.op import LaunchOp, Op
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -157,15 +157,20 @@ def kind_versions() -> dict[str, int]:
 
 
 def part_of(kind: str, part: str) -> ModuleType | None:
-    """A file of a kind, by its name without an ending; None where the kind has no such file, or is not known.
+    """A file of a kind by its name, e.g. ``rules`` or ``pack.shape``; None where the kind has no such
+    file, or is not known.
 
     Raises:
         ImportError: the file is there, and cannot be imported.
     """
     if kind not in op_kinds():
         return None
-    module = f"{_REGISTRY.package_of(kind)}.{part}"
-    return importlib.import_module(module) if importlib.util.find_spec(module) else None
+    module = _REGISTRY.package_of(kind)
+    for name in part.split("."):
+        module = f"{module}.{name}"
+        if not importlib.util.find_spec(module):
+            return None
+    return importlib.import_module(module)
 
 
 def package_of(kind: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import Op
+from tuner.core.problem.ops.op import Op
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
@@ -58,6 +58,11 @@ class TileOp(Op):
     def parts(self) -> tuple[Part, ...]:
         """Of its epilogue, in their order."""
         return ()
+
+    def stored_in(self, dtype: Dtype) -> Dtype:
+        """The element type of its output, of a workload of that type."""
+        stored: Dtype | None = self.out_dtype
+        return stored or dtype
 
     @property
     def halves(self) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Tensor
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import LaunchOp, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

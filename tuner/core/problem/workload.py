@@ -12,14 +12,14 @@ from typing import Any, Self
 
 from tuner.core.json_form import JsonForm
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
-from tuner.core.problem.kv_cache import OF_CACHE
-from tuner.core.problem.op import LaunchOp, Op
 from tuner.core.problem.op_kinds import op_from_json
+from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
+from tuner.core.problem.ops.kv_cache import OF_CACHE
+from tuner.core.problem.ops.op import LaunchOp, Op
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -112,7 +112,7 @@ class Workload(JsonForm):
 
     @cached_property
     def borders(self) -> tuple[int, ...]:
-        """How many tile ops stand in front of each launch op that is not the first op: no launch spans these places."""
+        """How many tile ops stand before each launch op that is not the first op: no launch spans these places."""
         return tuple(filter(None, map(self.tile_ops_before, self.launch_ops)))
 
     @property
@@ -240,8 +240,9 @@ class Workload(JsonForm):
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        outputs = sum(op.m * (op.result_columns - (0 if self.leaves(op) else op.c_columns)) for op in self.ops)
-        return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
+        columns = ((op, op.result_columns - (0 if self.leaves(op) else op.c_columns)) for op in self.ops)
+        outputs = sum(op.m * count * op.stored_in(self.dtype).size_bytes for op, count in columns)
+        return self.compulsory_read_bytes + outputs
 
     @property
     def compulsory_read_bytes(self) -> int:

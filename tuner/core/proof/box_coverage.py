@@ -1,7 +1,7 @@
 """Boxes of a launch's ops: no element is written by two tiles, and what a task reads of a tensor that the launch
 writes, its tiles write.
 
-Where each dimension goes by an axis of its own and its intervals lie one behind the other, that is plain. Of all other
+Where each dimension goes by an axis of its own and its intervals lie one after the other, that is plain. Of all other
 boxes each is held against each. Disjoint boxes cover another one where what they share with it adds up to its volume.
 """
 
@@ -14,10 +14,10 @@ from itertools import product
 
 import numpy as np
 
-from tuner.core.plan.boxes import STEP, Box, Ints, TileSpace
-from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.needs import intervals_of
-from tuner.core.plan.tile_graph import TaskGraph
+from tuner.core.plan.graph.boxes import STEP, Box, Ints, TileSpace
+from tuner.core.plan.graph.needs import intervals_of
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.distinct import distinct_rows
 from tuner.errors import CoverageError
 
 _Spaces = tuple[TileSpace, ...]
@@ -62,7 +62,7 @@ def _problem(spaces: _Spaces) -> tuple[str, str] | None:
 
 def _hull(space: TileSpace, box: Box) -> list[tuple[int, int]] | None:
     """What the boxes of an op are together, by dimension, where each goes by an axis of its own and its intervals lie
-    one behind the other."""
+    one after the other."""
     axes = [axis for extent in box.extents for axis in extent.axes]
     needed = {axis for axis, size in enumerate(space.grid) if size > 1}
     if len(set(axes)) < len(axes) or not needed <= set(axes) or any(len(extent.axes) > 1 for extent in box.extents):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.core.legal.legality import check_kind, check_schedule, check_tiles, estimated_resources
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
@@ -27,7 +27,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
         PlanError: a plan is refused.
-        ValueError: a plan of ours came without a schedule.
+        ValueError: our plan came without a schedule.
     """
     if not candidate.plan_kind.is_ours:
         return ()
@@ -86,7 +86,7 @@ def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[A
 
 
 def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
-    """The ops of each launch of a candidate of ours that is not side by side, by their places in `Workload.ops`, in the
+    """The ops of each launch of our candidate that is not side by side, by their places in `Workload.ops`, in the
     order in which launches are enqueued. Tile ops share launches as the plan kind says."""
     starts = set(range(len(workload.tile_ops)))
     if candidate.plan_kind.is_fused:

@@ -1,15 +1,15 @@
 """Capacity: a CTA fits an SM, the grid is resident where it must be, and no index leaves what the device has for it.
 
-What a word may be by itself is said in `tuner.core.plan.words`; here it is held against the kernel and the GPU.
+What a word may be by itself is said in `tuner.core.plan.table.words`; here it is held against the kernel and the GPU.
 """
 
 from __future__ import annotations
 
 from tuner.core.legal.wgmma import MAX_CTAS
-from tuner.core.plan.header import MAX_CLUSTER_SIZE
-from tuner.core.plan.split_k import num_tiles, slots_problem
-from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.plan.order.split_k import num_tiles, slots_problem
+from tuner.core.plan.table.header import MAX_CLUSTER_SIZE
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy_limits
 from tuner.core.schedule.tiling import Engine

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.words import Plan
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

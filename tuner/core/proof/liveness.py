@@ -19,10 +19,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.distinct import distinct_rows
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.symbolic_run import Progress, Protocol
 from tuner.errors import LivenessError, SafetyError
 

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, whole
+from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, whole
 from tuner.core.plan.op_launches import OpLaunches, check_op_launches
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import LaunchOp, Role, Tensor
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp, Role, Tensor
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.box_coverage import check_spaces
 from tuner.core.schedule.codec import Frozen

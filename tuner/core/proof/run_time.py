@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tuner.core.plan.boxes import STEP, Bound, Box, Extent, Ints, TileSpace
-from tuner.core.plan.needs import intervals_of
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.graph.boxes import STEP, Bound, Box, Extent, Ints, TileSpace
+from tuner.core.plan.graph.needs import intervals_of
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.liveness import task_name
 from tuner.errors import CoverageError, LivenessError
 
@@ -81,7 +81,7 @@ def check_reach(space: TileSpace) -> None:
 
 
 def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
-    """Each wait stands before the first step, behind the last one, or before a step that there is at the least
+    """Each wait stands before the first step, after the last one, or before a step that there is at the least
     values."""
     space, mine = graph.spaces[op], np.flatnonzero(plan.tasks[:, 0] == op)
     begin, end = plan.tasks[mine, 3].astype(np.int64), plan.tasks[mine, 4].astype(np.int64)

@@ -8,7 +8,7 @@ the consumer reads before the producer posts is, up to there, a run with the pro
 producer frozen is the beginning of a run in which it is merely slow. A tile that is split is there once its last part
 is: each of its parts is frozen in turn.
 
-What a task reads behind its last step it may also read behind waits of others. A wait that counts all posts of a signal
+What a task reads after its last step it may also read behind waits of others. A wait that counts all posts of a signal
 stands for the tiles that post there; each of these waited in turn; and so on. Release and acquire are cumulative, so
 what is done before is also visible. `tuner.core.proof.implied` follows that.
 
@@ -26,12 +26,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.boxes import Places
-from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.edges import Edge
-from tuner.core.plan.needs import Needs
-from tuner.core.plan.tile_graph import TaskGraph
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.graph.boxes import Places
+from tuner.core.plan.graph.edges import Edge
+from tuner.core.plan.graph.needs import Needs
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.distinct import distinct_rows
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.implied import Implied, counted_before
 from tuner.core.proof.liveness import post_totals, task_name
 from tuner.core.proof.symbolic_run import Protocol
@@ -163,7 +163,7 @@ def _what(step: int) -> str:
 
 def check_steps(plan: Plan, graph: TaskGraph) -> None:
     """The waits of each task stand before k-steps that it has, in the order of these, or then before an epilogue that
-    reads what another op of the launch wrote. Elsewhere behind the last k-step a wait protects no read, and engines
+    reads what another op of the launch wrote. Elsewhere after the last k-step a wait protects no read, and engines
     differ in what it holds up: this task, the next one, or nothing.
 
     Raises:
@@ -224,7 +224,7 @@ def _uncovered(plan: Plan, readers: _Tasks, writers: _Tasks, needs: Needs, total
 
 
 def _uncovered_late(readers: _Tasks, writers: _Tasks, needs: Needs, implied: Implied) -> Iterator[_Loose]:
-    """Producer tasks, and the consumers that come behind their last step without a wait that stands for them, be it
+    """Producer tasks, and the consumers that come after their last step without a wait that stands for them, be it
     their own or one of a task that they wait for."""
     signals = writers.signal_of_tile[needs.tiles]
     groups = distinct_rows(np.stack((implied.list_of[readers.numbers], needs.of)).T)

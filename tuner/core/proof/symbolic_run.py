@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.distinct import distinct_rows
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,15 @@ from dataclasses import InitVar, dataclass, field, replace
 
 import numpy as np
 
-from tuner.core.plan.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.table.words import Plan, Words
 from tuner.core.plan.two_streams import joined
-from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
+from tuner.core.proof.parts_at_once import check_parts_at_once, waits_for_parts
 from tuner.core.proof.run_time import check_run_time
 from tuner.core.proof.safety import check_safety
 from tuner.core.schedule.codec import Frozen
@@ -86,7 +87,10 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     check_run_time(judged, graph)
     check_capacity(judged, graph, resources, gpu)
     check_epochs(judged, graph)
-    check_liveness(judged, graph)
+    if waits_for_parts(judged, graph):
+        check_parts_at_once(judged, graph)
+    else:
+        check_liveness(judged, graph)
     check_safety(judged, graph)
     return VerifiedPlan(plan=judged, graph=graph, resources=resources, gpu=gpu, token=_TOKEN)
 
@@ -119,6 +123,10 @@ def verify_paired_launches(
     if posting.size:
         who = task_name(both, graph, launches[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
+    if waits_for_parts(both, graph):
+        raise LivenessError(
+            "parts wait for each other", "a launch beside another one need not have all of its CTAs at once"
+        )
     for launch in launches:
         check_capacity(launch, graph, resources, gpu, is_paired=True)
     check_epochs(both, graph)

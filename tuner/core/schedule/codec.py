@@ -159,7 +159,7 @@ class Frozen:
     """What names a proof, and the draws of the simulated twin: its `repr` is that of before axes came that have their
     defaults, in the order in which they came."""
 
-    def __init__(self, chosen: Tiling | Ordering | OpSchedule | Levels) -> None:
+    def __init__(self, chosen: Tiling | Ordering | Interleave | OpSchedule | Levels) -> None:
         if isinstance(chosen, Levels):
             tiling, ordering = _views(chosen)
             lists = {name: tuple(Frozen(op) for op in chosen.ops if _list_of(op) == name) for name in _LISTS}
@@ -171,8 +171,9 @@ class Frozen:
         kind: Any = type(chosen)
         shown, released = {one.name for one in fields(chosen) if one.repr}, _released_axes(kind)
         found = {name: getattr(chosen, name) for name in _defaults(kind) if name in shown}
-        later = [name for name, value in found.items() if name in released or value != _defaults(kind)[name]]
-        self._text = f"{kind.__name__}({', '.join(f'{name}={found[name]!r}' for name in later)})"
+        later = {name: value for name, value in found.items() if name in released or value != _defaults(kind)[name]}
+        merged = {name: Frozen(value) if isinstance(value, Interleave) else value for name, value in later.items()}
+        self._text = f"{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in merged.items())})"
 
     def __repr__(self) -> str:
         return self._text

@@ -110,6 +110,8 @@ def _raster(text: str) -> Raster:
 
 
 def _interleave(text: str) -> Interleave:
+    if text.startswith(f"{InterleaveKind.GIVEN}-"):
+        raise ValueError(f"{text!r} is a table of tiles, for which a line has no room: give its JSON")
     if (match := _BANDS.fullmatch(text)) is None:
         return Interleave(kind=InterleaveKind(text))
     return Interleave(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tuner.core.schedule.axis import LATER, axis, whole_step, words_of
@@ -78,6 +79,12 @@ class InterleaveKind(StrEnum):
     PROPORTIONAL = "proportional"
     #: Op by op, the one with the longest way to the end first (longest processing time).
     LONGEST_FIRST = "longest_first"
+    #: As a table of tiles says, which is a raster of each op, too. No search offers it.
+    GIVEN = "given"
+
+
+#: Merges that are rules.
+MERGES = tuple(one for one in InterleaveKind if one is not InterleaveKind.GIVEN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +92,29 @@ class Interleave:
     """A merge of the ops' walks."""
 
     #: The rule.
-    kind: InterleaveKind = axis(InterleaveKind.PRODUCER_FIRST, param="interleave", features=whole_step)
+    kind: InterleaveKind = axis(
+        InterleaveKind.PRODUCER_FIRST,
+        param="interleave",
+        features=lambda value: [float(value is one) for one in MERGES[1:]],
+    )
     #: Producer tile rows per band; 0 where there are no bands.
     rows: int = axis(0, param="band_rows", features=lambda value: (0.3 * math.log2(1 + value),))
     #: Bands by which a consumer stays behind its producer; 0 where there are no bands.
     lag: int = axis(0, param="band_lag", since=LATER, features=lambda value: (0.5 * math.log2(1 + value),))
     #: Parts of the consumer's tile columns: the first is computed band by band, the others after the producer's end.
     chunks: int = axis(1, param="column_chunks", since=LATER, features=lambda value: (0.5 * math.log2(value),))
+    #: Of a given order: op, tile row and tile column of every tile, in the order in which they are begun; else empty.
+    tiles: tuple[tuple[int, ...], ...] = axis((), since=LATER)
+
+    @property
+    def apart(self) -> Interleave:
+        """What is left of it where each op has a launch to itself: of a given order each op's own."""
+        of_ops = tuple(sorted(self.tiles, key=lambda tile: tile[0]))
+        return replace(self, tiles=of_ops) if of_ops else Interleave()
 
     def __str__(self) -> str:
+        if self.kind is InterleaveKind.GIVEN:
+            return f"given-{hashlib.sha256(str(self.tiles).encode()).hexdigest()[:8]}"
         if self.kind is not InterleaveKind.BANDS:
             return str(self.kind)
         lag = f"-lag{self.lag}" if self.lag else ""
@@ -142,6 +163,8 @@ class SplitTiles(StrEnum):
     ALL = "all"
     #: Those of the last, incomplete wave.
     TAIL = "tail"
+    #: Those of the last, incomplete wave of each op, though the next op's tiles follow.
+    TAILS = "tails"
     #: Of these such, and at such k-steps, that each CTA gets an even share of the work (stream-K).
     STREAM = "stream"
 

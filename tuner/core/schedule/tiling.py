@@ -53,6 +53,15 @@ class Epilogue(StrEnum):
     TMA = "tma"
 
 
+class PartSums(StrEnum):
+    """Who adds up the parts of a tile."""
+
+    #: The part that is done last adds up all of the tile; the others have gone on.
+    LAST = "last"
+    #: Each part adds up and stores a share of the tile, and waits for the others' sums of it (reduce-scatter).
+    SCATTERED = "scattered"
+
+
 #: One warpgroup, which only feeds the others; and one that reads what is handed over in band.
 COPYING_THREADS = 128
 READING_THREADS = 128
@@ -125,6 +134,16 @@ class KernelConfig:
         features=log2,
         values_in_words="1 or 2",
         meaning="CTAs that a launch places side by side though each works alone, see [below](#neighbours)",
+    )
+    #: Who adds up the parts of a tile where some op is split. For wgmma.
+    part_sums: PartSums = axis(
+        PartSums.LAST,
+        near=tuple(PartSums),
+        word="{}-sums",
+        sentence="Each part of a tile adds up a share of it.",
+        since=LATER,
+        values_in_words="`last`; `wgmma` also `scattered`",
+        meaning="who adds up the parts of a tile that is split, see [below](#scattered-sums)",
     )
     #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
     resident_ctas: int = axis(

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from tuner.core.legal.legality import gpu_problem, is_legal
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.schedule import Schedule

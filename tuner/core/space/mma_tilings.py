@@ -14,7 +14,7 @@ from math import ceil
 
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.legal.mma import stage_depths, warp_grid
-from tuner.core.plan.split_k import num_steps, num_tiles
+from tuner.core.plan.order.split_k import num_steps, num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tile, Tiling

@@ -20,16 +20,16 @@ import numpy.typing as npt
 
 from tuner.core.legal.legality import estimated_resources, register_cap, tiling_problem
 from tuner.core.plan.build import Ints, grid_capacity, make_plan, plan_of, proportional
-from tuner.core.plan.queues import tail_of
-from tuner.core.plan.split_tasks import parted
-from tuner.core.plan.task_source import TaskSource
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan, Words
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.queues import split_of
+from tuner.core.plan.order.split_tasks import parted
+from tuner.core.plan.order.task_source import TaskSource
+from tuner.core.plan.table.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan, verify
-from tuner.core.schedule.ordering import Granularity, SplitTiles
+from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.space import Space
@@ -265,8 +265,7 @@ def _planned(
     """The tasks of a global order of tiles, in queues by `queue_of` or drawn. The plan splits the tiles of the tail
     alone where the base does."""
     num_ctas = min(graph.num_tasks, choice.num_ctas)
-    has_tail = choice.base is not None and choice.base.ordering.split_tiles is not SplitTiles.ALL
-    is_split = tail_of(order[:, 0], num_ctas) if has_tail else None
+    is_split = split_of(order[:, 0], num_ctas, replace(choice.base.ordering, partition=0)) if choice.base else None
     tasks = parted(graph, (order[:, 0], order[:, 1], order[:, 2]), is_split=is_split)
     costs = _costs({op: picked[op].task_us for op in graph.op_indices}, tasks)
     plan = plan_of(graph, tasks, granularity, 1, num_ctas, queue_of(costs, num_ctas) if queue_of else None)

@@ -17,8 +17,8 @@ from tuner.core.legal.legality import check_tiles
 from tuner.core.model.rates import rates_of
 from tuner.core.model.task_costs import costs_of
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for

@@ -20,7 +20,7 @@ from tuner.core.legal.simt import (
     stage_depths,
     tile_problem,
 )
-from tuner.core.plan.split_k import num_steps, num_tiles
+from tuner.core.plan.order.split_k import num_steps, num_tiles
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.tile_op import TileOp

@@ -32,9 +32,9 @@ from tuner.core.legal.ordering_rules import (
 )
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
-from tuner.core.plan.interleaves import block_shapes, longest_first, merge_blocks
-from tuner.core.plan.split_k import num_split_tiles, num_tiles, slots_problem
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.interleaves import block_shapes, longest_first, merge_blocks
+from tuner.core.plan.order.split_k import num_split_tiles, num_tiles, slots_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import near

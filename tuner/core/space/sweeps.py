@@ -11,18 +11,22 @@ Source of signals and launches: Jangda et al., "A Framework for Fine-Grained Syn
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from itertools import product
 
 from tuner.core.legal.legality import check_kind, check_schedule
+from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, in_fewest_launches
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
+    MERGES,
     WIDTHLESS,
+    Assignment,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -33,7 +37,9 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.errors import IllegalSchedule
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import any_space_of
+from tuner.errors import IllegalSchedule, InvalidInput
 
 
 class Sweep(StrEnum):
@@ -51,6 +57,31 @@ _BANDS = (1, 2, 4)
 _CHUNKS = (2, 4, 8)
 #: Granularities that have a width.
 _WIDE = (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
+
+
+#: Schedules that a study without one chooses its own from.
+_NUM_DRAWN = 10
+
+
+def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
+    """A schedule to study where none is given: along rows, op after op, each CTA with a queue. Of some that are drawn
+    it is of those of which the study makes most, and of these the one of the shortest forecast.
+
+    Raises:
+        InvalidInput: no such schedule is legal.
+    """
+    drawn = any_space_of(workload, gpu).sample(random.Random(0), _NUM_DRAWN)
+    plain = dict.fromkeys(_plain(workload, one) for one in drawn if one.tiling.tiles)
+    sizes = {one: len(swept(sweep, workload, gpu, one)) for one in plain if _is_legal(workload, gpu, one)}
+    widest = [one for one, size in sizes.items() if size == max(sizes.values())]
+    if not widest:
+        raise InvalidInput("sweep", f"knows no plain schedule of {workload.describe()}", "give `schedules`, too")
+    return min(widest, key=lambda one: forecast_us(workload, gpu, one))
+
+
+def _plain(workload: Workload, schedule: Schedule) -> Candidate:
+    rasters = (Raster(),) * len(schedule.tiling.tiles)
+    return in_fewest_launches(workload, schedule.but(ordering=Ordering(rasters=rasters, assignment=Assignment.STATIC)))
 
 
 def swept(sweep: Sweep, workload: Workload, gpu: Gpu, base: Candidate) -> list[Candidate]:
@@ -88,7 +119,7 @@ def _rasters(base: Candidate) -> Iterator[Candidate]:
 
 
 def _merges(base: Candidate) -> Iterator[Candidate]:
-    merges = [Interleave(kind=kind) for kind in InterleaveKind if kind is not InterleaveKind.BANDS]
+    merges = [Interleave(kind=kind) for kind in MERGES if kind is not InterleaveKind.BANDS]
     merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in _BANDS]
     return _ordered(base, (replace(_ordering(base), interleave=merge) for merge in merges))
 

@@ -29,7 +29,7 @@ from tuner.core.legal.wgmma import (
     tile_problem,
 )
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
-from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
+from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
@@ -230,7 +230,8 @@ class WgmmaTileShapes:
         # Of an SM by one k-step.
         crowding = tile.n * tile.k * num_lanes * height.cluster_k / (num_rows * op.n * op.k)
         memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
-        product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s
+        flops_per_s = gpu.tensor_flops_per_s * self._workload.dtype.row.tensor_speed
+        product_us = 2e6 * op.m * op.weight_rows * op.k / flops_per_s
         columns = tile.n * op.rows_per_column
         a_rows, b_rows = multiplied(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab)
         padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)

@@ -24,7 +24,7 @@ from tuner.core.legal.wgmma import (
     stage_bytes,
     stage_depths,
 )
-from tuner.core.plan.split_k import num_tiles
+from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload, WorkloadKind

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes
-from tuner.core.trial.inspection import Trace
 from tuner.core.trial.outcome import Metric
+from tuner.core.trial.reports.inspection import Trace
 from tuner.errors import Unbelievable
 
 _Range = tuple[float, float]

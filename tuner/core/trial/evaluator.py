@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import Objective
-from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Failed, Outcome, Rejected
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.torch_time import TorchTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class FinalsTimes:
 class Environment:
     """Where figures come from; carried by every result, since where it differs the result is a weaker match."""
 
-    #: e.g. ``NVIDIA H200``; ``simulated NVIDIA H200`` for the twin.
+    #: e.g. ``NVIDIA H200``; ``simulated NVIDIA H200`` for the simulated GPU.
     gpu_name: str
     simulated: bool
     #: Driver version, empty where there is none.
@@ -116,7 +116,7 @@ class Evaluator(Protocol):
 
     @property
     def uuid(self) -> str:
-        """Of its card, as the driver says it, ``GPU-…``; empty for the twin."""
+        """Of its card, as the driver says it, ``GPU-…``; empty for the simulated GPU."""
         ...
 
     def environment(self) -> Environment:
@@ -165,7 +165,7 @@ class Evaluator(Protocol):
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
-        """The files of a candidate of ours; `extra` joins the manifest (times, verdict, environment)."""
+        """The files of our candidate; `extra` joins the manifest (times, verdict, environment)."""
         ...
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
@@ -184,7 +184,7 @@ class Evaluator(Protocol):
         ...
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """A Gantt chart of one run of a candidate of ours; where there is none, its `reason` says why."""
+        """A Gantt chart of one run of our candidate; where there is none, its `reason` says why."""
         ...
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Objective
 from tuner.core.trial.records import MatchKind
-from tuner.core.trial.same_kernels import alike
+from tuner.core.trial.reports.same_kernels import alike
 
 #: How far a shape may be from the one that is asked for, unless the asker says otherwise: M twice as large, or half.
 DEFAULT_MAX_DISTANCE = 2.0

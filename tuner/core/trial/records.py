@@ -12,11 +12,11 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import JobSpec, JobState
-from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Metric
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.torch_time import TorchTime
 
 T = TypeVar("T")
 

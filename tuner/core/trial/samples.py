@@ -17,7 +17,7 @@ class DropReason(StrEnum):
     OFF_CLOCK = "off_clock"
     #: Sustained: the driver reported a thermal or hardware slowdown.
     SLOWDOWN = "slowdown"
-    #: Sustained: a short sample in front of the first round, which tells the hopeless.
+    #: Sustained: a short sample before the first round, which tells the hopeless.
     PREVIEW = "preview"
 
 

@@ -81,7 +81,7 @@ class BuildLine:
         self._waiting = still_waiting
 
     def _choose(self, build: _Build) -> Member | None:
-        """The card's own machine, where it has a place: what is built there need not travel. Else the idlest."""
+        """The card's own machine, where it has a place: what is built there need not travel. Else the least busy."""
         home = build.lane.member
         if home is not None and home.may_build and home not in build.tried:
             return home

@@ -12,8 +12,8 @@ from typing import Any
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.dispatch.cluster import messages
 from tuner.dispatch.cluster.members import Lost, Member
 from tuner.errors import Quarantined, WorkerError

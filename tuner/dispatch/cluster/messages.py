@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, Measured, Rejected
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel

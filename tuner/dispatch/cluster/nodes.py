@@ -32,7 +32,7 @@ CALL = "tuner_call"
 WORKER_TTL_S = 10.0
 #: A worker's leaving lasts no longer, seconds.
 _CLOSE_S = 10.0
-#: A worker has joined within this time, or begins anew, seconds: an answer to its joining may be lost on the way.
+#: A worker has joined within this time, or begins again, seconds: an answer to its joining may be lost on the way.
 JOIN_S = 15.0
 #: Between two attempts of a worker to join, seconds.
 REJOIN_PAUSE_S = 1.0

@@ -1,4 +1,4 @@
-"""What makes candidates ready for cards of other machines: a compiler, or the twin's model."""
+"""What makes candidates ready for cards of other machines: a compiler, or the simulated GPU's model."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.append import APPEND_KERNEL, append_parameter_bytes, render_append
-from tuner.ops.attention.append_artifact import append_recipe
+from tuner.ops.attention.append.recipe import append_recipe
 from tuner.ops.attention.launches import first_task_bytes, launches_of, mapped, workspace_of
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.ops.attention.source import ATTENTION_KERNEL, form_numbers
-from tuner.ops.attention.tasks import AttentionPlan
 from tuner.workers.builder.nvrtc import Built
 from tuner.workers.builder.own_artifact import Compiled, maps_json, parameter_json
 from tuner.workers.source.own_launchable import OwnLaunchable

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 from tuner.core.problem.asked import COUNT, SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
 from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.kv_cache import PAGE_TOKENS
-from tuner.core.problem.op import Op
+from tuner.core.problem.ops.kv_cache import PAGE_TOKENS
+from tuner.core.problem.ops.op import Op
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
-from tuner.ops.attention.form import AttentionForm, form_for, form_to_json
 from tuner.ops.attention.op import AttentionOp, Lengths
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import AttentionForm, form_for, form_to_json
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 _DTYPE = "element type of every tensor; sums are fp32"
 _TP = {"ge": 1, "le": 64, "label": "Ranks (tp)"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.plan.op_launches import (
     ALIGNMENT_BYTES,
     Field,
@@ -20,8 +19,10 @@ from tuner.core.plan.op_launches import (
     table,
     tensor_map,
 )
+from tuner.core.plan.table.header import MOST_QUEUES
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule
 from tuner.ops.attention.source import (
     ABORT_WORD,
@@ -33,7 +34,6 @@ from tuner.ops.attention.source import (
     next_weights_of,
     workspace_words,
 )
-from tuner.ops.attention.tasks import AttentionPlan
 
 #: Bytes of a task in the table, and of the fields in front of the first tasks.
 TASK_BYTES = 8

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, Self, get_type_hints
 
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Op, OpWords, Tensor, cache, given, output
-from tuner.core.problem.op_codec import hints_of, is_needed
 from tuner.core.problem.op_kinds import OpKind
+from tuner.core.problem.ops.codec import hints_of, is_needed
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import LaunchOp, Op, OpWords, Tensor, cache, given, output
 from tuner.errors import InvalidInput
-from tuner.ops.attention.form import PLAIN, AttentionForm, form_for, form_to_json
-from tuner.ops.attention.place import check_attention, check_cache
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm, form_for, form_to_json
+from tuner.ops.attention.shapes.place import check_attention, check_cache
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tuner.core.problem.kv_cache import PagedCache
-from tuner.ops.attention.form import PLAIN, AttentionForm
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.core.problem.ops.kv_cache import PagedCache
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 Array = Any  # of NumPy or of CuPy
 

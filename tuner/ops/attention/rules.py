@@ -11,13 +11,13 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import axes_of, values_problem
 from tuner.errors import IllegalSchedule
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans.tasks import num_attention_clusters
 from tuner.ops.attention.schedule import (
     MOST_STAGES,
     AttentionEngine,
     AttentionSchedule,
     AttentionTiling,
 )
-from tuner.ops.attention.tasks import num_attention_clusters
 
 FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
     axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")

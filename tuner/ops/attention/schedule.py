@@ -10,7 +10,7 @@ from typing import ClassVar
 from tuner.core.schedule.axis import LATER, axis, log2, nothing, words_of
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import IllegalSchedule
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 TILE_TOKENS = (16, 32, 64, 128)
 MATH_WARPS = (1, 2, 4, 8)

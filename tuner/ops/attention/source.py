@@ -9,16 +9,16 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.core.plan.header import MOST_QUEUES
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.plan.table.header import MOST_QUEUES
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.limits import Limits
-from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.rules import num_math_registers, num_summing_registers
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
-from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.workers.source.launch_args import MAP_BYTES
 from tuner.workers.source.refused import signed
 from tuner.workers.source.render import config_types, device_text, inlined, without_comments

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.core.insight.tracing import Ints, Stamped, Stamps
-from tuner.ops.attention.tasks import AttentionPlan
+from tuner.core.insight.traces.tracing import Ints, Stamped, Stamps
+from tuner.ops.attention.plans.tasks import AttentionPlan
 
 
 def tile_of(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple[Ints, Ints]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.ops.attention.costs.timeline import loads_of
 from tuner.ops.attention.op import AttentionOp
-from tuner.ops.attention.policies import policies_of_attention
+from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule
-from tuner.ops.attention.tasks import AttentionPlan
-from tuner.ops.attention.timeline import loads_of
+from tuner.ops.attention.search.policies import policies_of_attention
 
 _WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of two warps"}
 

@@ -1,4 +1,4 @@
-"""What a vendor's library takes for products: a model, which the twin measures candidates against.
+"""What a vendor's library takes for products: a model, which the simulated GPU measures candidates against.
 
 Each kernel of the library takes what its bytes or products take, and a time beside these: its start behind the kernel
 before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
@@ -48,11 +48,12 @@ def library_us(ops: Sequence[GemmOp], workload: Workload, gpu: Gpu) -> float:
 def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
     """A roofline whose tensor rate falls where the library's tiles do not fill the last wave; weights stream as fast
     all the same."""
-    num_bytes = (op.weight_rows * op.k + op.m * op.k + op.m * op.weight_rows) * workload.dtype.size_bytes
+    dtype = workload.dtype
+    num_bytes = (op.weight_rows + op.m) * op.k * dtype.size_bytes + op.m * op.weight_rows * dtype.sums.size_bytes
     num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
     waves = num_tiles / gpu.num_sms
     wave_loss = min(math.ceil(waves) / waves, LIBRARY_WORST_WAVE)
-    tensor_s = op.num_flops / (gpu.tensor_flops_per_s * LIBRARY_TENSOR_EFFICIENCY)
+    tensor_s = op.num_flops / (gpu.tensor_flops_per_s * dtype.row.tensor_speed * LIBRARY_TENSOR_EFFICIENCY)
     return max(_stream_us(num_bytes, gpu), 1e6 * tensor_s * wave_loss)
 
 
@@ -63,7 +64,8 @@ def _norm_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
 
 def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
     """One pass over the sums and the output."""
-    num_bytes = op.m * (op.weight_rows + op.result_columns) * workload.dtype.size_bytes
+    dtype = workload.dtype
+    num_bytes = op.m * (op.weight_rows * dtype.sums.size_bytes + op.result_columns * op.stored_in(dtype).size_bytes)
     return LIBRARY_ELEMENTWISE_US + _pass_us(num_bytes + op.epilogue_bytes(workload.dtype), gpu)
 
 
@@ -75,5 +77,5 @@ def _pass_us(num_bytes: int, gpu: Gpu) -> float:
 
 
 def _stream_us(num_bytes: int, gpu: Gpu) -> float:
-    """From the twin's memory, whose rate is that of the forecasts."""
+    """From the simulated GPU's memory, whose rate is that of the forecasts."""
     return 1e6 * num_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share * LIBRARY_STREAM_SHARE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tuner.core.trial.torch_time import TorchCalls
+    from tuner.core.trial.reports.torch_time import TorchCalls
     from tuner.ops.gemm.card.torch_chain import TorchChain
     from tuner.ops.gemm.card.vendor import CublasLtVendor
     from tuner.workers.gpu.tensors.data import ProblemData

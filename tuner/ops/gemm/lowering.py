@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.plan.boxes import STEP, Box, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Box, Read, TileSpace, along, whole
 from tuner.core.schedule.tiling import Tile
 from tuner.ops.gemm.op import GemmOp
 
@@ -11,8 +11,8 @@ def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
     """The tiles of C [m, n].
 
     A [m, k] and the weights [n, k] are read step by step; of a gated op those of gate and up. What parts of the
-    epilogue read, of the own tile or of its rows, is read behind the last step. A that is read in band comes as its
-    elements do. Then it counts as read behind the last step, too: the post of a tile says that all is there that it was
+    epilogue read, of the own tile or of its rows, is read after the last step. A that is read in band comes as its
+    elements do. Then it counts as read after the last step, too: the post of a tile says that all is there that it was
     made of.
     """
     rows, columns = along(0, op.m, tile.m), along(1, op.n, tile.n)

@@ -8,14 +8,14 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
-from tuner.core.problem.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.op_kinds import OpKind
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import TILE, Op, OpWords, Tensor, given, output, weight
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp, keep_plain
 from tuner.errors import InvalidInput
 
@@ -31,7 +31,7 @@ class GemmOp(TileOp):
     up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
     bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
 
-    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
+    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W in advance,
     W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
     of which it is the norm.
 
@@ -82,6 +82,8 @@ class GemmOp(TileOp):
     rotary: Rotary | None = None
     #: Parts that packages bring; each has its turn in its stage.
     epilogue: tuple[AddedPart, ...] = ()
+    #: What C is stored in; None for the workload's element type.
+    out_dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
@@ -126,7 +128,7 @@ class GemmOp(TileOp):
         read = [given(self.source, (self.m, self.k), dtype)]
         read += [weight(f"{self.name}.weight", (self.weight_rows, self.k), dtype)]
         read += [tensor for part in self.parts for tensor in part.tensors(self, dtype)]
-        return (*dict.fromkeys(read), output(self.name, (self.m, self.c_columns), dtype))
+        return (*dict.fromkeys(read), output(self.name, (self.m, self.c_columns), self.stored_in(dtype)))
 
     def weight_bytes(self, dtype: Dtype) -> int:
         """Those of W; a bias is among `own_bytes`."""
@@ -192,6 +194,10 @@ class GemmOp(TileOp):
         Raises:
             InvalidInput: names the op, and what would be right.
         """
+        reader = next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None)
+        if reader and self.stored_in(dtype) is not dtype:
+            problem = f"{reader} reads {self.name} as {dtype}, and it is stored in {self.out_dtype}"
+            raise InvalidInput(f"{self.name}.out_dtype", problem, "leave it out of all but the last op")
         normed = next((op for op in ops if op.name == self.norm), None)
         if isinstance(normed, TileOp) and not normed.IS_PRODUCT:
             problem = f"{self.name} norms by {normed.name}, a {normed.KIND}, which leaves no squares of its rows"
@@ -273,7 +279,9 @@ class GemmOp(TileOp):
         """
         rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
         epilogue = parts_from_json(data.get("epilogue", ()))
-        return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue})
+        stored = Dtype(data["out_dtype"]) if data.get("out_dtype") else None
+        made = {"activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue}
+        return cls(**{**data, **made, "out_dtype": stored})
 
 
 _options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
@@ -289,7 +297,7 @@ def _drop_defaults_of_chains(op: dict[str, Any]) -> None:
     """Takes from an op's JSON what chains alone ask for, where it has its default."""
     if not op["norm"]:
         del op["eps"]
-    for name in ("residual_source", "norm", "is_output", "rotary", "epilogue"):
+    for name in ("residual_source", "norm", "is_output", "rotary", "epilogue", "out_dtype"):
         if not op[name]:
             del op[name]
     if rotary := op.get("rotary"):

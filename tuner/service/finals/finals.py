@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.core.problem.objective import FinalsProcedure, Regime
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
@@ -16,6 +17,8 @@ from tuner.core.trial.stats import compare, decide, median, relative_spread
 
 #: Finalists beside the usual ones where the least energy is asked for, at most; the energy of each takes over a second.
 NUM_FOR_ENERGY = 8
+#: Given schedules that share the rounds of the finals, at most: of a sweep all, and of a long list the first.
+MAX_SHARED = 64
 #: By this share a time is clearly shorter. Beside PyTorch's attention a kind in seven had such a trial, by up to 9 %;
 #: beside cuBLASLt alone none had one.
 CLEARLY_SHORTER = 0.02
@@ -76,6 +79,12 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
     near = [(speedup, trial) for speedup, trial in ours if speedup >= best / (1 + within_percent / 100)]
     near.sort(key=lambda item: (-item[0], item[1].number))
     return tuple(trial for _, trial in near[:NUM_FOR_ENERGY])
+
+
+def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[Trial, ...]:
+    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds."""
+    measured = (trial for trial in history if isinstance(trial.outcome, Measured))
+    return tuple(trial for trial in measured if trial.candidate in given)[:MAX_SHARED]
 
 
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:

@@ -23,7 +23,7 @@ from tuner.dispatch import MeasureLane
 from tuner.dispatch.sources import kernel_version_for, without_artifact
 from tuner.service.concurrency.retrying import RetryingWriter
 from tuner.service.concurrency.waiting import JobFailed, Patience
-from tuner.service.finals.finals import Judgement, choose_finalists, judge, near_the_fastest
+from tuner.service.finals.finals import Judgement, choose_finalists, given_ones, judge, near_the_fastest
 from tuner.service.inspections import inspections_of, problem_of
 from tuner.service.results.zip_files import pack_zip
 from tuner.store import Session, Store
@@ -80,7 +80,7 @@ class Finisher:
         problem = problem_of(job)
         within = job.spec.energy_within_percent
         near = () if within is None else near_the_fastest(past, within)
-        finalists = choose_finalists(past, (*besides, *near))
+        finalists = choose_finalists(past, (*besides, *near, *given_ones(past, job.spec.tried)))
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)

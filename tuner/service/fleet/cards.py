@@ -26,7 +26,7 @@ _MAX_FAILED = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A card, or the twin."""
+    """A card, or the simulated GPU."""
 
     target: Target
     #: Its number among those of the target.

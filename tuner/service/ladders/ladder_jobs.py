@@ -12,16 +12,16 @@ from tuner.core.legal.legality import check_kind
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import AnySpace
-from tuner.core.trial.batch import MOST_SHARED, BatchStep, rows_of
 from tuner.core.trial.job import Trial
-from tuner.core.trial.ladder import Measurement, Option, choose_kernels, kernel_name
+from tuner.core.trial.ladders.batch import MOST_SHARED, BatchStep, rows_of
+from tuner.core.trial.ladders.ladder import Measurement, Option, choose_kernels, kernel_name
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
 from tuner.core.trial.records import JobRecord
 from tuner.errors import IllegalSchedule
-from tuner.search.pool import canonical
-from tuner.search.rings import with_deepest_weights
-from tuner.search.seeds import by_slice
+from tuner.search.guesses.rings import with_deepest_weights
+from tuner.search.guesses.seeds import by_slice
+from tuner.search.model.pool import canonical
 from tuner.store import Store
 from tuner.store.jobs import batches
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 
-from tuner.core.trial.batch import rows_of
-from tuner.core.trial.ladder import (
+from tuner.core.trial.ladders.batch import rows_of
+from tuner.core.trial.ladders.ladder import (
     DEFAULT_SLACK,
     Ladder,
     LadderKernel,

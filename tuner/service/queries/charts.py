@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from tuner.search.importance import AxisImportances, axis_importances
+from tuner.search.model.importance import AxisImportances, axis_importances
 from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.trials import points as trial_points

@@ -1,1 +1,1 @@
-"""The job loop of a worker: candidates on their way, outcomes recorded."""
+"""The job loop of a worker: candidates in flight, outcomes recorded."""

@@ -1,7 +1,7 @@
 """The beginning of the next job while the card is at work on the one before.
 
 A search computes for a second before its first choice, and then every place builds while the card waits. Both are done
-beforehand: the next job's search is begun, and what it will most likely try first is built, so that the builds are
+in advance: the next job's search is begun, and what it will most likely try first is built, so that the builds are
 found where they are kept. What is foreseen and not yet built in the job's turn is built then, all at once: its own
 choices come a few at a time. What is tried stays the same: a choice is made when its job is at work, with what is known
 then.
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 #: Where fewer builds run at a time, they are all wanted for the job at work.
 LEAST_PLACES = 4
-#: Of a budget, the share that is built beforehand, at most: the rest varies what is found.
+#: Of a budget, the share that is built in advance, at most: the rest varies what is found.
 BUDGET_SHARE = 0.75
 
 
@@ -60,7 +60,7 @@ def next_job(job: JobRecord, gpu: Gpu, priors: PriorBook, environment: Environme
 
 @dataclass(kw_only=True)
 class _Begun:
-    """A search that was begun beforehand. Its thread alone asks it, until `search` takes it over."""
+    """A search that was begun in advance. Its thread alone asks it, until `search` takes it over."""
 
     stack: ExitStack = field(default_factory=ExitStack)
     job: NextJob | None = None
@@ -92,7 +92,7 @@ class Prefetch:
 
     @contextmanager
     def search(self, order: SearchOrder) -> Iterator[Chooser]:
-        """The search of a job: the one that was begun beforehand, where that is of the same job."""
+        """The search of a job: the one that was begun in advance, where that is of the same job."""
         begun = self._taken()
         with begun.stack:
             if begun.search and begun.job and replace(begun.job.order, priors=()) == replace(order, priors=()):

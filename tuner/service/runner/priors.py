@@ -9,7 +9,7 @@ from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.priors import Found, KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
-from tuner.search.priors import Asked, choose_priors
+from tuner.search.guesses.priors import Asked, choose_priors
 from tuner.service.concurrency.retrying import RetryingWriter
 from tuner.service.ladders.ladder_jobs import LadderJobs
 from tuner.store import Store
@@ -17,7 +17,7 @@ from tuner.store.results import imports, priors
 
 
 class PriorBook:
-    """Looks up what was found before: in the database, and in what came with the program."""
+    """Looks up prior results: in the database, and in what came with the program."""
 
     def __init__(
         self, store: Store, writer: RetryingWriter, winners: KnownWinners | None, clock: Callable[[], float]

@@ -13,8 +13,8 @@ from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.op_kinds import usable_kinds
 from tuner.core.space.joint import any_space_of
-from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.ladders.batch import BatchStep
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher, MeasureLane
@@ -309,7 +309,7 @@ class Runner:
             self._prefetch.build(problem_of(job), new_kernels(space, self._history(job.id)))
 
     def _next_to_search(self, job_id: str) -> NextJob | None:
-        """The job that will most likely be searched behind this one, if that has not begun yet."""
+        """The job that will most likely be searched after this one, if that has not begun yet."""
         job = self._next_job({*self._claims.jobs.besides(job_id), job_id})
         if job is None or job.state is not JobState.QUEUED or job.spec.tried:
             return None

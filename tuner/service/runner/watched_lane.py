@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.dispatch import MeasureLane
 from tuner.service.metrics import BusyClock
 

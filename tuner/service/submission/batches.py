@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.batch import MAX_JOBS, BatchRecord, plan_batch
 from tuner.core.trial.job import JobSpec, JobTerms
-from tuner.core.trial.ladder import Ladder
+from tuner.core.trial.ladders.batch import MAX_JOBS, BatchRecord, plan_batch
+from tuner.core.trial.ladders.ladder import Ladder
 from tuner.core.trial.records import Event, JobRecord, Page
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service.paging import check_limit

@@ -56,7 +56,7 @@ class Intake:
             if refused is None:
                 outcomes = self._submissions.submit_together([asked for asked, _ in part])
                 refused = next((one for one in outcomes if isinstance(one, StoreUnavailable)), None)
-            else:  # they have waited as long; each part would wait for the database again, one behind the other
+            else:  # they have waited as long; each part would wait for the database again, one after the other
                 outcomes = [refused] * len(part)
             for (_, answer), outcome in zip(part, outcomes, strict=True):
                 if isinstance(outcome, Exception):

@@ -10,8 +10,8 @@ from functools import partial
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
-from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
+from tuner.core.trial.ladders.batch import BatchRecord
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable

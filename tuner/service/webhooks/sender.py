@@ -110,7 +110,7 @@ class WebhookSender:
             if len(self._busy) >= _NUM_THREADS:
                 return False
             now, at_host = time.monotonic(), Counter(self._busy.values())
-            # One that rested for as long again as it had to may begin anew.
+            # One that rested for as long again as it had to may begin again.
             self._failing = {url: one for url, one in self._failing.items() if one[1] + _MOST_REST_S > now}
             resting = [url for url, (_, until) in self._failing.items() if until > now]
             full = [host for host, count in at_host.items() if count >= _NUM_AT_HOST]

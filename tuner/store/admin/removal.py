@@ -179,7 +179,7 @@ def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) ->
 
 
 def compact(engine: Engine) -> None:
-    """Writes the database anew, as small as it can be, while nobody else uses it. Of an older SQLite database free
+    """Writes the database again, as small as it can be, while nobody else uses it. Of an older SQLite database free
     pages can be given back one by one from then on."""
     if engine.dialect.name == "postgresql":
         _vacuum(engine)

@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, Select, bindparam, case, func, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.batch import MOST_SHARED, BatchRecord, BatchStep
 from tuner.core.trial.job import JobState, Trial
-from tuner.core.trial.ladder import Ladder
+from tuner.core.trial.ladders.batch import MOST_SHARED, BatchRecord, BatchStep
+from tuner.core.trial.ladders.ladder import Ladder
 from tuner.core.trial.records import Event, JobRecord, Page
 from tuner.errors import InvalidInput, NotFound
 from tuner.store.engine.cursors import decode_cursor, encode_cursor
@@ -118,7 +118,7 @@ _MOST_TRIALS = JobRow.spec["budget"]["trials"].as_integer() + case(
 _TRIES_ON = JobRow.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
     func.coalesce(JobRow.batch_step, int(BatchStep.SEARCH)) < int(BatchStep.FINALS)
 )
-#: What a job in or behind its finals did not try, nobody waits for.
+#: What a job in or after its finals did not try, nobody waits for.
 _NUM_PLANNED = case((_TRIES_ON & (_NUM_TRIALS < _MOST_TRIALS), _MOST_TRIALS), else_=_NUM_TRIALS)
 
 

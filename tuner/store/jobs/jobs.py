@@ -13,8 +13,8 @@ from sqlalchemy import insert as sql_insert
 from sqlalchemy.orm import Session, lazyload
 
 from tuner.core.problem.op_kinds import named_kinds
-from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
+from tuner.core.trial.ladders.batch import BatchStep
 from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
 from tuner.store.engine import gathering

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, func, select, update
 from sqlalchemy.orm import Session, aliased
 
-from tuner.core.trial.batch import FINALS_S
 from tuner.core.trial.job import JobState
+from tuner.core.trial.ladders.batch import FINALS_S
 from tuner.core.trial.records import JobRecord
 from tuner.store.jobs.batches import must_wait
 from tuner.store.jobs.jobs import OPEN_STATES, row_of, to_record
@@ -26,7 +26,7 @@ _MAX_AHEAD = 1000
 
 _owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
 
-# Built once: to build one takes longer than the database takes to answer it, and a search asks behind every trial.
+# Built once: to build one takes longer than the database takes to answer it, and a search asks after every trial.
 
 #: The conditions of a job that a runner may take.
 _WAITS = (

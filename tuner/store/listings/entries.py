@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Double, case, cast, func, select
 from sqlalchemy.orm import Session
 
-from tuner.core.trial.batch import BatchSummary
 from tuner.core.trial.job import JobState
+from tuner.core.trial.ladders.batch import BatchSummary
 from tuner.core.trial.records import JobRecord, Page
 from tuner.store.engine.cursors import decode_cursor, encode_cursor
 from tuner.store.jobs.jobs import JobFilter, to_record

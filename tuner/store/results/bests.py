@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.questions import Question
 from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict, kernel_row
-from tuner.core.trial.torch_time import TorchCalls, TorchTime
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.store.jobs.jobs import row_of, to_record
 from tuner.store.results.result_keys import closest_job, key_of
 from tuner.store.results.shapes import ShapeIndex

@@ -15,7 +15,7 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.job import JobSpec, Objective
 from tuner.core.trial.questions import Question, log_sizes
 from tuner.core.trial.records import Best
-from tuner.core.trial.same_kernels import alike
+from tuner.core.trial.reports.same_kernels import alike
 from tuner.store.results.shapes import NearShape, ShapeIndex, to_text
 from tuner.store.tables.models import ResultKeyRow
 

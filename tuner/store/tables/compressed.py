@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from functools import lru_cache
 from operator import attrgetter
 
-from tuner.core.trial.inspection import Counter, CounterReport, EnergyReport, OpShares, TaskSpan, Trace
+from tuner.core.trial.reports.inspection import Counter, CounterReport, EnergyReport, OpShares, TaskSpan, Trace
 
 _SPAN_FIELDS = tuple(field.name for field in fields(TaskSpan))
 

@@ -12,7 +12,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Trial
-from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
+from tuner.core.trial.ladders.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.store.tables.models import TrialRow
 from tuner.store.tables.rounds import pack_rounds, unpack_rounds

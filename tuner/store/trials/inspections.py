@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, undefer
 
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.store.jobs.jobs import IS_KEPT
 from tuner.store.tables.compressed import pack, unpack_counters, unpack_energy, unpack_trace
 from tuner.store.tables.models import InspectionRow, JobRow
@@ -58,7 +58,7 @@ def ask(
 ) -> tuple[Inspection, bool]:
     """The inspection that is asked for, and whether anything is left to do for it.
 
-    One that is pending, or has something to show, answers the same question again; another is tried anew.
+    One that is pending, or has something to show, answers the same question again; another is tried again.
     """
     wanted = None if metrics is None else list(metrics)
     rows = session.scalars(_of_trial(job_id, trial_number, kind))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pydantic
 from pydantic import create_model
 
-from tuner.core.problem.op_codec import hints_of
+from tuner.core.problem.ops.codec import hints_of
 from tuner.wire.base.fields import Name, Strict
 
 #: Keys of a field's metadata that are bounds of its value.

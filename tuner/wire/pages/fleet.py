@@ -15,7 +15,7 @@ from tuner.wire.responses.responses import EnvironmentView, PageView, Quarantine
 
 
 class WorkerView(View):
-    """A card, or the twin, and what it has done since the server began."""
+    """A card, or the simulated GPU, and what it has done since the server began."""
 
     target: str
     number: int = Field(description="among the workers of the target")

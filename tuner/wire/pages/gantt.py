@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field
 
-from tuner.core.insight.gantt import COLUMNS, Gantt
+from tuner.core.insight.traces.gantt import COLUMNS, Gantt
 from tuner.wire.base.view import View
 
 

@@ -10,8 +10,8 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.batch import BatchSummary, batch_name
 from tuner.core.trial.job import JobState
+from tuner.core.trial.ladders.batch import BatchSummary, batch_name
 from tuner.core.trial.outcome import FailureKind
 from tuner.core.trial.records import JobRecord, Verdict
 from tuner.wire.base.root_path import Link

@@ -11,16 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tuner.core.problem.asked import AskedWorkload, asked_workloads, document_of, is_listed, names_in, parameter_names
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_codec import fields_of, hints_of
+from tuner.core.problem.ops.codec import fields_of, hints_of
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import CacheState, Regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
 from tuner.wire.base.models import bounds_of, type_of
+from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import model_of, workload_of
 from tuner.wire.requests.problems import of_validation
-from tuner.wire.requests.requests import TargetId
 from tuner.wire.requests.searches import objective_for
 
 #: Further than any two shapes are apart.

@@ -25,7 +25,7 @@ KindName = Annotated[PlanKind, Field(strict=False, description="one of ours")]
 
 
 class GivenSchedule(Strict):
-    """A candidate of ours."""
+    """Our candidate."""
 
     plan_kind: KindName
     schedule: dict[str, Any] = Field(description="tiling and ordering, as a trial has them")

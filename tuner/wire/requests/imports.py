@@ -10,8 +10,8 @@ from tuner.core.trial.priors import Found
 from tuner.wire.base.fields import Strict
 from tuner.wire.base.view import View
 from tuner.wire.requests.given import GivenSchedule, candidates_of
+from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import AnswerPair, workload_of
-from tuner.wire.requests.requests import TargetId
 from tuner.wire.requests.searches import ObjectiveRequest
 
 #: Winners of one search, at most.

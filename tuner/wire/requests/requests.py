@@ -13,46 +13,20 @@ from tuner.core.problem.asked import asked_workloads
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.space.sweeps import Sweep, swept
+from tuner.core.space.sweeps import Sweep, base_of, swept
 from tuner.core.trial.job import (
-    MAX_LABELS,
-    MAX_PRIORITY,
     Budget,
     JobSpec,
     JobTerms,
     PriorsChoice,
 )
 from tuner.errors import InvalidInput
-from tuner.wire.base.fields import Strict
 from tuner.wire.requests.given import MAX_SCHEDULES, GivenSchedule, candidates_of
+from tuner.wire.requests.jobs import JobRequest
 from tuner.wire.requests.pairs import Asked, workload_of
-from tuner.wire.requests.searches import (
-    MAX_SECONDS,
-    BudgetRequest,
-    ObjectiveRequest,
-    objective_of,
-)
 from tuner.wire.requests.sizes import check_size
 
 SweepName = Annotated[Sweep, Field(strict=False)]
-#: Seeds stay within what every random generator takes.
-MAX_SEED = 2**31 - 1
-
-#: Of one line, in anybody's words: a database that takes no NUL must take it, too.
-_LINE = r"^[^\x00-\x1f\x7f]*$"
-Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
-Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="what it belongs to, in your own words")]
-PriorsName = Annotated[
-    PriorsChoice,
-    Field(
-        strict=False,
-        description="`nearest`: the search begins with what was found for the nearest shapes on the same GPU model; "
-        "`none`: it knows of no earlier one",
-    ),
-]
-TargetId = Annotated[
-    str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
-]
 
 
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
@@ -98,15 +72,10 @@ EXAMPLES: dict[str, Any] = {
 }
 
 
-class TuneRequest(Strict):
+class TuneRequest(JobRequest):
     """The body of `POST /jobs`."""
 
     pair: Asked
-    target: TargetId | None = Field(default=None, description="by default the server's own")
-    objective: ObjectiveRequest = ObjectiveRequest()
-    budget: BudgetRequest = BudgetRequest()
-    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
-    priors: PriorsName = PriorsChoice.NEAREST
     schedules: list[GivenSchedule] = Field(
         default=[],
         max_length=MAX_SCHEDULES,
@@ -114,19 +83,8 @@ class TuneRequest(Strict):
     )
     sweep: SweepName | None = Field(
         default=None,
-        description="tried, too, is all that this study makes of the schedules: `rasters`, `merges`, `signals`, "
-        "`launches` or `shares` are varied, and all else stays",
-    )
-    reuse: bool = Field(
-        default=False, description="answer with the best finished job of the same problem, if there is one"
-    )
-    priority: int = Field(
-        default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
-    )
-    project: Project = ""
-    labels: list[Label] = Field(default=[], max_length=MAX_LABELS, description="words by which it is found again")
-    deadline_s: float | None = Field(
-        default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
+        description="tried, too, is all that this study makes of the schedules, or of one that it chooses: `rasters`, "
+        "`merges`, `signals`, `launches` or `shares` are varied, and all else stays",
     )
     webhook: str | None = Field(
         default=None, min_length=1, max_length=500, description="address that is told of its end, of an allowed host"
@@ -135,13 +93,7 @@ class TuneRequest(Strict):
     @property
     def terms(self) -> JobTerms:
         """How the job is to be treated."""
-        return JobTerms(
-            priority=self.priority,
-            project=self.project,
-            labels=tuple(self.labels),
-            deadline_s=self.deadline_s,
-            webhook=self.webhook,
-        )
+        return replace(super().terms, webhook=self.webhook)
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
         """The job that is asked for.
@@ -149,37 +101,27 @@ class TuneRequest(Strict):
         Raises:
             InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.
         """
-        target_id = self.target or default_target_id
-        if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        target_id = self.target_id(default_target_id)
         workload = workload_of(self.pair)
         check_size("pair", self.pair, workload, target_id)
         tried = self._tried(workload, target_id)
-        return JobSpec(
-            workload=workload,
-            target_id=target_id,
-            objective=objective_of(self.objective, workload),
-            budget=self._budget(len(tried)),
-            seed=self.seed,
-            priors=self.priors,
-            energy_within_percent=self.objective.energy_within_percent,
-            torch_compile=self.objective.torch_compile,
-            tried=tried,
-        )
+        return replace(self.spec_of(workload, target_id), budget=self._budget(len(tried)), tried=tried)
 
     def _tried(self, workload: Workload, target_id: str) -> tuple[Candidate, ...]:
         """What is given, and what a sweep makes of it.
 
         Raises:
-            InvalidInput: one is not legal, there is nothing to sweep, or it is too much.
+            InvalidInput: one is not legal, or it is too much.
         """
         given = candidates_of("schedules", self.schedules, workload, target_id)
         if self.sweep is None:
             return given
-        if not given:
-            raise InvalidInput("sweep", f"varies {self.sweep}, and no schedule is given", "give `schedules`, too")
         gpu, sweep = parse_target(target_id).gpu, self.sweep
-        found = tuple(dict.fromkeys(one for each in given for one in swept(sweep, workload, gpu, each)))
+        bases = given or (base_of(sweep, workload, gpu),)
+        found = tuple(dict.fromkeys(one for each in bases for one in swept(sweep, workload, gpu, each)))
+        if len(found) == len(bases):
+            remedy = "give more rows, or a schedule with more tiles"
+            raise InvalidInput("sweep", f"finds no other {sweep} of {bases[0].schedule}", remedy)
         if len(found) > MAX_SCHEDULES:
             remedy = f"give fewer schedules: at most {MAX_SCHEDULES} are tried"
             raise InvalidInput("sweep", f"makes {len(found)} schedules", remedy)
@@ -187,7 +129,7 @@ class TuneRequest(Strict):
 
     def _budget(self, num_tried: int) -> Budget:
         """That of a search; of what is given, as many trials as there are."""
-        budget = Budget(**self.budget.model_dump())
+        budget = self.budget.to_budget()
         return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
 
     @property

@@ -51,6 +51,10 @@ class BudgetRequest(Strict):
         description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
     )
 
+    def to_budget(self) -> Budget:
+        """The budget of a search."""
+        return Budget(**self.model_dump())
+
 
 def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
     """What is asked for, with the regime of the rows where none is given."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.core.problem.gpu import CATALOGUE, SIMULATED_PREFIX
-from tuner.core.problem.op import TILE
+from tuner.core.problem.ops.op import TILE
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Strict

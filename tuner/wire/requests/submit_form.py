@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from pydantic import Field, create_model
 
 from tuner.core.problem.asked import AskedWorkload, asked_workloads, listed, parameter_names
-from tuner.core.problem.op_codec import fields_of, hints_of
+from tuner.core.problem.ops.codec import fields_of, hints_of
 from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View

@@ -1,169 +1,23 @@
-"""Batches: what a client may ask, and what the service answers."""
+"""Batches, as the service answers them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Self
 
 from pydantic import Field
 
-from tuner.core.problem import asked
-from tuner.core.problem.workload import Workload, WorkloadKind
-from tuner.core.trial.batch import MAX_JOBS, BatchRecord
-from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
-from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import JobState
+from tuner.core.trial.ladders.batch import BatchRecord
+from tuner.core.trial.ladders.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import JobRecord
-from tuner.errors import InvalidInput
-from tuner.wire.base.fields import Size, Strict
 from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View, is_simulated, moment
-from tuner.wire.requests.pairs import Asked, FfnShape, workload_of
-from tuner.wire.requests.requests import MAX_SEED, Label, PriorsName, Project, TargetId
-from tuner.wire.requests.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
-from tuner.wire.requests.sizes import check_size
 from tuner.wire.responses.job_view import JobView
 from tuner.wire.responses.responses import ArtifactLink, CandidateView, PageView
-
-MAX_SHAPES = 64
-RowCounts = Annotated[list[Size], Field(min_length=1, max_length=MAX_JOBS, description="numbers of rows, one job each")]
-
-EXAMPLES: dict[str, Any] = {
-    "ladder": {
-        "summary": "One feed-forward block at several numbers of rows",
-        "value": {"shapes": [{"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "m": [1, 2, 4, 8, 16, 32, 64]}]},
-    },
-    "list": {
-        "summary": "Any list of pairs",
-        "value": {
-            "pairs": [
-                {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096},
-                {
-                    "kind": "independent",
-                    "first": {"m": 512, "n": 4096, "k": 4096},
-                    "second": {"m": 512, "n": 1024, "k": 4096},
-                },
-            ],
-            "budget": {"trials": 40},
-        },
-    },
-}
-
-
-class LadderShape(FfnShape):
-    """An FFN, and the rows to tune it for."""
-
-    m: RowCounts
-
-    def to_workloads(self) -> list[Workload]:
-        """The pair at each number of rows."""
-        return [asked.workload_of({"kind": WorkloadKind.FFN, **self.model_dump(), "m": m}) for m in self.m]
-
-
-class BatchRequest(Strict):
-    """The body of `POST /batches`."""
-
-    shapes: list[LadderShape] = Field(
-        default=[], max_length=MAX_SHAPES, description="FFNs, each with the rows to tune it for"
-    )
-    pairs: list[Asked] = Field(default=[], max_length=MAX_JOBS, description="pairs as a job has them, one job each")
-    target: TargetId | None = Field(default=None, description="by default the server's own")
-    objective: ObjectiveRequest = ObjectiveRequest()
-    budget: BudgetRequest = BudgetRequest()
-    neighbour_trials: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_TRIALS,
-        description="`budget.trials` of jobs that begin with what others of their ladder found; by default a third",
-    )
-    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of every job")
-    priors: PriorsName = PriorsChoice.NEAREST
-    reuse: bool = Field(default=False, description="take finished jobs of the same problems, where there are any")
-    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="as in a job")
-    project: Project = ""
-    labels: list[Label] = Field(
-        default=[], max_length=MAX_LABELS, description="words by which its jobs are found again"
-    )
-    deadline_s: float | None = Field(
-        default=None, gt=0, le=MAX_SECONDS, description="seconds until all searches must end; finals not counted"
-    )
-
-    @property
-    def terms(self) -> JobTerms:
-        """How its jobs are to be treated."""
-        return JobTerms(
-            priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
-        )
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the canonical body, hex."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
-
-    def to_specs(self, default_target_id: str | None) -> list[JobSpec]:
-        """The jobs that are asked for.
-
-        Raises:
-            InvalidInput: nothing is asked for, a pair is not well formed or too large, or there is no target.
-        """
-        target_id = self.target or default_target_id
-        if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
-        workloads = self._workloads(target_id)
-        if not workloads:
-            raise InvalidInput("shapes", "is empty, and so is pairs", "give a shape with its m, or a pair")
-        return [
-            JobSpec(
-                workload=workload,
-                target_id=target_id,
-                objective=objective_of(self.objective, workload),
-                budget=Budget(**self.budget.model_dump()),
-                seed=self.seed,
-                priors=self.priors,
-                energy_within_percent=self.objective.energy_within_percent,
-                torch_compile=self.objective.torch_compile,
-            )
-            for workload in workloads
-        ]
-
-    def _workloads(self, target_id: str) -> list[Workload]:
-        """Each that is asked for, once."""
-        named = [
-            (f"shapes.{index}.m.{row}", workload)
-            for index, shape in enumerate(self.shapes)
-            for row, workload in enumerate(_ladder(index, shape, target_id))
-        ]
-        named += [(f"pairs.{index}", _checked(index, pair, target_id)) for index, pair in enumerate(self.pairs)]
-        first = dict[Workload, str]()
-        for field, workload in named:
-            if workload in first:
-                problem = f"asks for {workload.describe()}, as {first[workload]} does"
-                raise InvalidInput(field, problem, "ask for each problem once")
-            first[workload] = field
-        return list(first)
-
-
-def _ladder(index: int, shape: LadderShape, target_id: str) -> list[Workload]:
-    try:
-        workloads = shape.to_workloads()
-    except InvalidInput as error:
-        raise InvalidInput(f"shapes.{index}", f"{error.field}: {error.problem}", error.remedy) from error
-    for workload in workloads:
-        check_size(f"shapes.{index}", shape, workload, target_id)
-    return workloads
-
-
-def _checked(index: int, pair: Any, target_id: str) -> Workload:
-    try:
-        workload = workload_of(pair)
-        check_size("pair", pair, workload, target_id)
-        return workload
-    except InvalidInput as error:
-        field = f"pairs.{index}{error.field.removeprefix('pair')}"
-        raise InvalidInput(field, error.problem, error.remedy) from error
 
 
 class BatchView(View):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_energy
 from tuner.core.trial.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_energy
 from tuner.wire.base.fields import Strict
 from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View, is_simulated, moment

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.core.plan.panel_cache import CachePolicy, CacheStep, Piece
-from tuner.core.plan.tile_paths import StandardOrder, Stop, TileGrid
+from tuner.core.plan.order.panel_cache import CachePolicy, CacheStep, Piece
+from tuner.core.plan.order.tile_paths import StandardOrder, Stop, TileGrid
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 

@@ -16,8 +16,8 @@ from tuner.packs.shapes import Shape, shape_kinds, shape_of
 from tuner.wire.base.fields import Size, Strict
 from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View
+from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import Chain, FfnShape
-from tuner.wire.requests.requests import TargetId
 from tuner.wire.requests.searches import CacheName
 
 #: Of one pack.

@@ -20,7 +20,7 @@ from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict, least_energy_row
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View, is_simulated, moment
 from tuner.wire.responses.job_view import JobView
@@ -180,6 +180,14 @@ class FinalRowView(View):
     num_rounds: int = Field(description="rounds that count, over both processes")
     num_dropped: int = Field(description="rounds that do not, for the clocks of one of their samples")
     reason: str = Field(description="why there is no time; empty otherwise")
+
+    @property
+    def interval_us(self) -> tuple[float, float] | None:
+        """The times that the interval of the speed-up stands for, with the library's at its median."""
+        if self.speedup_ci95 is None or not self.time_us or not self.speedup or not self.candidate.plan_kind.is_ours:
+            return None
+        library_us = self.time_us * self.speedup
+        return library_us / self.speedup_ci95[1], library_us / self.speedup_ci95[0]
 
     @classmethod
     def of(cls, row: FinalRow, workload: Workload) -> Self:

@@ -44,6 +44,7 @@ _SIGNALS = {
 _SPLITS = {
     SplitTiles.ALL: "",
     SplitTiles.TAIL: ", only the tiles of the last wave in parts",
+    SplitTiles.TAILS: ", only the tiles of each op's last wave in parts",
     SplitTiles.STREAM: ", the k-steps of the last wave's tiles in even shares",
 }
 
@@ -140,6 +141,8 @@ def _merge(interleave: Interleave, num_ops: int) -> str:
             return f"half a tile row of {op}, then half of what its row before completed{of_whom}"
         case InterleaveKind.PROPORTIONAL:
             return f"tiles of {'both' if is_pair else 'all'} ops mixed in proportion to their numbers"
+        case InterleaveKind.GIVEN:
+            return f"a given order of {len(interleave.tiles)} tiles"
         case InterleaveKind.LONGEST_FIRST:
             return "op by op, the one with the longest way to the end first"
         case InterleaveKind.BANDS:

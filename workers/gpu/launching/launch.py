@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.insight.tracing import STAMP_WORDS, Stamps
+from tuner.core.insight.traces.tracing import STAMP_WORDS, Stamps
 from tuner.core.problem.gpu import ASKED_CLUSTERS
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.plan.norm_slots import squares_bytes
+from tuner.core.plan.graph.norm_slots import squares_bytes
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 

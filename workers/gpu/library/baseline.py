@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 
 from ...timing.library_choice import Choices, Picked
 from .runners import Runner

@@ -20,7 +20,7 @@ import cupy
 
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.proof.launch_order import in_launch_order
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.errors import WorkerError
 
 from ...timing.library_choice import Picked

@@ -48,7 +48,7 @@ class CapturesItself(Protocol):
 def runner_of(
     work: Work, kernel: Kernel, *, traced: bool = False, input_squares: InputSquares | None = None
 ) -> ChainRunner:
-    """A candidate of ours, without a launch; `traced` where its kernel leaves stamps. `input_squares` goes in front of
+    """Our candidate, without a launch; `traced` where its kernel leaves stamps. `input_squares` goes in front of
     it where an input is normed; else the squares that come with the input are there.
 
     Raises:
@@ -69,7 +69,7 @@ def runner_of(
 
 
 def launchable_of(work: Work) -> Launchable:
-    """What a candidate of ours launches.
+    """What our candidate launches.
 
     Raises:
         LaunchRefused: it is the library's, which has nothing of the kind.
@@ -105,7 +105,7 @@ class ChainRunner:
         self.enqueue_some(ops, stream, 0, len(self.plans))
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues those launches alone; what is made ready for all of them goes in front of the first one."""
+        """Enqueues those launches alone; what is made ready for all of them goes before the first one."""
         given = self._prepared(ops, stream) if begin == 0 else self.squares.given_to(ops)
         for plan in self.plans[begin:end]:
             self._kernel.launch(plan, given, stream)
@@ -153,7 +153,7 @@ class SideStream:
 
 
 class StreamsRunner(ChainRunner):
-    """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, behind a start gate."""
+    """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, after a start gate."""
 
     def __init__(
         self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice], input_squares: InputSquares | None = None

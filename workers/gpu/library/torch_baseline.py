@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tuner.core.problem.op_kinds import part_of
-from tuner.core.trial.torch_time import TorchCalls
+from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.errors import WorkerError
 
 from ...source.launch_args import OpBuffers

@@ -12,7 +12,7 @@ from dataclasses import replace
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.trial.inspection import Counter, CounterReport, no_counters
+from tuner.core.trial.reports.inspection import Counter, CounterReport, no_counters
 
 from ...cupti.host import ProfilerHost
 from ...cupti.library import CuptiError, load_cupti
@@ -66,7 +66,7 @@ def count_around(
 
 
 def count_once(prepared: ProblemOnCard, runner: Runner, metrics: tuple[str, ...] | None) -> CounterReport:
-    """Counts cold runs of a candidate, each behind a read of three times the L2.
+    """Counts cold runs of a candidate, each after a read of three times the L2.
 
     Raises:
         InvalidInput: the GPU knows no such metric; the message names near ones.

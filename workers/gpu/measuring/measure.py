@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.core.insight.tracing import op_names
+from tuner.core.insight.traces.tracing import op_names
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.samples import Round, whole
 
@@ -85,7 +85,7 @@ def measure_together(
 def time_together(prepared: ProblemOnCard, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
     """[graph][round] microseconds of the rounds that count, and how many do not.
 
-    The first graph settles the card in front of the first round.
+    The first graph settles the card before the first round.
     """
     regime = prepared.problem.objective.regime
     prepared.timer.settle(graphs[0])

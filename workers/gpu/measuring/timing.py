@@ -1,7 +1,7 @@
 """How long: chains of launches in graphs, interleaved with the library round by round.
 
 A sample is a graph launch of `chain_length` runs on distinct weights, between two events, or several under sustained
-load. A delay kernel in front of the first event keeps the host's launch latency out; a sample whose launch came after
+load. A delay kernel before the first event keeps the host's launch latency out; a sample whose launch came after
 the delay is taken again. Its time over the number of runs is the time of one run. Every SM's cycle counter and the
 global timer are read in front of the delay and behind the second event: the clock of the sample.
 
@@ -28,22 +28,22 @@ from ..library.runners import CapturesItself, Runner
 from ..tensors.data import ProblemData
 from .card import CardView
 
-#: SM clock cycles of the delay in front of a sample: about 50 us, which a graph launch takes the host in C. PyTorch's
+#: SM clock cycles of the delay before a sample: about 50 us, which a graph launch takes the host in C. PyTorch's
 #: replay takes longer: a timer whose samples are late twice in a row doubles its delay.
 _DELAY_CYCLES = 90_000
 #: Takes of a sample, of which the last has 128 times the delay: about 6 ms.
 _MAX_TAKES = 9
 #: Idle time before a round in burst, seconds.
 _BURST_PAUSE_S = 0.002
-#: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
+#: Load of the same kind before every sample in sustained, seconds: the card settles at its power limit.
 _SUSTAINED_LOAD_S = 0.04
 #: Load behind a candidate in sustained while the next one is awaited, seconds at most: some 40 ms without load have the
 #: power limiter let the clocks rise, and then swing. Builds that are waited for take a second or two.
 _BETWEEN_LOAD_S = 2.0
-#: Load in front of the rounds of finals in sustained, seconds: behind an idle card the power limiter overshoots, and
+#: Load before the rounds of finals in sustained, seconds: behind an idle card the power limiter overshoots, and
 #: the clocks swing for as long (docs/findings/README.md).
 _SETTLING_LOAD_S = 4.0
-#: Load in front of a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
+#: Load before a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
 _PREVIEW_LOAD_S = 0.008
 #: Length of a sample in sustained, microseconds: the cycles of a run are the same to 0.3 %, and what differs is the
 #: clock, which swings about its mean at the power limit. So as long as can be is sampled.
@@ -54,7 +54,7 @@ _MAX_SMS = 256
 
 
 class L2State(Protocol):
-    """Brings the L2 into its state in front of a sample."""
+    """Brings the L2 into its state before a sample."""
 
     def enqueue(self, timer: Timer, graph: Any) -> None:
         """Enqueues what does it on the current stream; `graph` is what will be sampled."""
@@ -208,7 +208,7 @@ class Timer:
         return graph
 
     def lead_in(self, *, flush: bool) -> None:
-        """Enqueues on the current stream what stands in front of a sample: a read of three times the L2, where
+        """Enqueues on the current stream what stands before a sample: a read of three times the L2, where
         `flush`, and the delay."""
         if flush:
             self.enqueue_flush()
@@ -311,7 +311,7 @@ class Timer:
         return tracks
 
     def enqueue_load(self, graph: Any, seconds: float, chain_us: float) -> None:
-        """Enqueues so much of a graph of this length in front of a sample of it; nothing is waited for."""
+        """Enqueues so much of a graph of this length before a sample of it; nothing is waited for."""
         for _ in range(_num_launches(seconds, chain_us)):
             graph.launch(self.stream)
 

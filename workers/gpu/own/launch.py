@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.insight.tracing import Stamps
+from tuner.core.insight.traces.tracing import Stamps
 from tuner.core.plan.op_launches import Field, OpLaunch
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import part_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import DtypeRow
+from tuner.core.problem.rows.dtype import DtypeRow
 
 from ...protocol.messages import Work
 from .compare import Comparer

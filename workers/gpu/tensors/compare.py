@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import DtypeRow
+from tuner.core.problem.rows.dtype import DtypeRow
 
 from ...source.tools import kernel_of
 from .reference import Reference
@@ -21,7 +21,7 @@ from .reference import Reference
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 _CTAS, _THREADS = 512, 256
-#: Nothing bad is found, the first bad element is behind the last one, and both sums of squares are 0.
+#: Nothing bad is found, the first bad element is after the last one, and both sums of squares are 0.
 _NOTHING = np.array([0, 2**64 - 1, 0, 0], dtype=np.uint64)
 
 

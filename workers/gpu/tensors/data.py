@@ -11,13 +11,13 @@ from typing import Any
 
 import cupy
 
-from tuner.core.plan.norm_slots import slot_stride
+from tuner.core.plan.graph.norm_slots import slot_stride
 from tuner.core.problem.dtype import ELEMENTS
-from tuner.core.problem.dtype_row import DtypeRow, OperandRow
 from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.residual import residual_of
 from tuner.core.problem.epilogue.sums import Known
-from tuner.core.problem.op import Role, Tensor
+from tuner.core.problem.ops.op import Role, Tensor
+from tuner.core.problem.rows.dtype import DtypeRow, OperandRow
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.evaluator import Problem
@@ -142,10 +142,10 @@ class ProblemData:
         written = self.workload.ops
         kept = [op for op in written if not self.workload.leaves(op)]
         beside = [one for own in self.own for one in own.outputs]
-        shared = {op.name: GuardedOutput(op.m, op.c_columns, dtype) for op in kept}
+        shared = {op.name: GuardedOutput(op.m, op.c_columns, op.stored_in(dtype)) for op in kept}
         #: By slot and op, in the order in which they are written.
         self.outputs: list[dict[str, GuardedOutput]] = [
-            {op.name: shared.get(op.name) or GuardedOutput(op.m, op.c_columns, dtype) for op in written}
+            {op.name: shared.get(op.name) or GuardedOutput(op.m, op.c_columns, op.stored_in(dtype)) for op in written}
             | {one.name: guarded(one) for one in beside}
             for _ in range(num_slots)
         ]

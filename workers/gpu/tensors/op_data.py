@@ -15,10 +15,10 @@ import cupy
 import numpy as np
 
 from tuner.core.problem.dtype import ELEMENTS, FP32, INT32, Dtype
-from tuner.core.problem.op import LaunchOp, Role, Tensor
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import LaunchOp, Role, Tensor
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.numbers import Expected, drawn
+from tuner.core.trial.reports.numbers import Expected, drawn
 from tuner.errors import WorkerError
 
 from ...source.launch_args import OpBuffers

@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import DtypeRow, OperandRow
+from tuner.core.problem.rows.dtype import DtypeRow, OperandRow
 
 from ..launching.launch import fill
 from .integrity import Region, region

@@ -33,7 +33,8 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     Sums and their error come from the file ``reference`` of the op's kind. Elements of the source may be off by the
     roundoff of the element type where it is an earlier op's output, or is normed. Each part of the epilogue changes
     sums and error as its file says. Where the vendor library needs a kernel behind its own, it rounds the sums z to the
-    dtype, which adds u |z|: one bound serves every plan kind.
+    type in which it leaves them, which adds u |z|: one bound serves every plan kind. What tensor cores lose beside fp32
+    roundings, the row of the element type says.
 
     Output. The output's own rounding, of the element type, adds 2 u |y|; the fp32 arithmetic before a residual, which
     may cancel, 1e-6 of what it is added to.
@@ -43,11 +44,11 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     """
     if (part := part_of(op.KIND, "reference")) is None:
         raise WorkerError(f"{op.name}: nothing says here what a {op.KIND} must be")
-    row = dtype.row
+    row, stored = dtype.row, op.stored_in(dtype).row
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     is_rounded = source.tolerance is not None or bool(op.norm)
-    values, error = part.reference(xp, op, source.values, w, roundoff=row.roundoff if is_rounded else 0.0)
-    sums = Sums(xp=xp, row=row, values=values, error=error, held=xp.abs(values))
+    values, error = part.reference(xp, op, source.values, w, roundoff=row.sum_roundoff + is_rounded * row.roundoff)
+    sums = Sums(xp=xp, row=dtype.sums.row, values=values, error=error, held=xp.abs(values))
     for stage in Stage:
         for one in op.parts:
             if one.stage is stage:
@@ -56,8 +57,11 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
             sums.compute()
             if split_epilogue(op)[1] or is_normed:
                 sums.round(sums.held)
+    if stored.largest is not None:
+        sums.values = xp.clip(sums.values, -stored.largest, stored.largest)
+    sums.row = stored
     sums.round(2 * xp.abs(sums.values))
-    sums.error = sums.error + row.smallest_step
+    sums.error = sums.error + stored.smallest_step
     return Reference(
         values=xp.ascontiguousarray(sums.values), tolerance=xp.ascontiguousarray(sums.error.astype(xp.float32))
     )

@@ -1,6 +1,6 @@
 """What a checked launch of a workload with launch ops is held against.
 
-The ops in order are cut in front of each launch op that reads what an earlier op writes. The references of such a
+The ops in order are cut before each launch op that reads what an earlier op writes. The references of such a
 segment start from these rows as the launch wrote them, once they were judged themselves: so roundings of what a launch
 op makes of them need no bound of their own.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from tuner.core.problem.op import Op
+from tuner.core.problem.ops.op import Op
 from tuner.core.problem.workload import Workload
 
 from .op_data import OpData

@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype
 

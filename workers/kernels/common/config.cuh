@@ -69,6 +69,24 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 __device__ constexpr int parts_of(int) { return 0; }
 #endif
 
+#ifndef TUNER_SCATTERED_SUMS
+// Whether each part of a tile adds up and stores a share of it: scattered_sum.cuh.
+__device__ constexpr bool scatters_sums() { return false; }
+#endif
+
+// Where parts store shares of their tiles, a tile counts as so many posts on the device, whatever its parts: each part makes
+// as many of them as the others.
+__device__ constexpr int posts_of_tile() {
+  int posts = 1;
+  if (scatters_sums()) {
+    for (const OpConfig& op : kOps) {
+      const int before = posts;
+      while (posts % op.num_parts != 0) posts += before;
+    }
+  }
+  return posts;
+}
+
 #ifndef TUNER_IN_BAND
 constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh
 constexpr int kMailboxRows = 0;                         // of the ops: as many as the kernel was made for
@@ -90,7 +108,7 @@ __device__ constexpr bool any_chain_op(bool (*has)(const ChainOp&)) {
 }
 __device__ constexpr bool is_normed(const ChainOp& op) { return op.norm; }
 __device__ constexpr bool leaves_squares(const ChainOp& op) { return op.squares; }
-// What an op reads in band it waits for in front of its epilogue.
+// What an op reads in band it waits for before its epilogue.
 __device__ constexpr bool waits_for_epilogue(const ChainOp& op) {
   return op.norm || op.waits || (kReaderWarps > 0 && kInputOf[&op - kChainOps] >= 0);
 }

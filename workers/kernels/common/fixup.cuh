@@ -12,7 +12,7 @@
 // the last goes on to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
 // once all parts have run the post is sure to come.
 //
-// Order of the sum: part 0, 1, 2, ... read from the slot, the last one's own too: the same bits whoever is last.
+// Order of the sum: part 0, 1, 2, ... read from the slot, the last your own too: the same bits whoever is last.
 //
 // Memory order. Every thread stores its sums (generic proxy); a barrier orders them before thread 0's atom.acq_rel.gpu,
 // whose release is cumulative over the barrier. The last arrival reads from the chain of all the others (a chain of

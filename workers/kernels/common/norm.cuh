@@ -12,7 +12,7 @@
 // adds slots at a fixed distance, then lanes by a butterfly. Nothing depends on who was first: the same bits in every
 // launch.
 //
-// Memory order. Slots are stored like the tile and in front of its post, by threads that pass the same barrier. They are
+// Memory order. Slots are stored like the tile and before its post, by threads that pass the same barrier. They are
 // read past L1, behind waits for all that stored them.
 #pragma once
 #include "launch_args.cuh"

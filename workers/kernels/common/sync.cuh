@@ -15,12 +15,13 @@
 // may read what it is for. So it comes in time for what this CTA reads, and no later than the end of its steps. The
 // tile is posted once the sums of all of them have met, hence after all of the task's waits.
 //
-// Waits of kEpilogueStep stand behind all of these. In mma and simt they are waited for behind the main loop, before the
-// barrier in front of the epilogue; in wgmma by a warp of its own (beside_wgmma.cuh).
+// Waits of kEpilogueStep stand behind all of these. In mma and simt they are waited for after the main loop, before the
+// barrier before the epilogue; in wgmma by a warp of its own (beside_wgmma.cuh).
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
 // over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic. A plan counts no more than 2^24
-// of anything. So neither a threshold nor the posts of a launch reach 2^31, the CTAs of a cluster counted.
+// of anything. So neither a threshold nor the posts of a launch reach 2^31, the CTAs of a cluster counted, or parts that
+// post for shares: twelve of them at most.
 //
 // Abort. A wait that outlasts the limit raises the flag (the first one leaves a record) and returns false; so does a
 // wait that sees the flag. Its CTA leaves the task loop. On the way out every CTA executes fence.sc and reads the flag;
@@ -87,12 +88,14 @@ __device__ __forceinline__ PendingWaits all_waits(const Task& task) {
   return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : 0};
 }
 
-// What a signal shows when a launch begins, and when the wait is over: each CTA of a cluster makes a post of the plan's.
+// What a signal shows when a launch begins, and when the wait is over: each CTA of a cluster makes a post of the plan's, and
+// where parts store shares of a tile several stand for one.
+__device__ constexpr int posts_of_one() { return kClusterSize * posts_of_tile(); }
 __device__ __forceinline__ u32 posts_before(const Wait& wait, u32 epoch) {
-  return epoch * static_cast<u32>(wait.posts_per_launch * kClusterSize);
+  return epoch * static_cast<u32>(wait.posts_per_launch * posts_of_one());
 }
 __device__ __forceinline__ u32 posts_wanted(const Wait& wait, u32 epoch) {
-  return posts_before(wait, epoch) + wait.threshold * kClusterSize;
+  return posts_before(wait, epoch) + wait.threshold * posts_of_one();
 }
 
 // All lanes of one warp, which share the signals of one wait; false, for all alike, if the launch is aborted.
@@ -171,7 +174,9 @@ __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int ta
 
 // One thread, which all of the tile's stores are ordered before.
 __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
-  if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, 1);
+  u32 count = posts_of_tile();
+  if constexpr (posts_of_tile() > 1) count = task.num_parts > 1 ? posts_of_tile() / task.num_parts : posts_of_tile();
+  if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, count);
 }
 
 // Of an op's output. Where queries, keys and values are made it has the queries alone: caches keep what they have.

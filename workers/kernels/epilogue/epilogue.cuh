@@ -77,7 +77,7 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
           if constexpr (Residual<kOp>::is_there()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
           out[c] = finish_result<kOp>(out[c], op, row, column + c);
         }
-        const u32 packed = Element::narrow_two(out[0], out[1]);
+        const u32 packed = Output<kOp>::narrow_two(out[0], out[1]);
         if constexpr (kLeavesSquares) squares[i][half] += squares_of(packed);
         u16* target = op.c + first;
         if (pairs) {

@@ -89,8 +89,9 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
   float out = finish_output<kOp>(load_shared_float(sum), up, scale, bias[0], bias[1], op, row, column);
   out = Residual<kOp>::apply(out, residual);
   out = finish_result<kOp>(out, op, row, column);
-  const u32 word = Element::narrow(out);
-  store_global<kConfig.output_hint>(op.c + element, static_cast<Element::Bits>(word));
+  const u32 word = Output<kOp>::narrow(out);
+  using Bits = typename Output<kOp>::Bits;
+  store_global<kConfig.output_hint>(reinterpret_cast<Bits*>(op.c) + element, static_cast<Bits>(word));
   if constexpr (kChainOps[kOp].squares) store_shared(sum, squares_of(word));
 }
 

@@ -21,7 +21,7 @@
 // Memory order, of the tile. The release of a post covers what is visible to the threads that passed their warpgroup's
 // barrier before it (post_wgmma.cuh). A bulk store is visible to the thread that asked for it when it is complete and
 // not only read: wait_group without .read. At the end of that the PTX ISA (asynchronous operations, async proxy) places
-// a fence between the two proxies. So lane 0 of each warp waits so in front of that barrier. From there on the store is
+// a fence between the two proxies. So lane 0 of each warp waits so before that barrier. From there on the store is
 // as good as a plain one: barrier, arrival, red.release by the posting thread, acquire by the reader, whatever it reads
 // with. A reader that copies by TMA fences its proxy after the acquire, as it must for plain stores; the writer needs
 // no fence beyond the implicit one. A tile that nobody in the launch waits for need only be read: launches that come

@@ -48,7 +48,7 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, 
       out[r] = Residual<kOp>::apply(out[r], Element::widen(static_cast<u16>(residual >> 16 * r)));
     out[r] = finish_result<kOp>(out[r], op, row + r, number);
   }
-  return Element::narrow_two(out[0], out[1]);
+  return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
 // The tile's columns that a warp holds, as one of its threads sees them.

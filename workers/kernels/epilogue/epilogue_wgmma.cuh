@@ -43,7 +43,7 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
 }
 
 // Words of the residual that a thread has under way at a time, as far as its sums leave registers for them: with three math
-// warpgroups they leave none. A load behind the store of the one before would be a round trip of its own.
+// warpgroups they leave none. A load after the store of the one before would be a round trip of its own.
 template <int kOp>
 constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
                                    : WgmmaTile<kOp>::kNumSums <= 64 ? 16
@@ -65,7 +65,8 @@ struct EarlyResidual {
   static constexpr int kPerGroup = WgmmaTile<kOp>::kBlocks * (kSwapAb && kOps[kOp].gated ? 1 : 2);
   static constexpr int kMost = kPerGroup * kMostGroups<kOp>;
   static constexpr bool kIsThere = Residual<kOp>::is_there() && kChainOps[kOp].early_residual && kNumMathGroups == 1 &&
-                                   !kTmaEpilogue && WgmmaTile<kOp>::kNumSums <= 64 && kMost <= 20;
+                                   !kTmaEpilogue && WgmmaTile<kOp>::kNumSums <= 64 && kMost <= 20 &&
+                                   !(scatters_sums() && kOps[kOp].num_parts > 1);
 
   u32 words[kIsThere ? kMost : 1];
 };
@@ -107,7 +108,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
     if constexpr (Residual<kOp>::is_there()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
     out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
   }
-  return Element::narrow_two(out[0], out[1]);
+  return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
 // Sums of squares of a thread's rows of a tile, two of each block; of an op that leaves none, nothing.

@@ -24,11 +24,10 @@
 #include "activation.cuh"
 #include "launch_args.cuh"
 #include "norm.cuh"
+#include "pages.cuh"
 
 constexpr int kHalfHead = kRotaryHeadDim / 2;
 static_assert(kHalfHead % 8 == 0, "8 neighbours are of one head");
-constexpr bool kHasPages = kRotaryPageTokens > 0;
-constexpr int kPageTokens = kHasPages ? kRotaryPageTokens : 1;
 
 enum Refusal : u32 { kNothingRefused, kLengthRefused, kPageRefused };
 
@@ -76,13 +75,12 @@ __device__ __forceinline__ bool is_kept(const LaunchArgs& launch, const NewToken
   return true;
 }
 
-// The line of a KV head that a token which is kept has in both caches.
-__device__ __forceinline__ long long line_of(const RotaryArgs& args, const NewToken& token, int kv_head) {
+// Where the line of a KV head begins in both caches, of a token that is kept.
+__device__ __forceinline__ long long element_of(const LaunchArgs& launch, const NewToken& token, int kv_head) {
+  const RotaryArgs& args = *launch.rotary_args();
   const long long page = token.page;
-  if constexpr (!kHasPages) return (page * args.kv_heads + kv_head) * args.max_length + token.position;
-  const int in_page = token.position % kPageTokens;
-  if constexpr (kRotaryHeadsFirst) return (page * args.kv_heads + kv_head) * kPageTokens + in_page;
-  return (page * kPageTokens + in_page) * args.kv_heads + kv_head;
+  if constexpr (kHasPages) return launch.page_args().element_of(page, token.position % kPageTokens, kv_head, args.kv_heads);
+  return ((page * args.kv_heads + kv_head) * args.max_length + token.position) * kRotaryHeadDim;
 }
 
 // Where the first element of a pair goes; null where it has no place. The second one's lies kHalfHead behind.
@@ -93,7 +91,7 @@ __device__ __forceinline__ Element::Bits* place_of(const LaunchArgs& launch, con
   if (!is_kept(launch, token)) return nullptr;
   const bool is_value = kept >= args.kv_heads;
   const int kv_head = is_value ? kept - args.kv_heads : kept;
-  return (is_value ? args.values : args.keys) + line_of(args, token, kv_head) * kRotaryHeadDim + pair;
+  return (is_value ? args.values : args.keys) + element_of(launch, token, kv_head) + pair;
 }
 
 // Of both halves the same elements: one, a pair of neighbours' or eight's.

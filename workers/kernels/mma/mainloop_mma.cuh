@@ -13,7 +13,7 @@
 // producers, but for as many stages as the plan holds back: they depend on nobody.
 //
 // Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that
-// step t will request are made at the end of step t - 1, behind its barrier. In front of that barrier a thread reads
+// step t will request are made at the end of step t - 1, after its barrier. In front of that barrier a thread reads
 // whether there are any, since thread 0 writes that word again when it has waited. So a ticket is still drawn when all
 // waits are over.
 #pragma once

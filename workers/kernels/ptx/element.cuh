@@ -11,9 +11,19 @@ struct Element {
   __device__ static float widen(Bits bits);
   // To nearest even: the bits in a word, behind zeros.
   __device__ static u32 narrow(float value);
-  // For the engines of tensor cores, whose elements have 16 bits. Two into one word, `low` in the low half.
+  // For the engines of tensor cores. Two into one word, `low` in the low half, each in 16 bits.
   __device__ static u32 narrow_two(float low, float high);
-  // d += a b for one 16 x 8 x 16 fragment, fp32 accumulation.
+  // Of 16-bit elements: d += a b for one 16 x 8 x 16 fragment, fp32 accumulation.
   __device__ static void multiply(float* d, const u32 (&a)[4], const u32 (&b)[2]);
 };
 #endif
+
+#ifndef TUNER_OUTPUTS
+// The element type of an op's output.
+template <int kOp>
+struct OutputOf {
+  using Type = Element;
+};
+#endif
+template <int kOp>
+using Output = typename OutputOf<kOp>::Type;

@@ -321,6 +321,20 @@ __device__ __forceinline__ void store_global(u32* address, u32 value) {
 }
 
 template <CacheHint kHint>
+__device__ __forceinline__ void store_global(uint2* address, const uint2& value) {
+  if constexpr (kHint == kNoHint) {
+    *address = value;
+  } else {
+    asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(address), "r"(value.x), "r"(value.y),
+                 "l"(cache_policy<kHint>())
+                 : "memory");
+  }
+}
+
+// The lower byte of each half of two words.
+__device__ __forceinline__ u32 low_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x6420); }
+
+template <CacheHint kHint>
 __device__ __forceinline__ void store_global(uint4* address, const uint4& value) {
   if constexpr (kHint == kNoHint) {
     *address = value;

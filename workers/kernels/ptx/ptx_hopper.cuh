@@ -243,7 +243,7 @@ __device__ __forceinline__ u64 operand_descriptor(u32 units) {
 // A number that all lanes of a warp have, told to the compiler as such.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
-// The thread's number, read anew at each call: a register that would live across the main loop is one too many.
+// The thread's number, read again at each call: a register that would live across the main loop is one too many.
 __device__ __forceinline__ int thread_number() {
   int number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));

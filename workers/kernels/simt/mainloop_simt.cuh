@@ -9,7 +9,7 @@
 // Chunk c of row i of thread t is number (i * kChunks + c) * kNumThreads + t. Every thread copies what it reads itself,
 // so the ring is a queue of its own for each thread. No barrier stands between copy and product, only the wait for the
 // thread's own groups. Warps drift apart as the memory serves them. Behind the ring lie the tile's sums [tile_m][rows
-// of W], written behind the last product and read behind a CTA barrier.
+// of W], written after the last product and read behind a CTA barrier.
 //
 // Who waits for whom. Each warp waits for the producers by itself, with all lanes, before it copies what they wrote. A
 // warp whose wait expires goes on, since the others wait for it at that barrier. There the CTA leaves as a whole.

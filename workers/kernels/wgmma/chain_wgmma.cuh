@@ -6,6 +6,7 @@
 #include "in_band_wgmma.cuh"
 #include "post_wgmma.cuh"
 #include "producers_wgmma.cuh"
+#include "scattered_sum.cuh"
 #include "startup_prefetch.cuh"
 
 // Barriers of the teams' own, behind those of the warpgroups: where CTAs share k one of a task's end, and one to add parts
@@ -44,25 +45,39 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     const EarlyResidual<kOp> early = early_residual<kOp>(args.base.ops[kOp], slot.task);
     const int num_steps =
         steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
-    Tile::multiply(acc, num_steps, stages, places, [&] {
+    const auto issued = [&] {
       if constexpr (kNumTeams > 1) {
         if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
       }
-    });
+    };
+    if constexpr (kElementBytes == 1) {
+      Tile::multiply_promoted(acc, num_steps, stages, places, issued);
+    } else {
+      Tile::multiply(acc, num_steps, stages, places, issued);
+    }
     if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
     if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
-    if constexpr (kOps[kOp].num_parts > 1) {
+    const auto ready = [&] {
+      if constexpr (waits_for_epilogue(kChainOps[kOp])) {
+        mbarrier_wait(shared.beside.ready(feed), feed.parity());
+        if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+      }
+      RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
+      if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
+      return norm;
+    };
+    if constexpr (scatters_sums() && kOps[kOp].num_parts > 1) {
+      if (slot.task.num_parts > 0) {
+        scatter_and_store<kOp>(acc, args.base, slot, shared.flags->epoch, team_barrier() + kNumTeams, ready);
+        return true;
+      }
+    } else if constexpr (kOps[kOp].num_parts > 1) {
       constexpr int kThreads = Tile::kHolders;
       if (team_thread() >= kThreads) return true;
       if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
               args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
     }
-    if constexpr (waits_for_epilogue(kChainOps[kOp])) {
-      mbarrier_wait(shared.beside.ready(feed), feed.parity());
-      if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
-    }
-    RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
-    if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
+    const RowNorm norm = ready();
     if constexpr (kClusterK > 1) {
       sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
     } else if constexpr (kOp == kRotaryOp) {

@@ -1,7 +1,7 @@
 // Who shares what in a cluster: one copy from the L2 fills the shared memory of several CTAs.
 //
 // Layout. A cluster is a grid of kClusterM x kClusterN CTAs, rank by rank along n, over the tile of one task; or
-// kClusterK such grids, one behind the other, each with k-steps of its own. CTAs of the same row of a grid multiply the
+// kClusterK such grids, one after the other, each with k-steps of its own. CTAs of the same row of a grid multiply the
 // same rows of the inputs, CTAs of the same column the same rows of the weights: these are the sharers of a ring. Every
 // CTA holds whole stages of both operands, at the same addresses. Of a stage that c CTAs share, each requests one c-th,
 // a slice. The copy engine writes it into all c of them.

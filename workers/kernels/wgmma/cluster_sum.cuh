@@ -41,29 +41,35 @@
 // itself, and one that gives up sends NaN as every role of it goes on: the sum carries that into all shares.
 // Memory order. st.async belongs to the generic proxy, as do the loads that read what it has stored: no proxy fence is
 // needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. What a
-// reader has loaded it has added before it arrives at `empty`, and the next bytes are sent behind the wait for that: no
+// reader has loaded it has added before it arrives at `empty`, and the next bytes are sent after the wait for that: no
 // load can see them, as it has its value. So arrivals and waits at `empty` need no cluster scope, whose fence would
 // stand behind all that the CTA has requested. No CTA ends before all have arrived at their last barrier
 // (chain_wgmma.cuh): all that is sent to it has come then, as it has waited for each `full`.
 #pragma once
 #include "epilogue_transposed.cuh"
 
+// Who finish shares of an op's tile: CTAs that share its k, or the parts of it (scattered_sum.cuh).
+template <int kOp>
+__device__ constexpr int sharers() {
+  return scatters_sums() ? kOps[kOp].num_parts : kClusterK;
+}
+
 // Groups of 8 up to the share of that rank: in fours, which the epilogue stores together, where each rank gets some
 // and none more than one above its due.
-__device__ constexpr int groups_before(int num_groups, int rank, int unit) {
-  return rank == kClusterK ? num_groups : (num_groups * rank / kClusterK + unit / 2) / unit * unit;
+__device__ constexpr int groups_before(int num_groups, int rank, int unit, int sharers) {
+  return rank == sharers ? num_groups : (num_groups * rank / sharers + unit / 2) / unit * unit;
 }
-__device__ constexpr int largest_share(int num_groups, int unit) {
+__device__ constexpr int largest_share(int num_groups, int unit, int sharers) {
   int most = 0;
-  for (int rank = 0; rank < kClusterK; ++rank) {
-    const int size = groups_before(num_groups, rank + 1, unit) - groups_before(num_groups, rank, unit);
+  for (int rank = 0; rank < sharers; ++rank) {
+    const int size = groups_before(num_groups, rank + 1, unit, sharers) - groups_before(num_groups, rank, unit, sharers);
     if (size == 0) return 2 * num_groups;  // not so
     most = size > most ? size : most;
   }
   return most;
 }
-__device__ constexpr int share_unit(int num_groups) {
-  return largest_share(num_groups, 4) <= (num_groups + kClusterK - 1) / kClusterK + 1 ? 4 : 1;
+__device__ constexpr int share_unit(int num_groups, int sharers) {
+  return largest_share(num_groups, 4, sharers) <= (num_groups + sharers - 1) / sharers + 1 ? 4 : 1;
 }
 
 // Exchanges in which shares of up to so many vectors travel: the fewest that fit their slots. Bytes are those of a
@@ -76,12 +82,14 @@ __device__ constexpr int num_exchanges(int most_vectors, int vector_bytes) {
   return count;
 }
 
-// What the CTA of rank kRank along k finishes of a tile.
+// What the CTA of rank kRank along k, or the part of that number, finishes of a tile.
 template <int kOp, int kRank>
 struct Share {
-  static constexpr int kGroups = (kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8, kUnit = share_unit(kGroups);
-  static constexpr int kFirst = groups_before(kGroups, kRank, kUnit), kEnd = groups_before(kGroups, kRank + 1, kUnit);
-  static_assert(kFirst < kEnd, "each CTA finishes a share");
+  static constexpr int kGroups = (kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8;
+  static constexpr int kUnit = share_unit(kGroups, sharers<kOp>());
+  static constexpr int kFirst = groups_before(kGroups, kRank, kUnit, sharers<kOp>());
+  static constexpr int kEnd = groups_before(kGroups, kRank + 1, kUnit, sharers<kOp>());
+  static_assert(kFirst < kEnd, "each finishes a share");
 };
 
 // How the sums of an op's tile travel.
@@ -96,9 +104,9 @@ struct SumLayout {
   static constexpr int kGroups = Share<kOp, 0>::kGroups, kUnit = Share<kOp, 0>::kUnit;
 
   // The share of that rank, in vectors.
-  __device__ static constexpr int first_group(int rank) { return groups_before(kGroups, rank, kUnit); }
+  __device__ static constexpr int first_group(int rank) { return groups_before(kGroups, rank, kUnit, sharers<kOp>()); }
   __device__ static constexpr int num_vectors(int rank) { return (first_group(rank + 1) - first_group(rank)) * kPerGroup; }
-  static constexpr int kMost = largest_share(kGroups, kUnit) * kPerGroup;
+  static constexpr int kMost = largest_share(kGroups, kUnit, sharers<kOp>()) * kPerGroup;
   static constexpr int kExchanges = num_exchanges(kMost, (kClusterK - 1) * kVectorBytes);
   static constexpr int kExchangeVectors = (kMost + kExchanges - 1) / kExchanges;
   static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // of each other CTA, in an exchange

@@ -1,13 +1,14 @@
 // What the warp-specialised kernel has beside config.cuh: its two rings, and who multiplies.
 #pragma once
 #include "config.cuh"
+#include "element.cuh"
 
 #ifdef TUNER_CONFIG_DEFAULT
 constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
 constexpr int kWindow = 0;          // most stages of weights under way at a time; 0: as many as the ring has
 constexpr bool kPingPong = false;   // whether the math warpgroups take turns with the tasks, or share each of them
 constexpr bool kSwapAb = false;     // whether an instruction takes 64 rows of the weights, or of the inputs
-constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines of 64 elements
+constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines
 constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles, or the threads do
 constexpr int kAheadWindow = 1;      // the same while the ring fills for a task that waits; 0: no other limit
 constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are brought into the L2 at the start
@@ -22,8 +23,10 @@ static_assert(kNumTeams <= 2, "whose turn it is has one bit");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1, kPostWarp = kInputWarp + 1;
 constexpr int kPrefetchWarp = kPostWarp + 1;
 
-// Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time.
-constexpr int kLineColumns = 64, kLineBytes = 2 * kLineColumns, kBlockRows = 64;
+// Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time. An enumerator is no symbol
+// of a kernel.
+enum : int { kElementBytes = sizeof(Element::Bits) };
+constexpr int kLineBytes = 128, kLineColumns = kLineBytes / kElementBytes, kBlockRows = 64;
 constexpr int kPairRows = 16;  // 8 of a gate and 8 of an up projection, where they take turns
 
 // Rows of a tile that the warpgroups share: of the inputs, or with swapped operands of the weights.
@@ -46,7 +49,10 @@ __device__ constexpr int block_sums(const OpConfig& op) {
 
 __device__ constexpr int max_input_stage_bytes() {
   int widest = 0;
-  for (const OpConfig& op : kOps) widest = op.tile_m * op.tile_k * 2 > widest ? op.tile_m * op.tile_k * 2 : widest;
+  for (const OpConfig& op : kOps) {
+    const int bytes = op.tile_m * op.tile_k * kElementBytes;
+    widest = bytes > widest ? bytes : widest;
+  }
   return widest;
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
@@ -54,7 +60,7 @@ constexpr int kInputStageBytes = max_input_stage_bytes();
 __device__ constexpr int max_weight_stage_bytes() {
   int widest = 0;
   for (const OpConfig& op : kOps) {
-    const int bytes = op.weight_rows() * op.tile_k * 2;
+    const int bytes = op.weight_rows() * op.tile_k * kElementBytes;
     widest = bytes > widest ? bytes : widest;
   }
   return widest;

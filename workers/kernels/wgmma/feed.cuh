@@ -19,7 +19,7 @@
 // came before. So it ends when its waits do, which stood in the way of no lower one. A slot is free when its task is
 // posted, as all before it are, and the other team has passed it.
 //
-// In a cluster all CTAs work off the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
+// In a cluster all CTAs process the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
 // for the cluster, by the feeder of its first CTA, the leader; this one writes the slots of all CTAs and arrives at their
 // `full`. The feeders of the others read the slot like every other role, and all roles of all CTAs release it at the
 // leader's `empty`. Slots are written and read by plain accesses, so these arrivals and waits have the cluster's scope;

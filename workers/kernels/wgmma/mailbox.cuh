@@ -12,7 +12,7 @@
 // zeros, and is zeroed again after an abort.
 //
 // Who waits for whom. Each element is stored once in a launch, by the task whose tile it belongs to. A task that reads in band
-// also has a wait for all these tiles, in front of its epilogue. So what the proof says of waits holds of polls. A poll ends
+// also has a wait for all these tiles, before its epilogue. So what the proof says of waits holds of polls. A poll ends
 // when posts have come or are about to. Who waits for a task's post has waited for all that it read in band.
 //
 // Memory order. Elements are stored and loaded relaxed at GPU scope, 32 bits at a time at least, and each says itself that it
@@ -67,6 +67,17 @@ __device__ __forceinline__ bool are_there(const uint4& eight) {
   return eight.x != 0 && eight.y != 0 && eight.z != 0 && eight.w != 0;
 }
 
+// Elements that travel in 16 bits each, to their 8.
+template <CacheHint kHint>
+__device__ __forceinline__ void store_packed(u8* place, u32 two) {
+  store_global<kHint>(reinterpret_cast<u16*>(place), static_cast<u16>(low_bytes(two, two)));
+}
+template <CacheHint kHint>
+__device__ __forceinline__ void store_packed(u8* place, const uint4& eight) {
+  const uint2 packed = make_uint2(low_bytes(eight.x, eight.y), low_bytes(eight.z, eight.w));
+  store_global<kHint>(reinterpret_cast<uint2*>(place), packed);
+}
+
 // Finished elements, two or eight, from the `first` one on of C: to C, and to the readers' mailbox.
 template <int kOp, class Elements>
 __device__ __forceinline__ void store_finished(const OpArgs& op, const RowNorm& norm, long long first, const Elements& elements) {
@@ -76,5 +87,11 @@ __device__ __forceinline__ void store_finished(const OpArgs& op, const RowNorm& 
       *reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};
     }
   }
-  store_global<kOps[kOp].output_hint>(reinterpret_cast<Elements*>(op.c + first), elements);
+  using Bits = typename Output<kOp>::Bits;
+  Bits* const place = reinterpret_cast<Bits*>(op.c) + first;
+  if constexpr (sizeof(Bits) == 1) {
+    store_packed<kOps[kOp].output_hint>(place, elements);
+  } else {
+    store_global<kOps[kOp].output_hint>(reinterpret_cast<Elements*>(place), elements);
+  }
 }

@@ -11,18 +11,21 @@
 // of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the gate and
 // the same 8 of the up projection take turns in a stage, so that a thread gets both sums of an output.
 //
-// Operands. Both lie K-major under the 128-byte swizzle, in lines of 64 elements of k; a stage holds its tile_k / 64
-// lines one after the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
+// Operands. Both lie K-major under the 128-byte swizzle, in lines of 128 bytes of k; a stage holds its lines one after
+// the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
 // projection's. A thread gets both sums of an output. They come from one wgmma where a stage is one line, so that the
 // rows of both follow each other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows
 // of A may be fewer: the tensor cores then read on into what lies behind them, which reaches only sums that nobody
-// stores. (The ring of what is A lies in front of the other one, so the read stays inside shared memory.) So a tile
+// stores. (The ring of what is A lies before the other one, so the read stays inside shared memory.) So a tile
 // need be hardly higher than the matrix. (The copy engine takes longer over rows outside of it than over rows that are
 // there.)
 //
 // Few instructions a step. A math warp walks one pair of barriers where both rings are as deep and no other CTA shares
 // them. Descriptors are sums of what is known before the loop and of the slot's number. The compiler learns that this
 // number is the same for all lanes. A step of 128 x 256 products comes to 60 instructions of a warp; it was 95.
+//
+// Promoted sums. Of elements of 8 bits the tensor cores keep some 14 bits of a sum. So each line of a stage, 128 elements of
+// k, is a sum of its own, which the threads add to theirs in fp32. Where there are few, the next line is multiplied meanwhile.
 //
 // Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. It is a team's turn when all
 // products of the task before are issued: the tensor cores go on with its own, while the other team stores, or adds up
@@ -174,7 +177,7 @@ template <int kOp>
 __device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_m,
                                                     u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
-  mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * 2);
+  mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * kElementBytes);
   request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(ToRing<InputSharers>{stage, full, policy}, 0,
                                                                                map, step, tile_m * kConfig.tile_m);
 }
@@ -187,14 +190,14 @@ __device__ __forceinline__ void request_weight_boxes(const Target& to, const Ten
   constexpr int kRows = kIsPaired ? kConfig.weight_rows() : kConfig.tile_n, kTileK = kConfig.tile_k;
   request_rows<kRows, kTileK, kIsWhole, WeightSharers, kIsPaired>(to, 0, map, step, tile_n * kRows);
   if constexpr (kConfig.gated && !kIsPaired) {
-    request_rows<kRows, kTileK, kIsWhole, WeightSharers>(to, kRows * kTileK * 2, map, step, n + tile_n * kRows);
+    request_rows<kRows, kTileK, kIsWhole, WeightSharers>(to, kRows * kTileK * kElementBytes, map, step, n + tile_n * kRows);
   }
 }
 
 template <int kOp>
 __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_n, int n,
                                                      u64 policy) {
-  mbarrier_arrive_expect(full, kOps[kOp].weight_rows() * kOps[kOp].tile_k * 2);
+  mbarrier_arrive_expect(full, kOps[kOp].weight_rows() * kOps[kOp].tile_k * kElementBytes);
   request_weight_boxes<kOp>(ToRing<WeightSharers>{stage, full, policy}, map, step, tile_n, n);
 }
 
@@ -224,22 +227,90 @@ struct WgmmaTile {
     for (int i = 0; i < kNumSums; ++i) acc[i] = value;
   }
 
+  // Where a warpgroup's operands of a stage begin, in units of 16 bytes.
+  struct Operands {
+    u32 inputs, weights;
+
+    __device__ __forceinline__ explicit Operands(const Stages& stages) {
+      const u32 own_rows = team_group() * kBlocks * kBlockRows * kLineBytes;
+      inputs = operand_units(stages.inputs.data + (kSwapAb ? 0 : own_rows));
+      weights = operand_units(stages.weights.data + (kSwapAb ? own_rows : 0));
+    }
+    __device__ __forceinline__ Operands(u32 input, u32 weight) : inputs(input), weights(weight) {}
+
+    __device__ __forceinline__ Operands at(const StagePlaces& places) const {
+      const u32 input = inputs + places.input_slot() * (kInputStageBytes / 16);
+      const u32 weight = weights + places.weight.slot() * (kWeightStageBytes / 16);
+      return {input, weight};
+    }
+    __device__ __forceinline__ u32 a() const { return kSwapAb ? weights : inputs; }
+    __device__ __forceinline__ u32 b() const { return kSwapAb ? inputs : weights; }
+  };
+
+  // The products of a line of a stage, as sums of their own.
+  __device__ static __forceinline__ void multiply_line(float (&sums)[kNumSums], const Operands& operands, int line) {
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < 4; ++slice) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          const int a_units = (line * kSharedRows + block * kBlockRows) * (kLineBytes / 16) + slice * 2;
+          const int b_units = (half * kStageLines + line) * kColumns * (kLineBytes / 16) + slice * 2;
+          Wgmma<kColumns>::multiply(sums + block * kBlockSums + half * kColumns / 2, operand_descriptor(operands.a() + a_units),
+                                    operand_descriptor(operands.b() + b_units), slice > 0);
+        }
+      }
+    }
+    wgmma_commit();
+  }
+
+  // As `multiply`, of elements of 8 bits.
+  template <class Issued>
+  __device__ static void multiply_promoted(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
+                                           StagePlaces& places, const Issued& issued) {
+    constexpr int kAhead = kNumSums <= 32 ? 1 : 0;  // lines that are multiplied while one is added: there are registers for both
+    const int lane = thread_number() % 32;
+    const Operands first(stages);
+    float sums[kAhead + 1][kNumSums];
+    const auto add = [&](int line) {
+#pragma unroll
+      for (int i = 0; i < kNumSums; ++i) acc[i] += sums[line % (kAhead + 1)][i];
+    };
+    fill(acc, 0.0f);
+#pragma unroll 1
+    for (int left = num_steps; left > 0; --left) {
+      stages.wait_filled(places);
+      const Operands operands = first.at(places);
+#pragma unroll
+      for (int line = 0; line < kStageLines; ++line) {
+        multiply_line(sums[line % (kAhead + 1)], operands, line);
+        wgmma_wait<kAhead>();
+        if (line >= kAhead) add(line - kAhead);
+      }
+      if constexpr (kAhead > 0) {
+        wgmma_wait<0>();
+        add(kStageLines - 1);
+      }
+      places.advance();
+      stages.release_before(places, lane);
+    }
+    issued();
+  }
+
   // `issued` is called when all products are.
   template <class Issued>
   __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
                                   StagePlaces& places, const Issued& issued) {
     fill(acc, 0.0f);
     const int lane = thread_number() % 32;
-    const u32 own_rows = team_group() * kBlocks * kBlockRows * kLineBytes;
-    const u32 inputs = operand_units(stages.inputs.data + (kSwapAb ? 0 : own_rows));
-    const u32 weights = operand_units(stages.weights.data + (kSwapAb ? own_rows : 0));
+    const Operands first(stages);
     bool is_first = true;
 #pragma unroll 1
     for (int left = num_steps; left > 0; --left) {
       stages.wait_filled(places);
-      const u32 input = inputs + places.input_slot() * (kInputStageBytes / 16);
-      const u32 weight = weights + places.weight.slot() * (kWeightStageBytes / 16);
-      const u32 a = kSwapAb ? weight : input, b = kSwapAb ? input : weight;
+      const Operands operands = first.at(places);
       wgmma_fence();
 #pragma unroll
       for (int slice = 0; slice < kTileK / 16; ++slice) {
@@ -251,8 +322,8 @@ struct WgmmaTile {
             const int line = slice / 4;
             const int a_units = (line * kSharedRows + block * kBlockRows) * (kLineBytes / 16) + slice % 4 * 2;
             const int b_units = (half * kStageLines + line) * kColumns * (kLineBytes / 16) + slice % 4 * 2;
-            Wgmma<kColumns>::multiply(acc + block * kBlockSums + half * kColumns / 2, operand_descriptor(a + a_units),
-                                      operand_descriptor(b + b_units));
+            Wgmma<kColumns>::multiply(acc + block * kBlockSums + half * kColumns / 2, operand_descriptor(operands.a() + a_units),
+                                      operand_descriptor(operands.b() + b_units));
           }
         }
       }

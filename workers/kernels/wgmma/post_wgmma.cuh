@@ -5,7 +5,7 @@
 // a team need not be at a task's end together.
 //
 // Phases. A slot has a task for each of its phases, so its mbarrier's parity is the slot's. The thread that posts frees the
-// slot behind its post, so nobody can arrive there for a later task before it has seen this one's phase.
+// slot after its post, so nobody can arrive there for a later task before it has seen this one's phase.
 // Memory order. An arrival releases what its warpgroup has stored at CTA scope. (The warpgroup's barrier orders these
 // stores before it.) The wait of the posting thread acquires that, and its red.release.gpu is cumulative over both, as
 // in sync.cuh. Liveness. Tiles are posted in the order in which the CTA took their tasks, though with ping-pong a later

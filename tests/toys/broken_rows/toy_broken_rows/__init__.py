@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.core.problem.activation_row import ActivationRow, within
-from tuner.core.problem.dtype_row import OperandRow
+from tuner.core.problem.rows.activation import ActivationRow, within
+from tuner.core.problem.rows.dtype import OperandRow
 
 NOTHING = 7
 _ROW = OperandRow(

@@ -6,7 +6,7 @@ import numpy as np
 
 from toy_depthwise.op import DepthwiseOp
 from toy_depthwise.schedule import DepthwiseSchedule
-from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, along, whole
 from tuner.core.schedule.tiling import Tile
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from toy_gather.op import GatherOp
 from toy_gather.schedule import GatherSchedule
-from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, whole
+from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, whole
 from tuner.core.problem.gpu import Gpu
 
 

@@ -9,7 +9,7 @@ from toy_gather.plans import GatherPlan
 from toy_gather.schedule import GatherSchedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 
 
 def schedule_words(op: GatherOp, schedule: GatherSchedule, workload: Workload) -> list[str]:

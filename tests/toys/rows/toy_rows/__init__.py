@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.activation_row import ActivationRow
-from tuner.core.problem.dtype_row import OperandRow, VendorType
+from tuner.core.problem.rows.activation import ActivationRow
+from tuner.core.problem.rows.dtype import OperandRow, VendorType
 
 
 def _to_e5m2(xp: Any, values: Any) -> Any:

@@ -9,15 +9,15 @@ from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
-from tuner.core.insight.gantt import Gantt, forecast_gantt, gantt_of_trace
-from tuner.core.insight.tracing import Stamps, trace_from_stamps
-from tuner.core.plan.words import Plan
+from tuner.core.insight.traces.gantt import Gantt, forecast_gantt, gantt_of_trace
+from tuner.core.insight.traces.tracing import Stamps, trace_from_stamps
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 #: Nanoseconds that a launch lasts; two cycles are one.

@@ -5,7 +5,7 @@ import pytest
 from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS, with_derived
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.trial.inspection import Counter, CounterReport
+from tuner.core.trial.reports.inspection import Counter, CounterReport
 from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = CATALOGUE["h200"]

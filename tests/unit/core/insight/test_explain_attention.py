@@ -14,7 +14,7 @@ from tests.support.presets import decoder_layer
 from tuner.core.insight.explain import explain
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 
 
 def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> None:

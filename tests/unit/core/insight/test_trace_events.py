@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.unit.core.insight.test_tracing import OPS, span
-from tuner.core.insight.trace_events import trace_events
-from tuner.core.insight.tracing import make_trace, no_trace
-from tuner.core.trial.inspection import Trace
+from tuner.core.insight.traces.trace_events import trace_events
+from tuner.core.insight.traces.tracing import make_trace, no_trace
+from tuner.core.trial.reports.inspection import Trace
 
 SPANS = (
     span(0, 0, 0, 0, 10, 120, 1700, 1801),

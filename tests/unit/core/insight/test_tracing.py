@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.cases import SMALL, ordering, tiling
-from tuner.core.insight.gantt import gantt_of_trace
-from tuner.core.insight.tracing import (
+from tuner.core.insight.traces.gantt import gantt_of_trace
+from tuner.core.insight.traces.tracing import (
     Stamped,
     Stamps,
     make_trace,
@@ -17,15 +17,15 @@ from tuner.core.insight.tracing import (
     trace_metrics,
 )
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.trial.inspection import TaskSpan
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.core.trial.reports.inspection import TaskSpan
+from tuner.ops.attention.plans.tasks import AttentionPlan, assign
+from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.stamps import stamped_of
-from tuner.ops.attention.tasks import AttentionPlan, assign
 from tuner.ops.gemm.pairs import ffn_pair
 
 OPS = ("up", "down")

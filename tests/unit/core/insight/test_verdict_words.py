@@ -9,9 +9,9 @@ from tests.support.builders import BEST, schedule
 from tuner.core.insight.verdict_words import verdict_sentence
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.records import Best, FinalRow, Verdict
-from tuner.core.trial.torch_time import TorchCalls, TorchTime
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 
 
 def row(kind: PlanKind, time_us: float | None, interval: tuple[float, float] | None = None) -> FinalRow:

@@ -19,7 +19,7 @@ from tuner.core.legal.legality import estimated_resources
 from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify

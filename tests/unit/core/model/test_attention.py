@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.kv_cache import PagedCache
-from tuner.ops.attention.form import AttentionForm
+from tuner.core.problem.ops.kv_cache import PagedCache
+from tuner.ops.attention.costs.timeline import attention_timeline, attention_us, loads_of
+from tuner.ops.attention.plans.tasks import AttentionPlan, assign
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
-from tuner.ops.attention.shape import DecodeAttention
-from tuner.ops.attention.tasks import AttentionPlan, assign
-from tuner.ops.attention.timeline import attention_timeline, attention_us, loads_of
+from tuner.ops.attention.shapes.form import AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 OP = DecodeAttention(sequences=16, kv_heads=8, query_heads=4, head_dim=128, max_length=2048)
 H200 = CATALOGUE["h200"]

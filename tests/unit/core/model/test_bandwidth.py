@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.model.bandwidth import FairShare
+from tuner.core.model.caches.bandwidth import FairShare
 
 
 def ends_of(arrivals: list[tuple[float, float]], rate: float = 10.0) -> dict[int, float]:

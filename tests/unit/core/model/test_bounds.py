@@ -10,7 +10,7 @@ from tests.support.cases import SMALL, graphs, ordering, small_gpu, tiling, wgmm
 from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, reference_us, tensor_us, wave_us
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify

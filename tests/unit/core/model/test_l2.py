@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.model.l2 import FIRST, L2, LAST, NORMAL
+from tuner.core.model.caches.l2 import FIRST, L2, LAST, NORMAL
 
 
 def test_the_cache_forgets_what_was_used_least_recently() -> None:

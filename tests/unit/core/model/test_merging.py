@@ -11,8 +11,8 @@ import pytest
 from tests.support.cases import H200
 from tests.support.conformance.schedules import TICKET, wide
 from tests.support.repository import ROOT
+from tuner.core.model.caches.merging import TOGETHER_SHARE, merged_shares
 from tuner.core.model.forecast import forecast_us
-from tuner.core.model.merging import TOGETHER_SHARE, merged_shares
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused

@@ -13,8 +13,8 @@ from tests.support.spaces import space_of
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.header import STATIC
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.candidate_plans import plans_for

@@ -15,7 +15,7 @@ from tuner.core.model.rates import CATALOGUE_RATES
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.model.task_costs import HOP_BYTES_PER_US, costs_of, exchange_us
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity, Raster, RasterKind, WaitPosition

@@ -13,9 +13,9 @@ from hypothesis import given
 from tests.support.box_cells import tiles_named, tiles_of, tiles_read
 from tests.support.box_graphs import BoxGraph, box_graph, box_graphs
 from tests.support.cases import graphs
-from tuner.core.plan import needs
-from tuner.core.plan.boxes import STEP, Bound, Box, Extent, Read, RunTimeInput, TileSpace, along, whole
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph import needs
+from tuner.core.plan.graph.boxes import STEP, Bound, Box, Extent, Read, RunTimeInput, TileSpace, along, whole
+from tuner.core.plan.graph.tile_graph import TileGraph
 
 
 @given(box_graphs())

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.support.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
 from tuner.core.plan.build import global_order, make_plan, parted
-from tuner.core.plan.header import STATIC
-from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.rasters import hilbert, raster_order
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.interleaves import merge_blocks
+from tuner.core.plan.order.rasters import hilbert, raster_order
+from tuner.core.plan.table.header import STATIC
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import (

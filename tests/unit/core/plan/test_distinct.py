@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tuner.core.plan.distinct import distinct_rows
+from tuner.core.plan.table.distinct import distinct_rows
 
 Table = npt.NDArray[np.integer[Any]]
 

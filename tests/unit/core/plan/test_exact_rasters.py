@@ -4,8 +4,8 @@ from itertools import islice, permutations, product
 
 import pytest
 
-from tuner.core.plan.exact_rasters import Path, best_path, exact_orders
-from tuner.core.plan.panel_cache import traffic
+from tuner.core.plan.order.exact_rasters import Path, best_path, exact_orders
+from tuner.core.plan.order.panel_cache import traffic
 from tuner.errors import InvalidInput
 
 

@@ -4,8 +4,8 @@ from hypothesis import given
 
 from tests.support.cases import chain_of_three, fork, ordered_graphs, tiling
 from tuner.core.plan.build import global_order, proportional
-from tuner.core.plan.interleaves import longest_first, merge_blocks
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.interleaves import longest_first, merge_blocks
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering

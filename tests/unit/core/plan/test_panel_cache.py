@@ -5,8 +5,8 @@ from itertools import pairwise, permutations, product
 
 import pytest
 
-from tuner.core.plan.exact_rasters import exact_orders, fewest_panels
-from tuner.core.plan.panel_cache import CachePolicy, CacheStep, Piece, Tile, cache_steps, reads_of, traffic
+from tuner.core.plan.order.exact_rasters import exact_orders, fewest_panels
+from tuner.core.plan.order.panel_cache import CachePolicy, CacheStep, Piece, Tile, cache_steps, reads_of, traffic
 from tuner.errors import InvalidInput
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import rasters
-from tuner.core.plan.rasters import hilbert, plain_name, raster_order
+from tuner.core.plan.order.rasters import hilbert, plain_name, raster_order
 from tuner.core.schedule.ordering import Raster, RasterKind
 from tuner.errors import InvalidInput
 

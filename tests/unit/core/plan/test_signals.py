@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import syncs
-from tuner.core.plan.signals import signals_of
+from tuner.core.plan.waiting.signals import signals_of
 from tuner.core.schedule.ordering import Granularity
 
 sizes = st.integers(1, 9)

@@ -14,10 +14,10 @@ from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.split_k import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
-from tuner.core.plan.tile_graph import TileGraph, part_steps, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, part_steps, tile_graph
+from tuner.core.plan.order.split_k import num_split_tiles, num_steps, num_tiles, slot_bytes, waves
+from tuner.core.plan.table.words import Plan
 from tuner.core.plan.two_streams import joined, make_paired_plans
-from tuner.core.plan.words import Plan
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate

@@ -17,10 +17,10 @@ from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.split_tasks import MIN_STREAM_STEPS, evenly_split
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.split_tasks import MIN_STREAM_STEPS, evenly_split
+from tuner.core.plan.table.words import MAX_PART_STEPS, Plan
 from tuner.core.plan.two_streams import make_paired_plans
-from tuner.core.plan.words import MAX_PART_STEPS, Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.box_cells import Tile, tiles_named, tiles_of, tiles_read, writers
 from tests.support.cases import adds, decoder_block, gemms, graphs, tiling
-from tuner.core.plan.cover import Waits
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.cover import Waits
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 

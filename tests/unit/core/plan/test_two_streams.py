@@ -16,9 +16,9 @@ from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.oracle import faults, read
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.plan.two_streams import joined, make_paired_plans
-from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.cases import SMALL, ordering, small_gpu, tiling, wgmma
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.verify import verify
 from tuner.errors import PlanError

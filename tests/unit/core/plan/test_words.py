@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.cases import ordered_graphs, ordering, small_gpu, tiling
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.header import HEADER_WORDS, MAGIC
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.header import HEADER_WORDS, MAGIC
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import Assignment, Ordering
 from tuner.errors import PlanError, WordError

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.emulated.source import HERE, built
 from tuner.core.problem.activation import OF_TRANSFORMERS, Activation, canonical, names_of
-from tuner.core.problem.activation_row import ActivationRow
+from tuner.core.problem.rows.activation import ActivationRow
 from tuner.errors import InvalidInput
 from tuner.workers.source.render import config_types, inlined
 from tuner.workers.source.rows import activate_by_number

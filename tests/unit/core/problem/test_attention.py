@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tuner.errors import InvalidInput
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 SHAPE: dict[str, Any] = {"sequences": 4, "kv_heads": 8, "query_heads": 4, "head_dim": 128, "max_length": 512}
 

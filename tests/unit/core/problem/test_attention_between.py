@@ -11,7 +11,7 @@ import pytest
 from tests.support.between import between
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
-from tuner.ops.attention.form import form_for
+from tuner.ops.attention.shapes.form import form_for
 from tuner.ops.gemm.op import GemmOp
 
 

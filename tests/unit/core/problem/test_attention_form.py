@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import attention
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
-from tuner.ops.attention.form import PLAIN, AttentionForm, form_for, form_to_json
 from tuner.ops.attention.op import Lengths
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm, form_for, form_to_json
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 SHAPE = DecodeAttention(sequences=4, kv_heads=8, query_heads=4, head_dim=128, max_length=500)
 FIELDS: list[dict[str, Any]] = [

@@ -11,7 +11,7 @@ import pytest
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.core.problem.epilogue import PARTS, Part
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 

@@ -6,7 +6,7 @@ import pytest
 
 from tuner.core.problem.gpu import CATALOGUE, Gpu, LiveFacts, Target, gpu_from_live, parse_target
 from tuner.errors import InvalidInput
-from tuner.ops.attention.tasks import num_attention_clusters
+from tuner.ops.attention.plans.tasks import num_attention_clusters
 
 H200 = CATALOGUE["h200"]
 

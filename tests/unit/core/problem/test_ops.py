@@ -13,10 +13,10 @@ import pytest
 from tests.support import toys
 from tests.support.between import between
 from tests.support.chains import block
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Op, Role, Tensor, cache, given, output
 from tuner.core.problem.op_kinds import kind_of, op_kinds
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, cache, given, output
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 

@@ -15,8 +15,8 @@ from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.presets import LayerRun, decoder_layer
 from tuner.core.legal.legality import estimated_resources, tiling_problem
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.problem.rotary import Rotary
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.tiling import Epilogue

@@ -15,15 +15,15 @@ from tests.support.attentions import alone
 from tests.support.attentions import attention as attention_op
 from tests.support.cases import H200
 from tests.support.task_machine import is_left
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.proof.run_time import check_reach
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
-from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.plans import check_attention, check_made_for, digest_of
 from tuner.ops.attention.plans import plan_of as attention_plan
+from tuner.ops.attention.plans.tasks import AttentionPlan, assign, num_attention_clusters
 from tuner.ops.attention.reference import attention
-from tuner.ops.attention.shape import DecodeAttention
-from tuner.ops.attention.tasks import AttentionPlan, assign, num_attention_clusters
+from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
 
 OP = DecodeAttention(sequences=3, kv_heads=2, query_heads=3, head_dim=64, max_length=50, new_tokens=4)
 TILE = 8

@@ -8,8 +8,8 @@ from hypothesis import given
 from tests.support.box_cells import cells, tiles_of
 from tests.support.box_graphs import BoxGraph, box_graph, box_graphs
 from tests.support.cases import graphs
-from tuner.core.plan.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.graph.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.proof.box_coverage import check_boxes
 from tuner.errors import CoverageError
 

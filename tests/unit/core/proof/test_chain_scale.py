@@ -11,8 +11,8 @@ from tests.support.cases import H200, ordering, wgmma
 from tests.support.chains import block
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity

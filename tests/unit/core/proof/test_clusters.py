@@ -10,8 +10,8 @@ from tests.support.cases import H200, ordering, small_gpu, wgmma
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_resources
 from tuner.core.legal.wgmma import shares, sum_exchanges
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.split_k import num_split_tiles, slot_bytes
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.order.split_k import num_split_tiles, slot_bytes
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.verify import recheck, verify
 from tuner.core.schedule.ordering import Assignment, Ordering

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.cases import H200, ordering, small_gpu, tiling, wgmma
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.plan.two_streams import make_paired_plans
-from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.ordering import Assignment

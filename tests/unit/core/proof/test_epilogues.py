@@ -14,8 +14,8 @@ from tests.support.chain_graphs import CHAIN_GRAPHS
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.proof import random_ordering
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Granularity
 from tuner.errors import SafetyError

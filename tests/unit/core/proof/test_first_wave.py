@@ -13,10 +13,10 @@ from tests.support.cases import SMALL, ordering, small_gpu, tiling
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tests.support.proof import ROOMY
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
-from tuner.core.plan.task_source import TaskSource
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.order.task_source import TaskSource
+from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.errors import LivenessError, PlanError, ResourceError

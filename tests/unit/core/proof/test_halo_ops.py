@@ -35,10 +35,10 @@ from tests.support.proof import MUTATIONS, REASONS
 from tests.support.task_machine import launch_plan
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import simulate_launch
-from tuner.core.plan.boxes import Box, Extent, Read, TileSpace
-from tuner.core.plan.cover import Waits
-from tuner.core.plan.header import TICKET
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace
+from tuner.core.plan.graph.cover import Waits
+from tuner.core.plan.table.header import TICKET
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.schedule.ordering import Granularity, WaitPosition
 from tuner.errors import CoverageError, LivenessError, PlanError, SafetyError

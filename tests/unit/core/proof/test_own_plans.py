@@ -22,7 +22,7 @@ from tuner.core.plan.op_launches import (
     table,
     tensor_map,
 )
-from tuner.core.problem.op import Tensor, given, output
+from tuner.core.problem.ops.op import Tensor, given, output
 from tuner.core.proof.own_plans import check_tensors
 from tuner.errors import PlanError, ResourceError, WordError
 

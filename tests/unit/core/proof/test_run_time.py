@@ -28,9 +28,9 @@ from tests.support.experts import (
 )
 from tests.support.halo_ops import prove, random_plan
 from tests.support.task_machine import launch_plan
-from tuner.core.plan.boxes import Bound, RunTimeInput
-from tuner.core.plan.cover import Waits
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.boxes import Bound, RunTimeInput
+from tuner.core.plan.graph.cover import Waits
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.run_time import least_steps
 from tuner.core.schedule.ordering import Granularity, WaitPosition
 from tuner.errors import CoverageError, LivenessError, SafetyError

@@ -22,9 +22,9 @@ from tests.support.second_oracle.device import is_over
 from tests.support.second_oracle.judge import LAUNCHES, judge
 from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, OF_EPILOGUES, any_word
 from tests.support.second_oracle.table import SLOT_BYTES
-from tuner.core.plan import words as plan_words
-from tuner.core.plan.tile_graph import tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.table import words as plan_words
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof import verify as prover
 
 FOLDER = Path(second_oracle.__file__).parent

@@ -10,8 +10,8 @@ from tests.support.mutants import edit_wait
 from tests.support.oracle import Table, posts_of, read
 from tests.unit.core.proof.test_verify import broken_plans
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.proof.symbolic_run import Protocol
 from tuner.ops.gemm.pairs import ffn_pair
 

@@ -14,7 +14,7 @@ from tests.support.depthwise import chain, tiling
 from tests.support.emulated.chain import FEW_SMS
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.tiling import Engine

@@ -13,8 +13,8 @@ from tests.support import mutants, oracle
 from tests.support.cases import SMALL, chain_of_three, fork, ordered_graphs, ordering, small_gpu, tiling
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy
 from tuner.core.proof.verify import VerifiedPlan, recheck, verify

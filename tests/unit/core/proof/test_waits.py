@@ -13,9 +13,9 @@ from tests.support.cases import H200, SMALL, ordering, small_gpu, tiling, wgmma
 from tests.support.interpret import interpret, random_tensors
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.plan.table.words import Plan
 from tuner.core.plan.two_streams import make_paired_plans
-from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition

@@ -134,7 +134,7 @@ def test_a_new_kind_is_searched_judged_told_and_offered_once_the_table_has_it() 
 
 
 #: A row of a pack's ladder is a kernel's or the library's: that is an answer, and no plan kind.
-NO_KIND = ("tuner/packs/", "tuner/client/commands/packs.py", "tuner/client/terminal/pack_tables.py")
+NO_KIND = ("tuner/packs/", "tuner/client/commands/packs/making.py", "tuner/client/terminal/pack_tables.py")
 
 
 @pytest.mark.parametrize("kind", PlanKind)

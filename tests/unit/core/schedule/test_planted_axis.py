@@ -56,9 +56,9 @@ from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule
-from tuner.schedule_schema import faults, schedule_schema
-from tuner.search.axes import distributions, from_params, to_params
-from tuner.search.pool import Pool
+from tuner.schedule_files.schema import faults, schedule_schema
+from tuner.search.model.axes import distributions, from_params, to_params
+from tuner.search.model.pool import Pool
 from tuner.search.searcher import Searcher
 from tuner.wire.responses.words import candidate_words
 import tuner

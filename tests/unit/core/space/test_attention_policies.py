@@ -9,16 +9,16 @@ import pytest
 from tests.support.attentions import PLAIN, attention, space_with
 from tests.support.cases import H200
 from tuner.ops.attention.plans import plan_of as attention_plan
-from tuner.ops.attention.policies import (
+from tuner.ops.attention.plans.tasks import AttentionPlan
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.search.policies import (
     ATTENTION_POLICIES,
     even_shares,
     flash_decoding,
     policies_of_attention,
     policy_schedules,
 )
-from tuner.ops.attention.schedule import AttentionSchedule
-from tuner.ops.attention.tasks import AttentionPlan
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 
 KERNEL = AttentionSchedule(**{**PLAIN, "cluster": 2, "span_tokens": 128})
 

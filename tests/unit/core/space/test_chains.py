@@ -11,7 +11,7 @@ import pytest
 from tests.support.cases import H200, decoder_block, ordering, wgmma
 from tests.support.presets import decoder_block as block_of_a_model
 from tuner.core.legal.legality import runs_problem
-from tuner.core.plan.split_k import num_tiles
+from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused
@@ -25,8 +25,8 @@ from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tile_shapes import MAX_TIMED, TileShape, balanced_us
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.search.axes import distributions, from_params, to_params
-from tuner.search.pool import in_runs
+from tuner.search.model.axes import distributions, from_params, to_params
+from tuner.search.model.pool import in_runs
 
 BLOCK = block_of_a_model("llama3-8b", m=16)
 

@@ -11,7 +11,7 @@ from tests.support.cases import H200, fork, small_gpu
 from tests.support.interpret import interpret, plain_product, random_tensors
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     Assignment,

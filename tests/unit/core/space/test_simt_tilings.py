@@ -7,7 +7,7 @@ import pytest
 from tests.support.cases import H200
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import register_cap
-from tuner.core.plan.split_k import num_tiles
+from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine

@@ -22,7 +22,7 @@ from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for

@@ -10,7 +10,7 @@ from tests.support.cases import H200, chain_of_three, gemms
 from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
-from tuner.core.plan.split_k import num_tiles
+from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups

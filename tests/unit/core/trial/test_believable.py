@@ -15,9 +15,9 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import Space
 from tuner.core.trial.believable import believe
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem
-from tuner.core.trial.inspection import Counter, CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured, Metric
+from tuner.core.trial.reports.inspection import Counter, CounterReport, EnergyReport, Trace
 from tuner.core.trial.samples import Round
 from tuner.errors import Unbelievable
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator

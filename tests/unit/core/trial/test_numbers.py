@@ -10,10 +10,10 @@ from tests.support import toys
 
 _PROGRAM = """
 import numpy as np
-from tuner.core.problem.op import Role
+from tuner.core.problem.ops.op import Role
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.numbers import drawn
+from tuner.core.trial.reports.numbers import drawn
 workload = Workload.from_json({"kind": "chain", "ops": [OP], "dtype": "bf16"})
 (op,) = workload.ops
 numbers, random = part_of(op.KIND, "numbers"), np.random.default_rng(1)

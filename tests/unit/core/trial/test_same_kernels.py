@@ -8,8 +8,11 @@ from itertools import pairwise
 import pytest
 
 from tests.support.builders import BEST
+from tests.support.presets import decoder_layer
 from tuner.core.trial.questions import Machine
-from tuner.core.trial.same_kernels import alike, lists_of, version_of_all, with_version
+from tuner.core.trial.reports.same_kernels import alike, lists_of, version_of_all, with_version
+from tuner.dispatch.sources import kernel_version_for
+from tuner.workers.source.render import pages_version
 
 
 def test_versions_of_one_list_are_alike_and_so_are_those_of_workloads_with_launch_ops() -> None:
@@ -28,6 +31,15 @@ def test_a_result_of_the_same_kernels_is_no_weaker_match() -> None:
     environment = replace(BEST.environment, kernel_version=old)
     assert Machine(kernel_version=new).differences(environment) == []
     assert Machine(kernel_version="another").differences(environment) != []
+
+
+def test_what_writes_to_pages_has_a_version_of_its_own() -> None:
+    shared, environment = "of products", replace(BEST.environment, kernel_version="of products")
+    contiguous, paged = (
+        decoder_layer("llama3-8b", run="qkv", sequences=1, max_length=64, page_tokens=tokens) for tokens in (None, 16)
+    )
+    assert kernel_version_for(environment, contiguous) == shared
+    assert kernel_version_for(environment, paged) == version_of_all(shared, [pages_version()]) != shared
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 from tests.support.cases import wgmma
 from tests.support.forged import tied
 from tests.unit.frozen.artifacts import artifact_path, read_zip
-from tuner.core.plan.header import HEADER_WORDS
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.header import HEADER_WORDS
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.candidate_plans import plans_for

@@ -22,7 +22,7 @@ from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.ops.attention.artifact import CacheKernel
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import AttentionBuffers, next_weights_of, pack_attention_args, workspace_words
-from tuner.search.seeds import first_guesses
+from tuner.search.guesses.seeds import first_guesses
 from tuner.versions import CACHES_FORMAT, ORDERED_FORMAT, PAGES_FORMAT
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.own_artifact import own_kernels

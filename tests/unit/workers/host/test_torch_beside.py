@@ -9,7 +9,7 @@ import pytest
 
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.outcome import FailureKind
-from tuner.core.trial.torch_time import TorchCalls, TorchTime
+from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers.host.gpu_process import ChildLost
 from tuner.workers.host.torch_beside import beside_compiled, beside_eager

@@ -23,9 +23,9 @@ from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Reg
 from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Stage
 from tuner.core.trial.records import FinalRow
+from tuner.core.trial.reports.inspection import no_counters
 from tuner.core.trial.samples import Round
 from tuner.ops.gemm.pairs import ffn_pair
 

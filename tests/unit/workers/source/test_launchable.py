@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cases import H200, ordering, tiling
 from tests.support.forged import tied
-from tuner.core.plan.words import Plan
+from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, proof_digest

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Activation
 from tuner.ops.gemm.op import GemmOp
 from tuner.workers.source.library_epilogue import Parts, describe, kernels_of, split_epilogue

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import Array, ArrayModule
 from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.op import Role, Tensor
-from tuner.core.problem.op_codec import fields_from_json, fields_to_json, hints_of
+from tuner.core.problem.ops.codec import fields_from_json, fields_to_json, hints_of
+from tuner.core.problem.ops.op import Role, Tensor
+from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.errors import InvalidInput
 
 #: Where packages name theirs.
@@ -104,7 +104,7 @@ class AddedPart(Part):
         if self.stage is Stage.SUMS:
             sums.held = sums.xp.maximum(sums.xp.abs(sums.values), self.spread(sums.xp, values, sums.held, *read))
         sums.compute()
-        sums.round()  # a library's kernel of its own is behind the one in front
+        sums.round()  # a library's kernel of its own is after the one in front
 
     def step(self, op: Product) -> str:
         return f"apply {self.describe()}"
@@ -210,6 +210,15 @@ class AddedPart(Part):
         return replace(made, **widened)
 
 
+#: Those that the program brings itself, by name.
+_OWN_PARTS: dict[str, type[AddedPart]] = {}
+
+
+def keep_own(*parts: type[AddedPart]) -> None:
+    """Parts of the program, which are found like a package's."""
+    _OWN_PARTS.update((part.name, part) for part in parts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Found:
     """What packages declare."""
@@ -221,7 +230,7 @@ class _Found:
 
 @cache
 def _found() -> _Found:
-    found = _Found(parts={}, broken={})
+    found = _Found(parts=dict(_OWN_PARTS), broken={})
     for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
         part, problem = _loaded(point)
         if part is None or (problem := problem or _problem(point.name, part, found.parts)):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES, Broken, Draws, Part, Product, Stage
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.op import Tensor, given
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import Tensor, given
 
 #: Rows of sums of squares are padded to whole vectors of four.
 SLOT_ALIGNMENT = 4
@@ -26,6 +26,7 @@ class Norm(Part):
     """An earlier op leaves the sums of squares of its output; of an input they are given."""
 
     field: ClassVar[str] = "norm"
+    is_of_words: ClassVar[bool] = True
     stage: ClassVar[Stage] = Stage.SUMS
     scales_rows: ClassVar[bool] = True
     slot: ClassVar[str] = "row_scale"

@@ -9,12 +9,12 @@ from enum import IntEnum
 from typing import Any, ClassVar, Protocol
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.kv_cache import WrittenCache
-from tuner.core.problem.op import Tensor
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.kv_cache import WrittenCache
+from tuner.core.problem.ops.op import Tensor
+from tuner.core.problem.ops.rotary import Rotary
 
 #: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
 ROW_SCALE_BYTES = 4
@@ -128,6 +128,8 @@ class Part(ABC):
     halves: ClassVar[str] = ""
     #: Whether each row of the sums has a factor by it.
     scales_rows: ClassVar[bool] = False
+    #: Whether `wgmma` takes elements for it as words of two, which those of 16 bits alone are.
+    is_of_words: ClassVar[bool] = False
     #: Names of the op's own tensors that belong to it, there or not.
     own_names: ClassVar[tuple[str, ...]] = ()
     #: The pointer of `OpArgs` that it reads, and what a manifest says of that; empty for none.
@@ -138,7 +140,7 @@ class Part(ABC):
     meaning: ClassVar[str] = ""
     #: Whether it changes a cache in place, which the measuring protocol keeps for it, with what says where.
     changes_cache: ClassVar[bool] = False
-    #: Whether a vendor's library does it in front of its product.
+    #: Whether a vendor's library does it before its product.
     is_in_front: ClassVar[bool] = False
     #: The kernel of the measuring protocol that does it behind a vendor's product.
     library_kernel: ClassVar[str] = "tuner_epilogue"
@@ -179,7 +181,7 @@ class Part(ABC):
         return tuple(f"{op.name}.{name}" for name in self.own_names)
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Tensors that an op may have written, which a tile reads behind its last step, and whether as whole rows; else
+        """Tensors that an op may have written, which a tile reads after its last step, and whether as whole rows; else
         it reads its own tile of them."""
         return ()
 
@@ -233,7 +235,7 @@ class Part(ABC):
         return False
 
     def latency_reads(self, op: Product) -> int:
-        """Reads one behind the other in front of the stores, which say where these go."""
+        """Reads one after the other in front of the stores, which say where these go."""
         return 0
 
     def words(self, op: Product) -> Mapping[str, str]:

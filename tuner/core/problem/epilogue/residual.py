@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.part import Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.op import Tensor, given
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import Tensor, given
 
 
 def residual_of(op: Product) -> str:
@@ -22,6 +22,7 @@ class Residual(Part):
     """A tensor that the op names, or an input of its own."""
 
     field: ClassVar[str] = "residual"
+    is_of_words: ClassVar[bool] = True
     stage: ClassVar[Stage] = Stage.RESULT
     own_names: ClassVar[tuple[str, ...]] = ("residual",)
     slot: ClassVar[str] = "residual"

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.op import Tensor, given
+from tuner.core.problem.ops.op import Tensor, given
 
 
 class RowScale(Part):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.core.problem.dtype_row import Array, ArrayModule, OperandRow
+from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
 #: Relative error of what is computed in fp32 after the sums.
 EPILOGUE_ERROR = 1e-6

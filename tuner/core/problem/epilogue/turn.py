@@ -8,17 +8,18 @@ from typing import ClassVar
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import Array
 from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage
 from tuner.core.problem.epilogue.sums import EPILOGUE_ERROR, Sums, Tensors
-from tuner.core.problem.kv_cache import CACHES, MOST_ROWS, OF_CACHE
-from tuner.core.problem.op import Tensor
+from tuner.core.problem.ops.kv_cache import CACHES, MOST_ROWS, OF_CACHE
+from tuner.core.problem.ops.op import Tensor
+from tuner.core.problem.rows.dtype import Array
 
 
 class Turn(Part):
     """A column of the sums is a pair: W has the first halves of all heads above the second ones."""
 
     field: ClassVar[str] = "rotary"
+    is_of_words: ClassVar[bool] = True
     stage: ClassVar[Stage] = Stage.OUTPUT
     rows_per_column: ClassVar[int] = 2
     halves: ClassVar[str] = "both halves of heads"
@@ -121,6 +122,8 @@ class Turn(Part):
         if paged := sizes.paged(op.m):
             found += [Argument(name="pages", meaning="int32 of each sequence and page", tensor=f"{cache}.pages")]
             found += [_number("max_pages", paged.pages_of(sizes)), _number("num_pages", paged.num_pages)]
+            lines = paged.page_tokens * sizes.kv_heads
+            found += [_number("line", sizes.head_dim), _number("page_lines", lines)]
         return tuple(found)
 
     def constants(self, op_index: int, op: Product) -> str:

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.card.written_cache import AttendedCache
-from tuner.ops.attention.fitting import bytes_of_checks, copy_bytes
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans.fitting import bytes_of_checks, copy_bytes
+from tuner.ops.attention.plans.tasks import CLUSTERS
 from tuner.ops.attention.reference import attend, gathered
 from tuner.ops.attention.schedule import TILE_TOKENS
-from tuner.ops.attention.tasks import CLUSTERS
 from tuner.workers.gpu.tensors.kv_cache import hide_numbers, hide_pages, hide_rows
 from tuner.workers.gpu.tensors.op_data import Arrays, OpData, draw_bits, from_bits
 from tuner.workers.gpu.tensors.reference import Reference

@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.insight.tracing import Stamps
+from tuner.core.insight.traces.tracing import Stamps
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.card.data import AttentionAddresses, addresses_of
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER

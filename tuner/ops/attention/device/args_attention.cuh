@@ -6,7 +6,7 @@
 // them: then the plan's table is not read.
 //
 // The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, of one head or of all;
-// then a head's lines come behind each other in a row. A contiguous cache has one page a sequence.
+// then a head's lines come one after another in a row. A contiguous cache has one page a sequence.
 //
 // The launch behind. A projection of the results reads weights, which depend on nobody. While a launch ends, the memory has
 // nothing to do. So it may ask the L2 for the beginning of each row of them, when the last of a CTA's tiles is there: sooner,

@@ -1,6 +1,6 @@
 // The ring of K and V, and the tasks in hand with their queries. request_attention.cuh has the warp that brings them all.
 //
-// Layout. A stage is a tile of K and the same tokens' tile of V. A tile has boxes behind each other, each what one copy
+// Layout. A stage is a tile of K and the same tokens' tile of V. A tile has boxes one after another, each what one copy
 // brings. A box has a line of 128 bytes of each token, then the next line of each, all under the 128-byte swizzle. Behind the stages lie the mbarriers, then kTaskSlots tasks in hand,
 // then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows lie in different banks. Then
 // comes what merge_attention.cuh has.

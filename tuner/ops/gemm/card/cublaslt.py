@@ -6,20 +6,22 @@ Source: cuBLAS library documentation, "Using the cuBLASLt API" (types, attribute
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_float, c_int, c_int8, c_int32, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
 from functools import cache
 from typing import Any
 
-from tuner.core.problem.dtype_row import VendorType
+from tuner.core.problem.rows.dtype import VendorType
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Activation
-from tuner.core.trial.library_recipe import LibraryCall
+from tuner.core.trial.reports.library_recipe import LibraryCall
 from tuner.errors import WorkerError
 from tuner.workers.source.library_epilogue import describe, split_epilogue
 
 COMPUTE_32F = 68
 R_32F = 0
 DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
+#: Whether sums may keep fewer bits than fp32 has.
+_DESC_FAST_ACCUM = 25
 PREFERENCE_MAX_WORKSPACE_BYTES = 1
 OP_N, OP_T = 0, 1
 #: Number and type of each attribute of an algorithm. Source: cublasLtMatmulAlgoConfigAttributes_t.
@@ -123,8 +125,10 @@ class LibraryGemm:
     It does what `split_epilogue` leaves to it; n is the rows of W, two for each column of a gated op.
     """
 
-    def __init__(self, lt: CublasLt, op: TileOp, data_type: VendorType, bias_address: int) -> None:
-        """Asks the heuristic for its algorithms; `data_type` is that of all operands.
+    def __init__(
+        self, lt: CublasLt, op: TileOp, data_type: VendorType, bias_address: int, out_type: VendorType | None = None
+    ) -> None:
+        """Asks the heuristic for its algorithms; `data_type` is that of all operands, where `out_type` is not D's.
 
         Raises:
             WorkerError: the library offers none.
@@ -143,12 +147,14 @@ class LibraryGemm:
         self._set(DESC_TRANSA, c_int32(OP_T))
         self._set(_DESC_TRANSB, c_int32(OP_N))
         self._set(_DESC_EPILOGUE, c_uint32(self._fused.number))
+        if out_type is not None:  # of elements of 8 bits, as PyTorch asks for it
+            self._set(_DESC_FAST_ACCUM, c_int8(1))
         if has_bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
             self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type.number))
         self._w = self._layout(data_type.number, op.k, op.weight_rows)
         self._a = self._layout(data_type.number, op.k, op.m)
-        self._c = self._layout(data_type.number, op.weight_rows, op.m)
+        self._c = self._layout((out_type or data_type).number, op.weight_rows, op.m)
         self._algorithms = lt.algorithms(self._descriptor, self._w, self._a, self._c)
 
     def _set(self, attribute: int, value: Any) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import cupy
 
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt
 from tuner.ops.gemm.card.library_norms import LibraryNorms
-from tuner.ops.gemm.card.library_parts import LibraryParts
+from tuner.ops.gemm.card.library_parts import LibraryParts, has_sums
 from tuner.ops.gemm.card.widened_gemm import product_of
 from tuner.workers.gpu.launching.launch import fill
 from tuner.workers.gpu.library.runners import SideStream
@@ -36,9 +36,10 @@ class LibraryRunner:
         self._parts = LibraryParts(tools, self._dtype)
         self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
-        #: Gate and up projection of each gated op, both halves of heads that are turned: [m, 2n].
+        #: Of an op whose product does not leave C: gate and up projection, both halves of heads that are turned, sums
+        #: that are scaled: [m, rows of W].
         self._sums = [
-            cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.rows_per_column > 1 else None
+            cupy.empty((op.m, op.weight_rows), bits_type(self._dtype.sums)) if has_sums(op, self._dtype) else None
             for op in self._ops
         ]
         slots = [data.slot_ops(slot) for slot in range(data.num_slots)]
@@ -127,4 +128,4 @@ class LibraryRunner:
         self._norms.poison()
         for sums in self._sums:
             if sums is not None:
-                fill(sums, self._dtype.row.nan_bits)
+                fill(sums, self._dtype.sums.row.nan_bits)

@@ -1,4 +1,4 @@
-"""What the library's path does for norms: a kernel in front of the products that read a normed tensor.
+"""What the library's path does for norms: a kernel before the products that read a normed tensor.
 
 RMSNorm is a kernel of its own there, which may add the residual of the product before it, too. A library's user has the
 norm's weight in that kernel; here it is folded into the next weights, as it is for our kernels.

@@ -7,8 +7,10 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.epilogue import AddedPart, Product
+from tuner.core.problem.epilogue import AddedPart, Part, Product
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype
+from tuner.errors import WorkerError
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import Parts, kernels_of, split_epilogue
 from tuner.workers.source.tools import kernel_of
@@ -17,6 +19,9 @@ from tuner.workers.source.tools import kernel_of
 EPILOGUE_WIDTH = 8
 #: Of a CTA of `tuner_rotary`, and of the others, which have so many at most.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
+#: What the kernel of sums in another type does, by fields and by names of parts; and where it finds its factors.
+_SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
+_FACTORS = ("channel_scale_factors", "output_scale_factor")
 #: Types of a part's numbers, as its kernel takes them.
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"float": cupy.float32, "int": cupy.int32, "bool": cupy.bool_}
 
@@ -28,9 +33,13 @@ class LibraryParts:
         """`tools` has a kernel for each `Part.library_kernel`, of each element type."""
         self._tools, self._dtype = tools, dtype
 
-    def enqueue(self, op: Product, sums: int, buffer: OpBuffers) -> None:
+    def enqueue(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
         """All that is left, on the current stream; `sums` [m, rows of W] is where the product went."""
         columns = op.weight_rows
+        if self._dtype.sums is not self._dtype:
+            if has_sums(op, self._dtype):
+                self._scale(op, sums, buffer)
+            return
         for kernel, parts in kernels_of(split_epilogue(op)[1]):
             function, out = self._tools.get_function(kernel_of(kernel, self._dtype)), sums
             narrows = any(part.rows_per_column > 1 for part in parts)
@@ -44,6 +53,40 @@ class LibraryParts:
                 case _:
                     _finish(function, parts, op, columns, sums, out, buffer)
             sums = out
+
+    def _scale(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
+        """Factors, activation, gate and rounding in one kernel, as the users of a library have it.
+
+        Raises:
+            WorkerError: it does not do a part of the op's.
+        """
+        stored, parts = op.stored_in(self._dtype), {_name_of(part): part for part in split_epilogue(op)[1]}
+        if others := [part.step(op) for name, part in parts.items() if name not in _SCALED]:
+            raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} does this: {', '.join(others)}")
+        if stored not in (self._dtype, self._dtype.sums):
+            raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} stores {stored}")
+        name = "tuner_scaled" if stored is self._dtype else "tuner_scaled_sums"
+        factors = (buffer.row_scale, *(buffer.parts.get(name, 0) for name in _FACTORS))
+        args = (
+            *map(cupy.uint64, (sums, buffer.c, *factors)),
+            cupy.uint32(op.m),
+            cupy.uint32(op.n),
+            cupy.int32(op.activation.row.number if "activation" in parts else 0),
+            cupy.int32("gated" in parts),
+        )
+        num_vectors = op.m * op.n // (EPILOGUE_WIDTH if op.n % EPILOGUE_WIDTH == 0 else 1)
+        function = self._tools.get_function(kernel_of(name, self._dtype))
+        function((min(-(-num_vectors // _THREADS), _MAX_CTAS),), (_THREADS,), args)
+
+
+def _name_of(part: Part) -> str:
+    return part.name if isinstance(part, AddedPart) else part.field
+
+
+def has_sums(op: TileOp, dtype: Dtype) -> bool:
+    """Whether the library's product leaves sums, and a kernel makes C of them."""
+    is_scaled = dtype.sums is not dtype and (op.stored_in(dtype) is not dtype.sums or bool(split_epilogue(op)[1]))
+    return op.rows_per_column > 1 or is_scaled
 
 
 def _finish(function: Any, parts: Parts, op: Product, columns: int, sums: int, out: int, buffer: OpBuffers) -> None:

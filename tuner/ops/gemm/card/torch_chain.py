@@ -15,7 +15,7 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.tile_op import TileOp
-from tuner.core.trial.torch_time import COMPILE_MODE, TorchCalls
+from tuner.core.trial.reports.torch_time import COMPILE_MODE, TorchCalls
 from tuner.errors import WorkerError
 from tuner.workers.gpu.tensors.data import ProblemData
 from tuner.workers.gpu.tensors.outputs import bits_type

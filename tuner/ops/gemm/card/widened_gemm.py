@@ -8,9 +8,9 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.dtype_row import VendorType
+from tuner.core.problem.rows.dtype import VendorType
 from tuner.core.problem.tile_op import TileOp
-from tuner.core.trial.library_recipe import LibraryCall
+from tuner.core.trial.reports.library_recipe import LibraryCall
 from tuner.ops.gemm.card.cublaslt import CublasLt, LibraryGemm
 from tuner.workers.source.tools import kernel_of
 
@@ -89,4 +89,5 @@ def product_of(
     """
     if dtype.row.library is None:
         return WidenedGemm(lt, op, dtype, weights, row, tools)
-    return LibraryGemm(lt, op, dtype.row.library_type, row)
+    out_type = None if dtype.sums is dtype else dtype.sums.row.library_type
+    return LibraryGemm(lt, op, dtype.row.library_type, row, out_type)

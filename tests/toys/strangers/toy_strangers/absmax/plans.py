@@ -9,7 +9,7 @@ import numpy as np
 
 from toy_strangers.absmax.op import AbsmaxOp
 from toy_strangers.absmax.schedule import AbsmaxSchedule
-from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, along, whole
 from tuner.core.problem.gpu import Gpu
 
 

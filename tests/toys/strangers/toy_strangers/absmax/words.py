@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 
 
 def schedule_words(op: Any, schedule: Any, workload: Workload) -> list[str]:

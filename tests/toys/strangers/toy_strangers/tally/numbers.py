@@ -9,7 +9,7 @@ from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.schedule import TallySchedule
 from toy_strangers.tally.source import source_of
 from tuner.core.problem.dtype import Dtype
-from tuner.core.trial.numbers import Expected
+from tuner.core.trial.reports.numbers import Expected
 
 _FP32 = 2.0**-24
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.schedule import TallySchedule
-from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, whole
+from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, whole
 from tuner.core.problem.gpu import Gpu
 
 

@@ -1,0 +1,96 @@
+"""Our kernels for pairs with weights of few bits, by jobs of the service: benchmarks/results/<gpu>/few_bits.json.
+
+python -m benchmarks.few_bits.search [--row tensor/4096-14336/m16 ...] [--trials 60] [--seconds 100] [--out FILE]
+
+A row is a job, beside cuBLASLt's best of eight with one kernel for factors, activation and rounding. Its peer is the
+fastest in few_bits_peers.json of the same folder, where that has the row: bars hold against that. Rows of this commit
+and card that the file has are left out, and each is written when it is there. About 15 seconds a row on an H200 with 16
+cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.finals import figures_of
+from benchmarks.common.jobs import Ended, InTurn, open_jobs
+from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.workbench import message_of
+from benchmarks.few_bits.rows import Row, rows
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import Budget, JobSpec, Objective, default_regime
+from tuner.ops.gemm.asked import QuantisedFfn, Scheme
+from tuner.winners import ShippedWinners
+
+Json = dict[str, Any]
+
+_SECONDS_PER_JOB = 120.0
+
+
+def workload_of(row: Row) -> Workload:
+    """Of a scheme that we have."""
+    pair, scheme = row.pair, Scheme(row.scheme.name)
+    return QuantisedFfn(m=row.m, d_in=pair.d, d_hidden=pair.hidden, d_out=pair.d, scheme=scheme).to_workload()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rows until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--row", action="append", help="scheme/pair/m, or how it begins; all without it")
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=100)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    begin = time.monotonic()
+    with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
+        out, machine = options.out or results_file(jobs.target_id, "few_bits"), machine_of(jobs.environment)
+        done = rows_of_this_build(out, machine)
+        kept = {one["row"] for one in done}
+        ours = [row for row in rows() if row.scheme.name in set(Scheme) and row.name not in kept]
+        asked = [row for row in ours if not options.row or row.name.startswith(tuple(options.row))]
+        turns = InTurn(jobs, [_spec_of(row, jobs.target_id, options.trials) for row in asked])
+        for number, row in enumerate(asked):
+            if time.monotonic() - begin > options.seconds:
+                break
+            try:
+                done.append(_line_of(row, turns.end(number), out))
+            except Exception as error:  # of one row; the others may come through
+                print(f"{row.name}: {message_of(error)} FAILED", flush=True)
+                continue
+            write_report(out, done, machine)
+            said = ("kind_us", "verdict", "verdict_speedup", "over_reference", "over_peer", "rel_error", "wall_s")
+            print(row.name, json.dumps({name: done[-1].get(name) for name in said}), flush=True)
+
+
+def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:
+    return JobSpec(
+        workload=workload_of(row),
+        target_id=target_id,
+        objective=Objective(regime=default_regime(row.m)),
+        budget=Budget(trials=trials, seconds=_SECONDS_PER_JOB),
+        seed=0,
+    )
+
+
+def _line_of(row: Row, ended: Ended, out: Path) -> Json:
+    """The row's figures; those over the floor and the peer are of our fastest kernel."""
+    figures = figures_of(ended)
+    best_us = min(us for kind, us in figures["kind_us"].items() if kind != "library")
+    found = {"row": row.name, "scheme": row.scheme.name, "pair": row.pair.name, "m": row.m, **figures}
+    found |= {"reference_us": round(row.floor_us, 3), "over_reference": round(best_us / row.floor_us, 3)}
+    peers = out.with_name("few_bits_peers.json")
+    lines = json.loads(peers.read_text())["rows"] if peers.exists() else []
+    if timed := [one for one in lines if one["row"] == row.name and "us" in one]:
+        best = min(timed, key=lambda one: float(one["us"]))
+        found |= {"best_peer": best["peer"], "peer_us": best["us"], "over_peer": round(best["us"] / best_us, 3)}
+    return found
+
+
+if __name__ == "__main__":
+    main()

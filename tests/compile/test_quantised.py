@@ -1,0 +1,82 @@
+"""Kernels of 8-bit operands on the CPU, by their own text: tensor cores keep 14 bits there, as those of sm_90 do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.cases import H200
+from tests.support.compiled import compile_source
+from tests.support.emulated.chain import EmulatedChain, plans_of
+from tests.support.quantised import FAULTS, TILINGS, UNPROMOTED, pair
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
+from tuner.ops.gemm.asked import Scheme
+from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.source.render import render
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+#: Those that every change is tried with: a kernel takes some seconds to compile.
+_FEW = {"swapped", "wide, several lines", "two channels exchanged"}
+
+
+def _some(names: Iterable[str]) -> list[Any]:
+    return [name if name in _FEW else pytest.param(name, marks=pytest.mark.soak) for name in names]
+
+
+def num_bad(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> int:
+    """Elements of both outputs that are further from the reference than rounding can explain."""
+    chain = EmulatedChain(workload)
+    found = chain.run(tiling, plans_of(workload, tiling, is_fused=True), changes)
+    wanted = chain.references()
+    return sum(int((~(np.abs(found[name] - one.values) <= one.tolerance)).sum()) for name, one in wanted.items())
+
+
+@pytest.mark.parametrize("tiling", _some(TILINGS))
+def test_numbers_are_right(tiling: str) -> None:
+    workload = pair(Scheme.TOKEN)
+    assert tiling_problem(workload, H200, TILINGS[tiling]) is None
+    assert num_bad(workload, TILINGS[tiling]) == 0
+
+
+@pytest.mark.soak
+def test_a_static_factor_takes_no_row_scale() -> None:
+    assert num_bad(pair(Scheme.TENSOR), TILINGS["swapped"]) == 0
+
+
+@pytest.mark.parametrize("fault", _some(FAULTS))
+def test_a_planted_fault_is_found(fault: str) -> None:
+    assert num_bad(pair(Scheme.TOKEN), TILINGS["swapped"], (FAULTS[fault],)) > 0
+
+
+def worst_share(changes: tuple[tuple[str, str], ...]) -> float:
+    """Of sums of 4,096 products of one sign: the largest error, over what 132 cuts of 128 products each may take."""
+    workload, tiling = pair(Scheme.TENSOR, m=8, d=4096, hidden=64), TILINGS["swapped"]
+    chain = EmulatedChain(workload)
+    for name in ("x", "up.w"):
+        chain._tensors[name] &= 0x7F
+    chain._tensors["up.channel_scale_factors"][:] = 2.0**-5
+    chain._tensors["up.output_scale_factor"][:] = 1.0
+    changes += (("narrow_two(out[0], out[1])", "narrow_two(sums[0] / 64, sums[1] / 64)"),)
+    found = chain.run(tiling, plans_of(workload, tiling, is_fused=True), changes)["up"]
+    sums = chain.known(workload.tile_ops[0], "x") @ chain.known(workload.tile_ops[0], "up.weight")[:64].T
+    return float((np.abs(found * 64 / sums - 1)).max())
+
+
+def test_promoted_sums_keep_what_the_tensor_cores_drop() -> None:
+    kept, dropped = worst_share(()), worst_share(UNPROMOTED)
+    assert kept <= 2.0**-4 + 132 * 2.0**-13
+    assert dropped > 2 * kept
+
+
+@pytest.mark.parametrize("tiling", _some(TILINGS))
+def test_the_compiler_spills_nothing(tiling: str) -> None:
+    arch = "sm_89" if tiling == "simt" else "sm_90a"
+    _, log = compile_source(render(pair(Scheme.TOKEN), TILINGS[tiling]), arch)
+    assert parse_log(log).spill_bytes == 0

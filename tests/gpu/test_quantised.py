@@ -1,0 +1,53 @@
+"""Pairs of 8-bit operands on a card: numbers of ours and of the library, and planted faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.conformance.launching import OnCard
+from tests.support.forged import with_others
+from tests.support.quantised import FAULTS, TILINGS, pair
+from tuner.core.schedule.candidate import LIBRARY, fused
+from tuner.core.schedule.ordering import Ordering, Raster
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.ops.gemm.asked import Scheme
+from tuner.workers.source.render import render
+
+pytest.importorskip("cupy")
+#: Columns and rows that cuBLASLt multiplies: multiples of 16.
+PAIR = pair(Scheme.TOKEN, m=5, d=1024, hidden=768)
+
+
+def chosen(tiling: str) -> Schedule:
+    return Schedule.of(tiling=TILINGS[tiling], ordering=Ordering(rasters=(Raster(), Raster())))
+
+
+@pytest.fixture(autouse=True)
+def _of_hopper(on_card: OnCard) -> None:
+    if on_card.gpu.compute_capability != (9, 0):
+        pytest.skip(f"{on_card.gpu.name} has no wgmma")
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_every_number_is_right(on_card: OnCard, tiling: str) -> None:
+    assert on_card.measured(PAIR, fused(chosen(tiling))).time_us > 0
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+@pytest.mark.parametrize("m", [1, 16])
+def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
+    assert on_card.measured(pair(scheme, m=m, d=1024, hidden=768), LIBRARY).time_us > 0
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(on_card: OnCard, fault: str) -> None:
+    schedule = chosen("swapped")
+    work = on_card.ready(PAIR, fused(schedule)).work
+    source = render(PAIR, schedule.tiling)
+    before, after = FAULTS[fault]
+    assert before in source
+    planted = on_card.builder.build(source.replace(before, after), on_card.gpu.arch)
+    outcome = on_card.evaluate(PAIR, with_others(work, cubin=planted.cubin))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.kind is FailureKind.WRONG_NUMBERS

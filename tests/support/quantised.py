@@ -1,0 +1,40 @@
+"""Pairs of 8-bit operands in each scheme, kernels for them, and faults that a check must find."""
+
+from __future__ import annotations
+
+from tests.support.cases import simt, wgmma
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Warpgroups
+from tuner.ops.gemm.asked import QuantisedFfn, Scheme
+
+TILINGS = {
+    "simt": simt((4, 16, 512), (4, 16, 512), num_warps=4),
+    "wide": wgmma((64, 32, 128), (64, 32, 256)),
+    "wide, several lines": wgmma((64, 24, 256), (64, 40, 512), num_stages=3),
+    "two warpgroups": wgmma((128, 48, 128), (128, 96, 128), num_warps=8),
+    "swapped": wgmma((8, 64, 128), (8, 64, 256), swap_ab=True),
+    "swapped, low blocks": wgmma((16, 24, 256), (16, 48, 128), swap_ab=True),
+    "parts": wgmma((8, 32, 128), (8, 64, 128), swap_ab=True, split_k=(1, 2)),
+    "shared k": wgmma((64, 32, 128), (64, 64, 128), cluster_k=2),
+    "shared k, swapped": wgmma((16, 32, 128), (16, 64, 128), swap_ab=True, cluster_k=2),
+    "ping-pong": wgmma((64, 32, 128), (64, 64, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
+}
+#: What is changed in the device text.
+FAULTS = {
+    "two channels exchanged": ("factors[channel]", "factors[channel ^ 1]"),
+    "a wrong factor of the output": ("__fdividef(x, *factor)", "x * *factor"),
+    "factors of rows left out": ("if constexpr (kRowScale) sum *= scale;", ""),
+    "a line of k left out": ("slice < 4", "slice < 3"),
+}
+#: Sums that stay with the tensor cores until the end.
+UNPROMOTED = (
+    ("kNumSums <= 32 ? 1 : 0;", "0;"),
+    ("float sums[kAhead + 1][kNumSums];", "float sums[kAhead + 1][kNumSums] = {};"),
+    ("operand_descriptor(operands.b() + b_units), slice > 0);", "operand_descriptor(operands.b() + b_units), true);"),
+    ("acc[i] += sums[line % (kAhead + 1)][i];", "acc[i] = sums[line % (kAhead + 1)][i];"),
+)
+
+
+def pair(scheme: Scheme, m: int = 5, d: int = 384, hidden: int = 208) -> Workload:
+    """Of the last tile, and of the last line of the second op, there is little."""
+    return QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=scheme).to_workload()

@@ -1,0 +1,14 @@
+"""Whether a step runs in a graph.
+
+Source: https://docs.vllm.ai/en/stable/api/vllm/config/compilation/.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class CUDAGraphMode(Enum):
+    NONE = 0
+    PIECEWISE = 1
+    FULL = 2

@@ -1,0 +1,15 @@
+"""What is known of a step while the model runs it: here what was put into `current`.
+
+Source: https://docs.vllm.ai/en/stable/api/vllm/forward_context/.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+current: Any = None
+
+
+def get_forward_context() -> Any:
+    assert current is not None
+    return current

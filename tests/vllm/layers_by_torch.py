@@ -1,0 +1,102 @@
+"""PyTorch in the place of a pack's layers, on a CPU: attention, and the write to the cache, are vLLM's own.
+
+It computes what the launches do from the tensors that they are given, by the same names. So it shows that vLLM's
+weights, streams, lengths and caches are handed over right, and nothing of a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Bound:
+    """A layer's launches."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor], eps: float) -> None:
+        self._given, self._eps = tensors, eps
+
+    def enqueue(self, stream: int) -> None:
+        """Computes at once."""
+        given, functions = self._given, torch.nn.functional
+        attended = self._attend()
+        stream_ = functions.linear(attended, given["o_proj.w"]) + given["residual"]
+        gate, up = functions.linear(self._normed(stream_), given["gate_up.w"]).chunk(2, dim=-1)
+        given["down"].copy_(functions.linear(functions.silu(gate) * up, given["down.w"]) + stream_)
+        self._turn_and_write(functions.linear(self._normed(given["down"]), given["qkv.w"], given.get("qkv.bias")))
+
+    def _normed(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.rms_norm(rows, rows.shape[-1:], eps=self._eps)
+
+    def _attend(self) -> torch.Tensor:
+        attention, metadata = self._of_cache(self._given["attention.keys"])
+        assert metadata.seq_lens.data_ptr() == self._given["attention.lengths"].data_ptr()
+        assert metadata.block_table.data_ptr() == self._given["attention.pages"].data_ptr()
+        q = self._given["q"].view(len(self._given["q"]), attention.num_heads, attention.head_size)
+        out = torch.empty_like(q)
+        attention.impl.forward(attention, q, None, None, attention.kv_cache, metadata, out)
+        return out.flatten(1)
+
+    def _turn_and_write(self, halves: torch.Tensor) -> None:
+        """Of rows that have the first halves of all heads first."""
+        given = self._given
+        half, lengths = len(given["qkv.frequencies"]), given["qkv.lengths"]
+        x, y = (part.view(len(halves), -1, half).float() for part in halves.chunk(2, dim=-1))
+        angles = (lengths - 1).float()[:, None, None] * given["qkv.frequencies"]
+        turned = torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], dim=-1)
+        plain = torch.cat([x, y], dim=-1)
+        attention, _ = self._of_cache(given["qkv.keys"])
+        q, k, _ = turned.to(halves.dtype).split([attention.num_heads, *[attention.num_kv_heads] * 2], dim=1)
+        v = plain.to(halves.dtype)[:, -attention.num_kv_heads :]
+        given["qkv"].copy_(q.flatten(1))
+        if bool((lengths > 0).any()):
+            from vllm.forward_context import get_forward_context
+
+            slots = get_forward_context().slot_mapping[attention.layer_name]
+            attention.impl.do_kv_cache_update(attention, k.contiguous(), v.contiguous(), attention.kv_cache, slots)
+
+    def _of_cache(self, keys: torch.Tensor) -> tuple[Any, Any]:
+        """vLLM's attention whose cache this is, and its metadata of the step."""
+        from vllm.forward_context import get_forward_context
+
+        context = get_forward_context()
+        attentions = [one for one in context.no_compile_layers.values() if hasattr(one, "kv_cache")]
+        (found,) = [one for one in attentions if one.kv_cache.data_ptr() == keys.data_ptr()]
+        return found, context.attn_metadata[found.layer_name]
+
+
+class Program:
+    """A layer's program in a pack."""
+
+    def __init__(self, eps: float) -> None:
+        self._eps = eps
+
+    def bind(self, tensors: dict[str, torch.Tensor]) -> Bound:
+        """The launches over these tensors."""
+        return Bound(dict(tensors), self._eps)
+
+
+def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, Program]:
+    """In the place of `tuner.vllm.layers.programs_of`: for one and for three sequences, none for two."""
+    from tuner.vllm.layers import reasons_against_model
+
+    assert reasons_against_model(model, vllm_config) == []
+    for layer in model.model.layers:
+        for module in (layer.self_attn.qkv_proj, layer.self_attn.o_proj):
+            _kept.append((module, module.weight))
+    eps = model.model.norm.variance_epsilon
+    return {sequences: Program(eps) for sequences in (1, 3)}
+
+
+#: Of modules, as they were loaded: on a CPU vLLM keeps weights in a form of its own, and drops these.
+_kept: list[tuple[Any, Any]] = []
+
+
+def install(model: Any, binds: Any) -> None:
+    """In the place of `tuner.vllm.decode.install`, which then finds the weights."""
+    from tuner.vllm import decode
+
+    for module, weight in _kept:
+        module.weight = weight
+    decode.install(model, binds)

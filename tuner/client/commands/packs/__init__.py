@@ -1,0 +1,1 @@
+"""Commands for packs: made, shown, verified."""

@@ -1,0 +1,88 @@
+"""`tuner-client show` and `diff`: what a pack holds, and what differs between two. They ask no service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.client.commands.packs.making import opened
+from tuner.client.delivery.output import print_json, print_table
+from tuner.client.options.options import as_json
+from tuner.client.terminal.pack_tables import diff_table, ladder_table, lines_of
+from tuner.packs.read import Pack
+from tuner.packs.signing import signer
+
+_A_PACK = click.Path(exists=True, dir_okay=False, path_type=Path)
+#: What is said of a pack as a whole, with its word in the document's provenance.
+_ABOUT = {"target": "target", "L2": "l2", "least gain": "min_gain", "batch-invariant": "batch_invariant"}
+
+
+def _read(path: Path) -> Pack:
+    return opened(path.read_bytes(), str(path))
+
+
+def kernels_of(pack: Pack) -> set[str]:
+    """The digests of its kernels."""
+    return set(pack.document["kernels"])
+
+
+def facts_of(pack: Pack) -> dict[str, str]:
+    """What is said of a pack as a whole, in words."""
+    about = pack.document["provenance"]
+    said = {word: str(about[name]) for word, name in _ABOUT.items() if name in about}
+    machines = sorted(
+        {f"{one.get('gpu')}, driver {one.get('driver')}" for line in lines_of(pack) if (one := line.answer.provenance)}
+    )
+    said |= {"measured on": "; ".join(machines)} if machines else {}
+    return said | {"signed by": signer(pack.signature) or "nobody"}
+
+
+@click.command()
+@click.argument("path", metavar="PACK", type=_A_PACK)
+@as_json
+def show(path: Path, as_json: bool) -> None:
+    """Prints what a pack holds: of each shape and range of rows what runs, why, and what it gains."""
+    pack = _read(path)
+    if as_json:
+        for line in lines_of(pack):
+            print_json(line.to_json())
+        return
+    click.echo(f"{path}: {len(kernels_of(pack))} kernels, sha256 {pack.digest}")
+    for word, said in facts_of(pack).items():
+        click.echo(f"{word}: {said}")
+    print_table(ladder_table(pack))
+
+
+@click.command()
+@click.argument("before", type=_A_PACK)
+@click.argument("after", type=_A_PACK)
+@as_json
+def diff(before: Path, after: Path, as_json: bool) -> None:
+    """Prints what differs between two packs: as a whole, kernels, and what each range of rows runs and gains."""
+    packs = [_read(path) for path in (before, after)]
+    facts, kernels = [facts_of(pack) for pack in packs], [kernels_of(pack) for pack in packs]
+    changed: dict[str, Any] = {
+        word: [one.get(word) for one in facts]
+        for word in dict.fromkeys([*facts[0], *facts[1]])
+        if facts[0].get(word) != facts[1].get(word)
+    }
+    shared = len(kernels[0] & kernels[1])
+    alone = [len(one) - shared for one in kernels]
+    table = diff_table(f"{before} and {after}", *packs)
+    if as_json:
+        ranges = [list(row) for row in zip(*(column.cells for column in table.columns), strict=True)]
+        named = [dict(zip(("shape", "rows", "before", "after"), row, strict=True)) for row in ranges]
+        print_json({"changed": changed, "kernels": {"both": shared, "alone": alone}, "ranges": named})
+        return
+    if packs[0].digest == packs[1].digest:
+        click.echo("they are the same, byte for byte")
+        return
+    for word, (old, new) in changed.items():
+        click.echo(f"{word}: {old or 'not said'} before, {new or 'not said'} after")
+    click.echo(f"kernels: {shared} in both, {alone[0]} only before, {alone[1]} only after")
+    if table.row_count:
+        print_table(table)
+    else:
+        click.echo("every range of rows runs and gains the same")

@@ -1,0 +1,1 @@
+"""The commands of `tuner` beside `serve`."""

@@ -1,0 +1,157 @@
+"""`tuner db`: the database's upgrade, check, backup and restore, and jobs that are no longer kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.commands.options import data_option, database_option, settings_of, settings_of_place, settings_of_service
+
+if TYPE_CHECKING:
+    from tuner.settings import Settings
+    from tuner.store import Store
+
+
+@click.group()
+def db() -> None:
+    """The database of a service. Check and backup work beside its server; the others need it to be stopped."""
+
+
+@db.command()
+@data_option
+@database_option
+def upgrade(**options: Any) -> None:
+    """Brings the tables to this version, after a backup of what there is."""
+    from tuner.store.admin.backups import upgrade_with_backup
+    from tuner.store.admin.migrate import revision_of
+
+    # A folder that is misspelled is not made; restoring into a new one is what `restore` is for.
+    with _locked(options, settings_of_place(options)) as engine:
+        backup = upgrade_with_backup(engine, settings_of(options).data)
+        if backup is not None:
+            click.echo(f"what was there before is in {backup}")
+        click.echo(f"the tables are of revision {revision_of(engine)}")
+
+
+@db.command()
+@data_option
+@database_option
+def check(**options: Any) -> None:
+    """Says of which revision the tables are, how many rows they have, and whether they hold together.
+
+    A server may run meanwhile.
+    """
+    from tuner.store.admin.checking import check_tables
+
+    with _beside_servers(options) as engine:
+        for line in check_tables(engine):
+            click.echo(line)
+
+
+@db.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@data_option
+@database_option
+def backup(file: Path, **options: Any) -> None:
+    """Writes all tables into FILE, for SQLite and PostgreSQL alike, as they are at one moment.
+
+    A server may run meanwhile. Artifacts are files: copy their folder afterwards, so that it has all that FILE names.
+    """
+    from tuner.store.admin.backups import back_up
+
+    with _beside_servers(options) as engine:
+        counts = back_up(engine, file)
+    click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
+
+
+@db.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@data_option
+@database_option
+def restore(file: Path, **options: Any) -> None:
+    """Fills an empty database from FILE, and brings its tables to this version."""
+    from tuner.store.admin.backups import restore as fill
+
+    with _locked(options, settings_of(options)) as engine:
+        counts = fill(engine, file)
+    click.echo(f"restored {counts['jobs']} jobs and {counts['trials']} trials")
+
+
+@db.command()
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
+@data_option
+@database_option
+def delete(job_ids: tuple[str, ...], **options: Any) -> None:
+    """Deletes jobs that have ended, with all that is known of them, and makes the database smaller."""
+    store = _open(options)
+    try:
+        _delete(store, list(job_ids), "by `tuner db delete`")
+    finally:
+        store.close()
+
+
+@db.command()
+@click.option("--days", type=click.FloatRange(min=0), help="Delete jobs that ended longer ago than so many days.")
+@click.option("--keep", type=click.IntRange(min=0), help="Delete all ended jobs but the newest so many.")
+@data_option
+@database_option
+def prune(days: float | None, keep: int | None, **options: Any) -> None:
+    """Deletes old jobs, by age or by count, and makes the database smaller. Open jobs stay."""
+    from tuner.store.admin.removal import expired
+
+    if days is None and keep is None:
+        raise click.UsageError("say what may go: --days, --keep, or both")
+    store = _open(options)
+    try:
+        before = None if days is None else time.time() - 86400 * days
+        with store.read() as session:
+            found = expired(session, before=before, num_kept=keep)
+        _delete(store, found, "by `tuner db prune`")
+    finally:
+        store.close()
+
+
+@contextmanager
+def _beside_servers(options: dict[str, Any]) -> Iterator[Any]:
+    """The database, which is there, and which a server may have."""
+    from tuner.store.admin.opening import engine_beside_servers
+
+    settings = settings_of_service(options)
+    with engine_beside_servers(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+        yield engine
+
+
+@contextmanager
+def _locked(options: dict[str, Any], begun: Settings) -> Iterator[Any]:
+    """The database, which no server has meanwhile; it is made where it is not there."""
+    from tuner.store.admin.opening import locked_engine
+
+    with locked_engine(begun.data, begun.database_url, begun.lock_patience_s) as engine:
+        yield engine
+
+
+def _open(options: dict[str, Any]) -> Store:
+    from tuner.store import Store
+
+    settings = settings_of_service(options)
+    return Store.open(settings.data, settings.database_url, settings.lock_patience_s)
+
+
+def _delete(store: Store, job_ids: list[str], reason: str) -> None:
+    from tuner.core.access.caller import LOCAL
+    from tuner.store.access import audit
+    from tuner.store.admin.removal import compact, mark
+
+    for begin in range(0, len(job_ids), 20):
+        with store.write() as session:
+            for job_id in job_ids[begin : begin + 20]:
+                mark(session, job_id, time.time(), reason)
+                audit.append(session, LOCAL, "job.delete", job_id, time.time())
+    swept = store.sweep()
+    compact(store.engine)
+    click.echo(f"deleted {swept.num_jobs} jobs and their {swept.num_trials} trials")

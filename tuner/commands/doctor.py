@@ -1,0 +1,85 @@
+"""`tuner doctor`: whether the service can work here, and what to do where it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.commands.options import data_option, database_option, settings_of, tls_option
+from tuner.errors import TunerError
+
+if TYPE_CHECKING:
+    from tuner.dispatch.diagnosis import Check
+    from tuner.settings import Settings
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one check a line.")
+@data_option
+@database_option
+@click.option("--scheduler", help="tls://HOST:PORT of a cluster, which is looked at, too.")
+@tls_option
+@click.option("--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback.")
+def doctor(as_json: bool, **options: Any) -> None:
+    """Looks at driver, CuPy, NVRTC, CUPTI, database and cluster, and says what to do about each.
+
+    Exit code 1 means that the service cannot work so. A warning means that it measures on no card of this machine, or
+    without counters.
+    """
+    from tuner.dispatch.diagnosis import Finding, diagnose_scheduler, diagnose_workers
+
+    settings = settings_of(options)
+    checks = [*diagnose_workers(), _database(settings), _network()]
+    if settings.scheduler is not None:
+        checks.append(diagnose_scheduler(settings.scheduler, settings.tls, insecure=settings.insecure))
+    for check in checks:
+        if as_json:
+            click.echo(json.dumps(asdict(check)))
+            continue
+        click.echo(f"{check.finding:<4}  {check.name:<8}  {check.found}")
+        if check.remedy:
+            click.echo(f"{'':<16}-> {check.remedy}")
+    if any(check.finding is Finding.FAIL for check in checks):
+        raise click.exceptions.Exit(1)
+
+
+def _network() -> Check:
+    """What the environment says of proxies and certificates, which clients and webhooks of this machine go by."""
+    from tuner.client.connection.network import named_proxy
+    from tuner.client.errors import Misconfigured
+    from tuner.dispatch.diagnosis import Check, Finding
+
+    try:
+        found = {str(named_proxy(scheme, os.environ)) for scheme in ("http", "https")}
+    except Misconfigured as error:
+        return Check(name="network", finding=Finding.WARN, found=str(error), remedy="see what the message says")
+    through = ", ".join(sorted(found - {"None"})) or "no proxy"
+    return Check(name="network", finding=Finding.OK, found=f"the environment names {through}; loopback needs none")
+
+
+def _database(settings: Settings) -> Check:
+    """Whether the database answers and takes writes; one that is not there yet is not made."""
+    from tuner.dispatch.diagnosis import Check, Finding
+    from tuner.store import Store
+    from tuner.store.admin.migrate import revision_of
+    from tuner.store.engine.engines import has_database
+
+    if settings.database_url is None and not has_database(settings.data):
+        return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve makes one in {settings.data}")
+    try:
+        store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
+    except TunerError as error:
+        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see what the message says")
+    try:
+        with store.write():
+            found = f"answers and takes writes; its tables are of revision {revision_of(store.engine)}"
+        return Check(name="database", finding=Finding.OK, found=found)
+    except TunerError as error:
+        remedy = "end the program that locks it, or make room on the disk"
+        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy=remedy)
+    finally:
+        store.close()

@@ -1,0 +1,181 @@
+"""`tuner token`, `tuner quota` and `tuner audit`: work on the database, beside a server that uses it or without one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.commands.options import (
+    data_option,
+    database_option,
+    settings_of_place,
+    settings_of_service,
+    store_beside_servers,
+)
+from tuner.core.access.caller import LOCAL, Role
+from tuner.core.access.quota import Quota, QuotaScope
+
+if TYPE_CHECKING:
+    from tuner.store import Store
+
+_DAY_S = 24 * 3600.0
+
+
+@contextmanager
+def _store(data: Path | None, database_url: str | None, *, make: bool = False) -> Iterator[Store]:
+    """The database of a service; one that is not there is made only if that is said, and not in a folder misspelled."""
+    options = {"data": data, "database_url": database_url}
+    with store_beside_servers(settings_of_place(options) if make else settings_of_service(options)) as store:
+        yield store
+
+
+def _day(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+@click.group()
+def token() -> None:
+    """Makes, lists and revokes the tokens that a service asks for. With the first one, the service asks for one."""
+
+
+@token.command()
+@click.option("--owner", required=True, help="Whose it is, e.g. alice; the jobs submitted with it are hers.")
+@click.option(
+    "--role",
+    type=click.Choice([str(role) for role in Role]),
+    required=True,
+    help="read looks; submit has jobs run, too; worker sees health, metrics and targets alone; admin does all.",
+)
+@click.option("--note", default="", help="What it is for.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
+@data_option
+@database_option
+def create(owner: str, role: str, note: str, days: float | None, data: Path | None, database_url: str | None) -> None:
+    """Makes a token, and prints it: on stdout, once. Only its SHA-256 is kept."""
+    from tuner.store.access import audit, tokens
+
+    now = time.time()
+    expires_at = None if days is None else now + days * _DAY_S
+    with _store(data, database_url, make=True) as store, store.write() as session:
+        made, secret = tokens.create(session, owner, Role(role), now, note=note, expires_at=expires_at)
+        audit.append(session, LOCAL, "token.create", made.id, now)
+    click.echo(f"{made.id} of {owner}, role {role}; this is shown once:", err=True)
+    click.echo(secret)
+
+
+@token.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
+@data_option
+@database_option
+def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> None:
+    """Lists all tokens ever made, without their secrets."""
+    from tuner.store.access import tokens
+
+    with _store(data, database_url) as store, store.read() as session:
+        found = tokens.every(session)
+    if not as_json:
+        click.echo(f"{'token':<16}  {'owner':<16}  {'role':<6}  {'made':<16}  {'expires':<16}  {'revoked':<16}  note")
+    for one in found:
+        dates = "  ".join(f"{_day(at):<16}" for at in (one.created_at, one.expires_at, one.revoked_at))
+        line = f"{one.id:<16}  {one.owner:<16}  {one.role:<6}  {dates}  {one.note}"
+        click.echo(json.dumps(asdict(one)) if as_json else line.rstrip())
+
+
+@token.command()
+@click.argument("token_id", metavar="TOKEN_ID")
+@data_option
+@database_option
+def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
+    """Has a token refused: a running server does so within a second."""
+    from tuner.store.access import audit, tokens
+
+    now = time.time()
+    with _store(data, database_url) as store, store.write() as session:
+        tokens.revoke(session, token_id, now)
+        audit.append(session, LOCAL, "token.revoke", token_id, now)
+    click.echo(f"{token_id} is revoked", err=True)
+
+
+@click.group()
+def quota() -> None:
+    """Sets, lists and drops quotas: the most open jobs and card time of an owner or a project."""
+
+
+_whose = (
+    click.argument("scope", type=click.Choice([str(scope) for scope in QuotaScope])),
+    click.argument("name"),
+)
+
+
+@quota.command("set")
+@_whose[0]
+@_whose[1]
+@click.option("--open-jobs", type=click.IntRange(min=0), help="Most jobs queued or under way.  [default: any number]")
+@click.option("--card-hours", type=click.FloatRange(min=0), help="Most card time of the jobs of a day.  [default: any]")
+@data_option
+@database_option
+def set_quota(
+    scope: str,
+    name: str,
+    open_jobs: int | None,
+    card_hours: float | None,
+    data: Path | None,
+    database_url: str | None,
+) -> None:
+    """Sets the quota of NAME, an owner or a project; `*` is each that has none of its own.
+
+    A running server holds to it within a second. Admins are bound by none.
+    """
+    from tuner.store.access import audit, quotas
+
+    made = Quota(scope=QuotaScope(scope), name=name, open_jobs=open_jobs, card_hours_per_day=card_hours)
+    with _store(data, database_url) as store, store.write() as session:
+        quotas.put(session, made)
+        audit.append(session, LOCAL, "quota.set", f"{scope}/{name}"[:64], time.time())
+
+
+@quota.command("drop")
+@_whose[0]
+@_whose[1]
+@data_option
+@database_option
+def drop_quota(scope: str, name: str, data: Path | None, database_url: str | None) -> None:
+    """Removes the quota of NAME."""
+    from tuner.store.access import audit, quotas
+
+    with _store(data, database_url) as store, store.write() as session:
+        quotas.drop(session, QuotaScope(scope), name)
+        audit.append(session, LOCAL, "quota.drop", f"{scope}/{name}"[:64], time.time())
+
+
+@quota.command("list")
+@data_option
+@database_option
+def list_quotas(data: Path | None, database_url: str | None) -> None:
+    """Lists the quotas: JSON, one a line."""
+    from tuner.store.access import quotas
+
+    with _store(data, database_url) as store, store.read() as session:
+        for one in quotas.every(session):
+            click.echo(json.dumps(asdict(one)))
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most entries.")
+@data_option
+@database_option
+def audit(limit: int, data: Path | None, database_url: str | None) -> None:
+    """Prints who changed what, and when: JSON, one entry a line, the newest first."""
+    from tuner.store.access import audit
+
+    with _store(data, database_url) as store, store.read() as session:
+        for entry in audit.page(session, None, limit).items:
+            click.echo(json.dumps(asdict(entry)))

@@ -1,0 +1,1 @@
+"""Traces, measured and forecast, and how they are drawn."""

@@ -1,0 +1,203 @@
+"""A trace as columns: who ran what when, who waited for whom, and what that adds up to per op and per SM.
+
+A trace from a card and a forecast have one form here, so that they can be drawn beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.insight.traces.forecast_trace import OwnForecast, SharedForecast, forecast_launches
+from tuner.core.insight.traces.tracing import op_names
+from tuner.core.plan.table.words import Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.reports.inspection import TaskSpan, Trace
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: Columns of a task, in order: which it is, where it ran, and its five times, nanoseconds.
+COLUMNS = ("launch", "op", "tile_m", "tile_n", "cta", "sm", "taken", "ready", "loaded", "computed", "stored")
+_FIRST_TIME = COLUMNS.index("taken")
+#: The phases of a task lie between neighbouring times.
+PHASES = ("wait", "load", "compute", "store")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signals:
+    """Who waits for whom: a task posts to one signal at most, and waits for ranges of signals."""
+
+    #: [task] the signal that it posts to; -1 for none.
+    posts: Ints
+    #: [task, 2] its waits, half-open.
+    waits_of: Ints
+    #: [wait, 2] signals, half-open.
+    waits: Ints
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gantt:
+    """One run of a candidate, task by task in the order of launch and plan."""
+
+    #: [task, 11] as `COLUMNS` says; times are nanoseconds since the first task was taken.
+    tasks: Ints
+    op_names: tuple[str, ...]
+    num_sms: int
+    #: CTAs of each launch.
+    num_ctas: tuple[int, ...]
+    #: None where the plans are not known any more.
+    signals: Signals | None
+    #: Whether no card drew it.
+    simulated: bool
+
+    @property
+    def makespan_ns(self) -> int:
+        """From the first task taken to the last one stored."""
+        return int(self.tasks[:, -1].max()) if len(self.tasks) else 0
+
+    def shares(self) -> dict[str, dict[str, float]]:
+        """Op -> phase -> share of the time that CTAs spent on the op; an op without tasks has zeros."""
+        times = np.diff(self.tasks[:, _FIRST_TIME:], axis=1)
+        found = {}
+        for op, name in enumerate(self.op_names):
+            sums = times[self.tasks[:, 1] == op].sum(axis=0)
+            total = max(1, int(sums.sum()))
+            found[name] = {phase: float(one) / total for phase, one in zip(PHASES, sums, strict=True)}
+        return found
+
+    def per_sm(self) -> list[tuple[int, int, dict[str, int]]]:
+        """SM, its tasks, and the nanoseconds that its CTAs spent in each phase; SMs without a task are left out."""
+        times, sms = np.diff(self.tasks[:, _FIRST_TIME:], axis=1), self.tasks[:, 5]
+        rows = []
+        for sm in np.unique(sms).tolist():
+            mine = sms == sm
+            sums = times[mine].sum(axis=0).tolist()
+            rows.append((sm, int(mine.sum()), dict(zip(PHASES, sums, strict=True))))
+        return rows
+
+    def longest_waits(self, most: int) -> list[tuple[int, int]]:
+        """Tasks by the time that they waited, the longest first, and who came last of those that each waited for: a
+        task, or -1 where nobody is known."""
+        waited = self.tasks[:, 7] - self.tasks[:, 6]
+        first = np.argsort(-waited, kind="stable")[:most]
+        return [(int(task), self.last_awaited(int(task))) for task in first if waited[task] > 0]
+
+    def last_awaited(self, task: int) -> int:
+        """The task that stored last of those that this one waited for; -1 where there is none."""
+        if self.signals is None:
+            return -1
+        begin, end = self.signals.waits_of[task].tolist()
+        awaited = np.zeros(len(self.tasks), dtype=bool)
+        for low, high in self.signals.waits[begin:end].tolist():
+            awaited |= (self.signals.posts >= low) & (self.signals.posts < high)
+        who = np.flatnonzero(awaited)
+        return int(who[np.argmax(self.tasks[who, -1])]) if who.size else -1
+
+
+def signals_of(plans: Sequence[Plan], *, is_shared: bool) -> Signals:
+    """The signals of all launches under numbers of their own, unless the launches share them."""
+    posts, waits_of, waits = [], [], []
+    first_signal = first_wait = 0
+    for plan in plans:
+        own = plan.tasks[:, 5].astype(np.int64)
+        posts.append(np.where(own >= 0, own + first_signal, -1))
+        waits_of.append(plan.tasks[:, 3:5].astype(np.int64) + first_wait)
+        waits.append(plan.waits[:, :2].astype(np.int64) + first_signal)
+        first_wait += len(plan.waits)
+        first_signal += 0 if is_shared else plan.num_signals
+    return Signals(posts=np.concatenate(posts), waits_of=np.concatenate(waits_of), waits=np.concatenate(waits))
+
+
+def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) -> Gantt:
+    """A recorded trace; `plans` are empty where they are not known any more."""
+    spans = sorted(trace.spans, key=lambda span: (span.launch, span.task))
+    tasks = _table_of(spans)
+    # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
+    tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
+    num_products = len(plans[0].graph.workload.tile_ops) if plans else len(trace.op_names)
+    is_own = tasks[:, 1] >= num_products
+    is_known = bool(plans) and sum(plan.plan.num_tasks for plan in plans) == np.count_nonzero(~is_own)
+    num_ctas = [
+        int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))
+    ]
+    if is_known:
+        shared = sorted(set(range(len(num_ctas))) - set(tasks[is_own, 0].tolist()))
+        for launch, plan in zip(shared, plans, strict=True):
+            num_ctas[launch] = plan.plan.num_ctas
+    return Gantt(
+        tasks=tasks,
+        op_names=trace.op_names,
+        num_sms=max(num_sms, int(tasks[:, 5].max(initial=-1)) + 1),
+        num_ctas=tuple(num_ctas),
+        signals=_signals(plans, is_own) if is_known else None,
+        simulated=trace.simulated,
+    )
+
+
+@lru_cache(maxsize=4)
+def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
+    """What the simulator says of our candidate; launches stand one after the other.
+
+    Raises:
+        IllegalSchedule, PlanError: the candidate is refused.
+    """
+    plans = plans_for(workload, gpu, candidate)
+    tables, num_ctas, own = list[Ints](), list[int](), list[Ints]()
+    for launch in forecast_launches(workload, gpu, candidate, plans):
+        if isinstance(launch, SharedForecast):
+            tables.append(_table(launch, gpu.num_sms))
+            num_ctas.append(launch.plan.num_ctas)
+        else:
+            tables.append(_table_of(launch.spans(gpu.num_sms)))
+            num_ctas.append(launch.num_ctas)
+        own.append(np.full(len(tables[-1]), isinstance(launch, OwnForecast)))
+    tasks = np.concatenate(tables)
+    tasks[:, _FIRST_TIME:] -= tasks[:, _FIRST_TIME].min()
+    return Gantt(
+        tasks=tasks,
+        op_names=op_names(workload),
+        num_sms=gpu.num_sms,
+        num_ctas=tuple(num_ctas),
+        signals=_signals(plans, np.concatenate(own)) if plans else None,
+        simulated=True,
+    )
+
+
+def _signals(plans: Sequence[VerifiedPlan], is_own: Bools) -> Signals:
+    """Of all launches. The tasks of a launch op neither post nor wait: stream order stands for it.
+
+    Args:
+        plans: of the launches that tile ops share.
+        is_own: [task] whether it is a launch op's.
+    """
+    found = signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))
+    posts = np.full(len(is_own), -1, dtype=np.int64)
+    waits_of = np.zeros((len(is_own), 2), dtype=np.int64)
+    posts[~is_own], waits_of[~is_own] = found.posts, found.waits_of
+    return Signals(posts=posts, waits_of=waits_of, waits=found.waits)
+
+
+def _table_of(spans: Sequence[TaskSpan]) -> Ints:
+    names = [*COLUMNS[:_FIRST_TIME], *(f"{name}_ns" for name in COLUMNS[_FIRST_TIME:])]
+    return np.array([*map(attrgetter(*names), spans)], dtype=np.int64).reshape(len(spans), len(COLUMNS))
+
+
+def _table(launch: SharedForecast, num_sms: int) -> Ints:
+    rows = np.array(sorted(launch.timeline.rows, key=lambda row: row[1]), dtype=np.float64)
+    table = np.empty((len(rows), len(COLUMNS)), dtype=np.int64)
+    table[:, 0] = launch.number
+    table[:, 1:4] = launch.plan.tasks[rows[:, 1].astype(np.int64), :3]
+    table[:, 4] = rows[:, 0]
+    table[:, 5] = table[:, 4] % num_sms
+    table[:, _FIRST_TIME:] = np.rint(1e3 * (rows[:, 2:] + launch.begin_us))
+    return table

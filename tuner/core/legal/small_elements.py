@@ -1,0 +1,60 @@
+"""What kernels do not do with elements of 8 bits, nor where an output is stored in another type than the operands."""
+
+from __future__ import annotations
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
+
+#: fp32 sums of a thread that are promoted: it has as many of the tensor cores' beside them.
+MAX_PROMOTED = 96
+
+
+def has_promoted_sums(workload: Workload) -> bool:
+    """Whether the tensor cores' sums are added to others as they come."""
+    return workload.dtype.row.fp8_kind is not None
+
+
+def conversion_problem(workload: Workload, gpu: Gpu) -> str | None:
+    """Why the GPU has no instructions for a type of the workload's."""
+    for dtype in dict.fromkeys((workload.dtype, *(op.out_dtype or workload.dtype for op in workload.tile_ops))):
+        needed = dtype.row.compute_capability
+        if gpu.compute_capability < needed:
+            have, need = (".".join(map(str, one)) for one in (gpu.compute_capability, needed))
+            return f"{gpu.name} has compute capability {have}, and {dtype} needs {need}: use another dtype"
+    return None
+
+
+def multiply_problem(workload: Workload, engine: Engine) -> str | None:
+    """Why the engine has no instruction that multiplies such elements."""
+    row = workload.dtype.row
+    if engine is Engine.SIMT or row.tensor_kind is not None:
+        return None
+    if row.fp8_kind is None:
+        return f"no tensor core of ours multiplies {workload.dtype}: use simt"
+    return (
+        None if engine is Engine.WGMMA else f"{engine} multiplies 16-bit elements alone, not {workload.dtype}: use simt"
+    )
+
+
+def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why a kernel of the `wgmma` engine does not store these outputs so."""
+    others = [op for op in workload.tile_ops if op.out_dtype not in (None, workload.dtype)]
+    if not others and workload.dtype.size_bytes == 2:
+        return None
+    if tiling.epilogue is Epilogue.TMA:
+        return "epilogue tma of other elements than 16 bits in and out: use direct"
+    if tiling.in_band:
+        return "in_band of other elements than 16 bits in and out: use in_band false"
+    return None
+
+
+def parts_problem(workload: Workload, engine: Engine) -> str | None:
+    """What of its epilogues no kernel of the engine does with other elements than of 16 bits."""
+    if engine is Engine.SIMT or workload.dtype.size_bytes == 2:
+        return None
+    for op in workload.tile_ops:
+        if part := next((part for part in op.parts if part.is_of_words), None):
+            what = f"{op.name} has a {part.field}, which {engine} does with 16-bit elements alone"
+            return f"{what}: leave it out, or use simt"
+    return None

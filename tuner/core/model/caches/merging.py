@@ -1,0 +1,53 @@
+"""Whose requests for weights the L2 answers together: of CTAs side by side whose tiles lie one below the other.
+
+Two SMs of a TPC ask for the same weights at the same time, and one read answers both (docs/findings/shared-weights.md).
+A plain launch lays neighbouring CTAs there, a programmatic one where SMs come free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.table.words import Plan
+from tuner.core.schedule.tiling import Engine, Tiling
+
+#: Of CTAs that share weights, those that lie side by side in a programmatic launch: 6 to 44 % were seen.
+TOGETHER_SHARE = 0.3
+#: Of the bytes that two ask for together, what passes the link.
+PASSING_SHARE = 0.5
+
+
+def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool) -> Mapping[int, float]:
+    """By op: the share of its tasks whose weights are asked for together with a neighbour's, where there are any.
+
+    Args:
+        plan: its tasks, and the queues that they stand in.
+        tiling: what they are of; for CTAs with a copy engine alone, and no cluster of the kernel's own.
+        is_apart: whether the launch takes SMs as they come free.
+    """
+    if tiling.engine is not Engine.WGMMA or tiling.cluster_size > 1 or not plan.tasks[:, 1].any():
+        return {}
+    share = TOGETHER_SHARE if is_apart and tiling.neighbours == 1 else 1.0
+    lane, turn = _places(plan)
+    by_turn = np.lexsort((lane, turn))
+    ops, rows, columns = plan.tasks[by_turn, :3].T
+    turns = turn[by_turn]
+    is_pair = (
+        (ops[1:] == ops[:-1]) & (columns[1:] == columns[:-1]) & (rows[1:] != rows[:-1]) & (turns[1:] == turns[:-1])
+    )
+    is_merged = np.zeros(len(ops), dtype=bool)
+    is_merged[1:] |= is_pair
+    is_merged[:-1] |= is_pair
+    return {op: share * float(is_merged[ops == op].mean()) for op in np.unique(ops[is_merged]).tolist()}
+
+
+def _places(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """[task] the CTA that computes it and which of that CTA's tasks it is; drawn tasks as if CTAs took turns."""
+    number = np.arange(plan.num_tasks)
+    if not plan.queues.size:
+        return number % plan.num_ctas, number // plan.num_ctas
+    lane = np.repeat(np.arange(plan.num_ctas), np.diff(plan.queues))
+    return lane, number - plan.queues[lane]

@@ -1,0 +1,117 @@
+"""Which waits for late reads can be left out, since other waits stand for them.
+
+A tile is there only once all that it read in its steps was there. So who waits for a tile waits for all that lies
+further up, through what each of these tiles read in its steps. Which tiles these are follows from the boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.graph.boxes import Ints, TileSpace
+from tuner.core.plan.graph.edges import Edge, edges_between
+from tuner.core.plan.graph.needs import Needs, factors
+from tuner.core.plan.table.distinct import distinct_rows
+
+#: [lists, tiles / 8] a bit for each tile of a producer.
+Bits = npt.NDArray[np.uint8]
+
+
+class Waits(StrEnum):
+    """Which tasks need a wait for what they read after their last step."""
+
+    #: None: it lies further up.
+    NEVER = "never"
+    #: Parts of tiles: a whole tile waits for all of it before its steps, and a part for what its own steps read.
+    PARTS = "parts"
+    #: All.
+    ALWAYS = "always"
+
+
+@lru_cache(maxsize=512)
+def waits_for(edge: Edge, op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) -> Waits:
+    """Which tasks of the launch of these ops need a wait for a late read of theirs."""
+    streams = [one for one in edges_between(op_indices, spaces) if not one.is_late and one.producer != one.consumer]
+    mine = [one for one in streams if one.consumer == edge.consumer]
+    covers = []
+    for one in (one for one in mine if one.producer != edge.producer):
+        if (further := _reach(one.producer, edge.producer, streams)) is not None:
+            covers.append(_through(one, *further))
+    if covers and _is_within(edge.needs_of_tiles(), covers):
+        return Waits.NEVER
+    covers += [_of_tiles(one.needs_of_tiles(), edge.writer.num_tiles) for one in mine if _is_direct(one, edge)]
+    return Waits.PARTS if covers and _is_within(edge.needs_of_tiles(), covers) else Waits.ALWAYS
+
+
+def _is_direct(stream: Edge, edge: Edge) -> bool:
+    """Whether it is waited for in the steps, of the same producer."""
+    return stream.producer == edge.producer and not stream.read.in_band
+
+
+def _of_tiles(needs: Needs, num_tiles: int) -> tuple[Ints, Bits]:
+    """[reader's tiles] the list of each, and the tiles of each list as bits."""
+    flags = np.zeros((needs.num_lists, num_tiles), dtype=np.bool_)
+    flags[np.repeat(np.arange(needs.num_lists), np.diff(needs.begin)), needs.tiles] = True
+    return needs.of, np.packbits(flags, axis=1)
+
+
+def _reach(op: int, producer: int, streams: Sequence[Edge]) -> tuple[Ints, Bits] | None:
+    """[tiles of the op] a list of each, and [lists] the producer's tiles that are there once such a tile is; None where
+    the op reads nothing of it, however far up."""
+    found = []
+    for edge in (edge for edge in streams if edge.consumer == op):
+        if edge.producer == producer:
+            found.append(_of_tiles(edge.needs_of_tiles(), edge.writer.num_tiles))
+        elif (further := _reach(edge.producer, producer, streams)) is not None:
+            needs = edge.needs_of_tiles()
+            found.append((needs.of, _united(needs, *further)))
+    if len(found) < 2:
+        return found[0] if found else None
+    lists = distinct_rows(np.column_stack([of for of, _ in found]))
+    bits = [bits[column] for (_, bits), column in zip(found, lists.rows.T, strict=True)]
+    return lists.of, np.bitwise_or.reduce(bits)
+
+
+def _united(needs: Needs, list_of: Ints, bits: Bits) -> Bits:
+    """[lists of needs] the union of what their tiles stand for."""
+    list_number = np.repeat(np.arange(needs.num_lists, dtype=np.int64), np.diff(needs.begin))
+    pairs = distinct_rows(np.column_stack((list_number, list_of[needs.tiles]))).rows
+    united = np.zeros((needs.num_lists, bits.shape[1]), dtype=np.uint8)
+    filled, begin = np.unique(pairs[:, 0], return_index=True)
+    if len(filled):
+        united[filled] = np.bitwise_or.reduceat(bits[pairs[:, 1]], begin, axis=0)
+    return united
+
+
+def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
+    """What waits for a stream stand for, where these lists say what each of its tiles stands for. Of a tile in parts
+    what each step alone stands for: a part has one at least."""
+    needs, space = stream.needs_of_tiles(), stream.reader
+    if space.num_parts == 1:
+        return needs.of, _united(needs, list_of, bits)
+    # Tiles with one list have one in each step, too, where boxes are separable.
+    is_separable = factors(stream.read, stream.writer) is not None
+    tiles, of = np.unique(needs.of, return_index=True)[1], needs.of
+    if not is_separable:
+        tiles = of = np.arange(space.num_tiles, dtype=np.int64)
+    steps = np.zeros((len(tiles) * space.num_steps, 3), dtype=np.int64)
+    steps[:, 0], steps[:, 1:] = np.tile(np.arange(space.num_steps), len(tiles)), 1
+    by_step = stream.needs(tuple(np.repeat(axis[tiles], space.num_steps) for axis in space.all_places), steps)
+    united = _united(by_step, list_of, bits)
+    number = by_step.of.reshape(len(tiles), space.num_steps)
+    each = [np.bitwise_and.reduce(united[np.unique(mine)]) for mine in number]
+    return of, np.array(each, dtype=np.uint8).reshape(len(tiles), bits.shape[1])
+
+
+def _is_within(late: Needs, covers: Sequence[tuple[Ints, Bits]]) -> bool:
+    """Whether each tile reads late only tiles that its lists stand for."""
+    lists = distinct_rows(np.column_stack((late.of, *(of for of, _ in covers)))).rows
+    bits = np.bitwise_or.reduce([bits[column] for (_, bits), column in zip(covers, lists.T[1:], strict=True)])
+    entries, of = late.gathered(lists[:, 0])
+    tiles = late.tiles[entries]
+    return bool((bits[of, tiles >> 3] >> (7 - (tiles & 7)).astype(np.uint8) & 1).all())

@@ -1,0 +1,1 @@
+"""In which order tasks run, and which CTA runs them."""

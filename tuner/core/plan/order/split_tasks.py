@@ -1,0 +1,169 @@
+"""From tiles to tasks: which tiles of the global order are split, and into which parts.
+
+Even parts: a tile has as many as its op says, and they differ by one k-step at most. Stream-K: the k-steps of the tail
+are laid in a row, tile after tile in the global order. Each CTA gets a stretch of it. Together with its whole tiles
+every CTA then has the same work. Where a stretch ends within a tile, that tile is split there.
+
+Source: Osama et al., "Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication on the GPU",
+PPoPP 2023.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.order.queues import queue_of_tasks, sides_of, tail_of
+from tuner.core.plan.table.words import TASK_FIELDS, Words
+from tuner.core.schedule.ordering import Ordering
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+#: Of a part, at least: fewer go to the CTA beside it. Where even parts would have fewer, as many as these.
+MIN_STREAM_STEPS = 2
+
+
+def parts_of(graph: TaskGraph) -> Ints:
+    """[ops] most parts of a tile that is split, by op index; 1 for the ops of other launches."""
+    parts = np.ones(max(graph.op_indices) + 1, dtype=np.int64)
+    for op in graph.op_indices:
+        parts[op] = graph.num_parts(op)
+    return parts
+
+
+def whole_tasks(ops: Ints, rows: Ints, cols: Ints) -> Words:
+    """[tiles, 11] a task for each tile, as a plan has them; none waits or posts yet."""
+    tasks = np.zeros((ops.size, TASK_FIELDS), dtype=np.int32)
+    tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5] = ops, rows, cols, -1
+    return tasks
+
+
+def parted(
+    graph: TaskGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
+) -> Words:
+    """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other, where the tile
+    stood. Or all tiles of a run of tasks of one op come part by part, where the run stood. `is_split` tells which tiles
+    are split, where not all are whose op has parts."""
+    repeats = parts_of(graph)[order[0]]
+    if is_split is not None:
+        repeats = np.where(is_split, repeats, 1)
+    tasks = np.repeat(whole_tasks(*order), repeats, axis=0)
+    in_parts = np.flatnonzero(np.repeat(repeats > 1, repeats))
+    part = (np.arange(len(tasks)) - np.repeat(np.cumsum(repeats) - repeats, repeats))[in_parts]
+    num_parts, all_steps = np.repeat(repeats, repeats)[in_parts], graph.all_steps[tasks[in_parts, 0]]
+    first, end = all_steps * part // num_parts, all_steps * (part + 1) // num_parts
+    if graph.strided_parts:
+        first, end = part, part - (part - all_steps) // num_parts
+    tasks[in_parts, 6], tasks[in_parts, 7], tasks[in_parts, 9], tasks[in_parts, 10] = (
+        part,
+        num_parts,
+        first,
+        end - first,
+    )
+    if not part_major:
+        return tasks
+    runs = np.concatenate(([0], np.cumsum(np.diff(tasks[:, 0]) != 0)))
+    return tasks[np.lexsort((tasks[:, 6], runs))]  # stable: tiles keep their order
+
+
+class Pieces(NamedTuple):
+    """Stretches of k-steps of tiles, [pieces] each: the tile, the first k-step, how many, and the CTA that has them."""
+
+    tile: Ints
+    first: Ints
+    num_steps: Ints
+    cta: Ints
+
+
+def stream_split(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering) -> Pieces:
+    """The tiles of a global order, given the op of each, of which those of the tail are cut by k-steps; in that order.
+
+    What is whole is dealt in turns. Of the tail that are the tiles whose op has no parts; those of the others are laid
+    in a row, and cut.
+    """
+    queue, steps, work = queue_of_tasks(ops, num_ctas, ordering), graph.all_steps[ops], _work(graph)[ops]
+    most = parts_of(graph)[ops]
+    is_split = tail_of(ops, num_ctas, ordering.partition) & (most > 1)
+    whole = np.flatnonzero(~is_split)
+    busy = np.bincount(queue[whole], weights=(steps * work)[whole], minlength=num_ctas).astype(np.float64)
+    pieces = [Pieces(whole, np.zeros_like(whole), steps[whole], queue[whole])]
+    for tiles, ctas in sides_of(ops, num_ctas, ordering.partition):
+        mine = tiles[is_split[tiles]]
+        if mine.size:
+            split = evenly_split(steps[mine], work[mine], most[mine], busy[ctas.start : ctas.stop])
+            pieces.append(split._replace(tile=mine[split.tile], cta=ctas.start + split.cta))
+    columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    in_order = np.lexsort((columns[1], columns[0]))
+    return Pieces(*(column[in_order] for column in columns))
+
+
+def streamed(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, ordering: Ordering) -> tuple[Words, Ints]:
+    """[num_tasks, 11] the tasks of a global order whose tail is dealt by k-steps, and the queue of each."""
+    tile, first, num_steps, cta = stream_split(graph, order[0], num_ctas, ordering)
+    tasks, repeats = whole_tasks(*order)[tile], np.bincount(tile)
+    is_part = repeats[tile] > 1
+    part = np.arange(tile.size) - (np.cumsum(repeats) - repeats)[tile]
+    for column, values in ((6, part), (7, repeats[tile]), (9, first), (10, num_steps)):
+        tasks[is_part, column] = values[is_part]
+    return tasks, cta
+
+
+def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float64]) -> Pieces:
+    """The k-steps of some tiles in a row, dealt to the CTAs in stretches such that all have the same work.
+
+    Args:
+        steps: [tiles] k-steps of each.
+        work: [tiles] of one k-step.
+        most: [tiles] parts of the tile, at most.
+        busy: [CTAs] work that each has anyway.
+
+    As many CTAs get a stretch as the most parts of the tiles allow: those with the least work. A cut is a whole k-step,
+    and where it would leave a sliver of a tile, the tile's end. Where nothing can be cut so, the tiles are dealt whole.
+    """
+    by_busy = np.argsort(busy, kind="stable")
+    total, end, least = float((steps * work).sum()), np.cumsum(steps), busy[by_busy]
+    begin, fewest = end - steps, np.minimum(MIN_STREAM_STEPS, np.maximum(1, steps // most))
+    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # of as many CTAs, where each gets something
+    enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # no tile in more parts at best
+    for count in range(int(np.count_nonzero(enough)), 1, -1):
+        ctas = np.sort(by_busy[:count])
+        tile, inside = _places_in_tiles(steps, work, fewest, np.cumsum(level[count - 1] - busy[ctas])[:-1])
+        parts = 1 + np.bincount(tile[(inside > 0) & (inside < steps[tile])], minlength=steps.size)
+        bounds = begin[tile] + inside
+        if (parts <= most).all() and (np.concatenate((bounds, end[-1:])) > np.concatenate(([0], bounds))).all():
+            pieces = _between(begin, end, bounds)
+            if (pieces.num_steps >= np.where(parts > 1, fewest, 1)[pieces.tile]).all():
+                return pieces._replace(cta=ctas[pieces.cta])
+    ctas = np.sort(by_busy[: steps.size])
+    return _between(begin, end, end[:0])._replace(cta=ctas[np.arange(steps.size) * ctas.size // steps.size])
+
+
+def _places_in_tiles(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
+    """In which tile work is to be cut, and behind how many of its k-steps: whole ones, and no slivers."""
+    end = np.cumsum(steps * work)
+    tile = np.minimum(np.searchsorted(end, places, side="right"), steps.size - 1)
+    whole = steps[tile]
+    inside = np.rint(whole - (end[tile] - places) / work[tile]).astype(np.int64)
+    near_end = 2 * inside >= whole
+    is_sliver = np.where(near_end, whole - inside, inside) < fewest[tile]
+    return tile, np.where(is_sliver, near_end * whole, inside)
+
+
+def _between(begin: Ints, end: Ints, bounds: Ints) -> Pieces:
+    """The pieces between tiles' ends and cuts, in k-steps; `cta` is the number of the stretch."""
+    begins = np.sort(np.concatenate((begin, bounds)))
+    begins = begins[np.concatenate(([True], begins[1:] != begins[:-1]))]
+    tile = np.searchsorted(end, begins, side="right")
+    num_steps = np.concatenate((begins[1:], end[-1:])) - begins
+    return Pieces(tile, begins - begin[tile], num_steps, np.searchsorted(bounds, begins, side="right"))
+
+
+def _work(graph: TileGraph) -> Ints:
+    """[ops] products of a k-step."""
+    tiles = (product_tile(op, tile) for op, tile in zip(graph.workload.tile_ops, graph.tiling.tiles, strict=True))
+    return np.array([tile.m * tile.n * tile.k for tile in tiles], dtype=np.int64)

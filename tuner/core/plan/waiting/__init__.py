@@ -1,0 +1,1 @@
+"""Signals that tiles post, and waits for them."""

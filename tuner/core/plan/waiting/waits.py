@@ -1,0 +1,87 @@
+"""Waits: the records by which each task waits for what it reads of other ops of its launch, or of its own op.
+
+What a task reads in its steps it waits for before these. What it reads late it waits for after the last step, unless
+other waits cover that: its own for what it reads in its steps, or those of the tiles that these stand for
+(`cover.Waits`). What it reads in band needs no wait. Tasks with the same needs share their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tuner.core.plan.graph.boxes import Ints
+from tuner.core.plan.graph.cover import Waits
+from tuner.core.plan.graph.edges import Edge
+from tuner.core.plan.graph.needs import Needs
+from tuner.core.plan.graph.tile_graph import TaskGraph
+from tuner.core.plan.table.distinct import distinct_rows
+from tuner.core.plan.table.words import EPILOGUE_STEP, WAIT_FIELDS, Words
+from tuner.core.plan.waiting.signals import Signals, WaitRecord
+
+
+def intern_waits(graph: TaskGraph, tasks: Words, signals: Mapping[int, Signals], *, by_slice: bool) -> Words:
+    """Writes each consumer's wait range into `tasks`; [waits, 5] the records."""
+    records: list[WaitRecord] = []
+    for op in graph.op_indices:
+        edges = [edge for edge in graph.early_edges if edge.consumer == op]
+        num_early = len(edges)
+        edges += [edge for edge in graph.late_edges if edge.consumer == op and graph.waits_for(edge) is not Waits.NEVER]
+        if not edges:
+            continue
+        mine = np.flatnonzero(tasks[:, 0] == op)
+        places, steps = graph.spaces[op].places(tasks[mine]), graph.steps_of(tasks[mine])
+        needs = [edge.needs(places, steps) for edge in edges]
+        for place in range(num_early, len(edges)):
+            if graph.waits_for(edges[place]) is Waits.PARTS:
+                needs[place] = _of_parts(needs[place], tasks[mine])
+        lists = distinct_rows(np.stack([need.of for need in needs]).T)
+        begin, end = np.zeros((2, len(lists.rows)), dtype=np.int32)
+        shared: dict[tuple[WaitRecord, ...], tuple[int, int]] = {(): (0, 0)}
+        posts = [signals[edge.producer].post.ravel() for edge in edges]
+        for number, numbers in enumerate(lists.rows.tolist()):
+            read = list(zip(edges, needs, posts, numbers, strict=True))
+            waits = _early_waits(read[:num_early], signals, by_slice=by_slice)
+            waits += _late_waits(read[num_early:], signals, waits)
+            if tuple(waits) not in shared:
+                shared[tuple(waits)] = len(records), len(records) + len(waits)
+                records.extend(waits)
+            begin[number], end[number] = shared[tuple(waits)]
+        tasks[mine, 3], tasks[mine, 4] = begin[lists.of], end[lists.of]
+    return np.array(records, dtype=np.int32).reshape(-1, WAIT_FIELDS)
+
+
+#: An edge, what some tasks read of its producer, the signals of the producer's tiles, and the number of a list.
+_Reads = tuple[Edge, Needs, Ints, int]
+
+
+def _of_parts(needs: Needs, tasks: Words) -> Needs:
+    """The same, of whole tiles nothing: an empty list comes first."""
+    begin = np.concatenate(([0], needs.begin))
+    return Needs(of=np.where(tasks[:, 7] > 0, needs.of + 1, 0), begin=begin, tiles=needs.tiles, steps=needs.steps)
+
+
+def _early_waits(reads: Sequence[_Reads], signals: Mapping[int, Signals], *, by_slice: bool) -> list[WaitRecord]:
+    """The records for what is read in the steps, in the order of these."""
+    waits: list[WaitRecord] = []
+    for edge, needs, post, number in reads:
+        entries = needs.entries(number)
+        steps = needs.steps[entries] if by_slice else None
+        waits += signals[edge.producer].waits_for(post[needs.tiles[entries]], steps)
+    return sorted(waits, key=lambda record: record[4]) if len(reads) > 1 else waits
+
+
+def _late_waits(
+    reads: Sequence[_Reads], signals: Mapping[int, Signals], before: Sequence[WaitRecord]
+) -> list[WaitRecord]:
+    """The records for what is read late, and what the waits before do not stand for."""
+    covered = {signal for begin, end, *_ in before for signal in range(begin, end)}
+    needed: dict[int, set[int]] = {}
+    for edge, needs, post, number in reads:
+        needed.setdefault(edge.producer, set()).update(np.unique(post[needs.tiles[needs.entries(number)]]).tolist())
+    return [
+        record
+        for producer, wanted in needed.items()
+        for record in signals[producer].records(np.array(sorted(wanted - covered), dtype=np.int64), EPILOGUE_STEP)
+    ]

@@ -1,0 +1,29 @@
+"""Each row of W has a factor: that of an output channel of quantised weights, times what all activations share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tuner.core.problem.epilogue.added import AddedPart, Own
+from tuner.core.problem.epilogue.part import Product, Stage
+from tuner.core.problem.rows.dtype import Array, ArrayModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelScale(AddedPart):
+    """The factors are fp32; with a gate they are of both halves."""
+
+    name: ClassVar[str] = "channel_scale"
+    stage: ClassVar[Stage] = Stage.SUMS
+    owns: ClassVar[tuple[Own, ...]] = (Own(name="factors"),)
+    planted: ClassVar[tuple[str, str]] = ("factors[channel]", "factors[channel ^ 1]")
+
+    def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
+        return values * tensors[0]
+
+    def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
+        return error * xp.abs(tensors[0])
+
+    def is_plain(self, op: Product) -> bool:
+        return True

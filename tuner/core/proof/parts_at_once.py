@@ -1,0 +1,57 @@
+"""Liveness where parts wait for each other: each adds up a share of its tile, of sums that all others have left.
+
+A part leaves its sums when its waits for signals are over and its products are done; it holds its CTA until all parts
+of its tile have done so. So a tile is done when its last part has been reached, and with it all of its tasks.
+
+Why it is enough. Say that a task's turn is the position of the last part of its tile, or its own. Let turns rise along
+each queue, and each wait be over by posts of tiles of an earlier turn. Then tiles are done in the order of their turns:
+when all earlier ones are, each part of the next tile is at the head of its queue, and its waits are over; all of them
+run, and leave their sums. Two parts of one tile in one queue have the same turn, which does not rise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
+from tuner.core.plan.table.header import STATIC
+from tuner.core.plan.table.words import Plan
+from tuner.core.proof.liveness import late_tasks, queue_position, task_name
+from tuner.core.schedule.tiling import PartSums
+from tuner.errors import LivenessError
+
+Ints = npt.NDArray[np.int64]
+
+
+def waits_for_parts(plan: Plan, graph: TileGraph) -> bool:
+    """Whether parts of the plan's tiles wait for each other."""
+    return graph.tiling.part_sums is PartSums.SCATTERED and bool((plan.tasks[:, 7] > 0).any())
+
+
+def turns(plan: Plan) -> Ints:
+    """[num_tasks] the position of the last part of a task's tile, in the order in which queues are dealt."""
+    position = queue_position(plan)
+    last = np.full(plan.num_tasks, -1, dtype=np.int64)
+    np.maximum.at(last, plan.leader, position)
+    return last[plan.leader]
+
+
+def check_parts_at_once(plan: Plan, graph: TaskGraph) -> None:
+    """Every task starts, in every interleaving, though parts of a tile wait for each other.
+
+    Raises:
+        LivenessError: parts are not in queues, or these have tiles in orders that differ, or a wait may never be over.
+    """
+    if plan.assignment != STATIC:
+        raise LivenessError("parts wait for each other", "they are drawn: only queues have all of a tile's at once")
+    turn = turns(plan)
+    queue = np.searchsorted(plan.queues, np.arange(plan.num_tasks), side="right")
+    stuck = np.flatnonzero((np.diff(turn) <= 0) & (np.diff(queue) == 0))
+    if stuck.size:
+        one, other = (task_name(plan, graph, int(stuck[0]) + i) for i in range(2))
+        where = f"{other} stands behind {one} in queue {int(queue[stuck[0]]) - 1}"
+        raise LivenessError("the plan deadlocks", f"{where}, and other parts of these tiles stand the other way round")
+    if (late := late_tasks(plan, turn)).size:
+        who = task_name(plan, graph, int(late[0]))
+        raise LivenessError("the plan deadlocks", f"{who} waits for a tile that is done behind its own at the earliest")

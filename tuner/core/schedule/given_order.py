@@ -1,0 +1,48 @@
+"""An order of one's own: a schedule with a table of tiles in the place of its rasters and its merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster
+from tuner.core.schedule.schedule import Schedule
+from tuner.errors import InvalidInput
+
+#: Of a table, at most.
+MAX_TILES = 4096
+
+
+def grids_of(workload: Workload, schedule: Schedule) -> tuple[tuple[int, int], ...]:
+    """Tile rows and tile columns of each tile op."""
+    pairs = zip(workload.tile_ops, schedule.tiling.tiles, strict=True)
+    return tuple(op.tile_grid(tile.m, tile.n) for op, tile in pairs)
+
+
+def in_order(schedule: Schedule, tiles: Iterable[Iterable[int]]) -> Schedule:
+    """The same kernel, its tiles begun in this order. Whether it has each tile once is for `check_schedule` to say.
+
+    Args:
+        tiles: op, tile row and tile column of each, from 0 on; of endless ones the first too many.
+
+    Raises:
+        InvalidInput: one is not three whole numbers.
+    """
+    table = []
+    for place, tile in enumerate(islice(tiles, MAX_TILES + 1)):
+        try:
+            op, row, col = (number.__index__() for number in tile)
+        except (TypeError, ValueError, AttributeError) as error:
+            remedy = "give op, tile row and tile column of each tile, e.g. (0, 1, 3)"
+            raise InvalidInput("order", f"has {tile!r:.60} as tile {place}", remedy) from error
+        table.append((op, row, col))
+    ordering = replace(
+        schedule.ordering,
+        rasters=(Raster(),) * len(schedule.tiling.tiles),
+        interleave=Interleave(kind=InterleaveKind.GIVEN, tiles=tuple(table)),
+        part_major=False,
+        partition=0,
+    )
+    return schedule.but(ordering=ordering)

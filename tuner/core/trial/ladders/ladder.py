@@ -1,0 +1,268 @@
+"""A ladder: for each number of rows, from 1 to the largest that was measured, which kernel runs, or the library."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.ladders.cover import least_cover
+
+T = TypeVar("T")
+#: What is so near to the fastest is as good, relative: so few kernels do.
+DEFAULT_SLACK = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelName:
+    """What makes two kernels of a ladder one: the candidate, and into how many tile rows its plan cuts each op.
+
+    A kernel takes the rows of each launch as a parameter. Rows beyond them are read as zeros and never stored. So the
+    same source and the same plan serve every number of rows with that many tile rows.
+    """
+
+    candidate: Candidate
+    #: By tile op.
+    tile_rows: tuple[int, ...]
+    #: By launch op, what makes two kernels of its kind two.
+    launch_ops: tuple[tuple[int, ...], ...] = ()
+    #: Whether it runs for fewer rows than those that it was measured with.
+    serves_fewer_rows: bool = True
+
+
+def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
+    """The name of a candidate's kernel for a workload.
+
+    Raises:
+        ValueError: the candidate is the library.
+    """
+    if candidate.schedule is None:
+        raise ValueError("the library has no kernel of ours")
+    tiles = candidate.schedule.tiling.tiles
+    rows = tuple(op.tile_grid(tile.m, tile.n)[0] for op, tile in zip(workload.tile_ops, tiles, strict=True))
+    return KernelName(
+        candidate=candidate,
+        tile_rows=rows,
+        launch_ops=tuple(op.ladder_key for op in workload.launch_ops),
+        serves_fewer_rows=all(op.SERVES_FEWER_ROWS for op in workload.ops),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A kernel, as the finals of one number of rows measured it."""
+
+    name: KernelName
+    #: Microseconds.
+    time_us: float
+    #: Median over rounds of library time / this time, and its 95 % interval.
+    speedup: float
+    speedup_ci95: tuple[float, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What was measured at one number of rows."""
+
+    m: int
+    #: The job whose finals these are.
+    job_id: str
+    #: Microseconds.
+    library_us: float
+    #: Kernels of ours; none where the library won.
+    options: tuple[Option, ...]
+    #: The kernel that the job itself ships, one of the options; None where that is not known.
+    winner: KernelName | None = None
+
+    def best_us(self) -> float:
+        """The fastest of all, microseconds."""
+        return min((self.library_us, *(option.time_us for option in self.options)))
+
+    def is_librarys(self, slack: float) -> bool:
+        """Whether the library is as good as the fastest: it is the simplest, and needs no kernel."""
+        return self.winner is None and self.library_us <= (1 + slack) * self.best_us()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderKernel:
+    """A kernel that a ladder uses."""
+
+    candidate: Candidate
+    #: The fewest and the most rows that it runs for, and the job of the most.
+    m_lo: int
+    m_hi: int
+    job_id: str
+    #: sha256 of its artifact, hex; None before that was made, and where it could not be.
+    artifact_digest: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderRung:
+    """What runs for a range of rows."""
+
+    #: Both ends are in it.
+    m_lo: int
+    m_hi: int
+    #: Index of the kernel; None for the library.
+    kernel: int | None
+    #: The rows at which the figures were measured, `m_hi`, and the job; None where nothing was measured.
+    job_id: str | None = None
+    time_us: float | None = None
+    library_us: float | None = None
+    #: Library time / time, and its 95 % interval; 1 for the library.
+    speedup: float | None = None
+    speedup_ci95: tuple[float, float] | None = None
+    #: By how much it is slower than the fastest that was measured there, relative.
+    loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """The answer of a ladder of jobs. Above its last rung the library runs."""
+
+    #: The shape, as a workload of its largest rows says it.
+    workload: str
+    rungs: tuple[LadderRung, ...]
+    kernels: tuple[LadderKernel, ...]
+    #: By what kernels count as equal, relative.
+    slack: float
+    #: It is proven that no fewer kernels do.
+    least: int
+    #: Why there is no answer; empty where there is.
+    reason: str = ""
+
+
+def served_from(m: int, before: int) -> int:
+    """The fewest rows that the kernel of m rows serves, where `before` is the next smaller m that was measured.
+
+    It serves what lies between the two, but not less than half of its own rows and one: so far away from what was
+    measured nothing is known of its gain. Between the two it must gain, too: `ranges`.
+    """
+    return max(before, m // 2) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served(Generic[T]):
+    """What serves the number of rows of one measurement."""
+
+    m: int
+    #: What runs there, told from others by `==`; None for the library.
+    kernel: T | None
+    #: Microseconds of the kernel and of the library; None where that was not measured.
+    time_us: float | None
+    library_us: float | None
+    #: Whether the kernel runs for fewer rows than its own.
+    serves_fewer_rows: bool = True
+
+
+def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int, Served[T] | None]]:
+    """From the least to the most rows of each range, and which measurement it ends with; None: what lies between two
+    measurements and no kernel serves. `served` are in the order of their rows.
+
+    A kernel serves rows between its own and the next smaller ones where it gains `least` at all of them. It takes no
+    longer with fewer rows than with its own, since it runs the same tasks. The library takes no less with more rows
+    than with those below. So it is enough that it beats the library's time at both ends. It serves all rows between two
+    that it serves, else those of `served_from`.
+    """
+    end, below = 0, None
+    for one in served:
+        begin = served_from(one.m, end)
+        if one.kernel is not None and not one.serves_fewer_rows:
+            begin = one.m
+        elif one.kernel is not None:
+            times = (one.library_us, below.library_us if below else None)
+            known = [time for time in times if time is not None]
+            if one.time_us is None or len(known) < len(times) or min(known) < least * one.time_us:
+                begin = one.m
+            elif below and below.kernel == one.kernel:
+                begin = end + 1
+        if begin > end + 1:
+            yield end + 1, begin - 1, None
+        yield begin, one.m, one
+        end, below = one.m, one
+
+
+def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[tuple[KernelName, ...], int]:
+    """The fewest kernels of which one is within `slack` of the fastest, or is what the job itself ships, wherever the
+    library is not; and how few it is proven there can be. Of equal choices one with kernels that jobs ship, then with
+    faster ones."""
+    needed, held, loss = 0, dict[KernelName, int](), dict[KernelName, float]()
+    for place, one in enumerate(measurements):
+        if one.is_librarys(slack):
+            continue
+        needed |= 1 << place
+        for option in one.options:
+            behind = option.time_us / one.best_us() - 1
+            if behind <= slack or option.name == one.winner:
+                held[option.name] = held.get(option.name, 0) | 1 << place
+                loss[option.name] = loss.get(option.name, 0.0) + behind
+    winners = Counter(one.winner for one in measurements)
+    names = sorted(held, key=lambda name: (-winners[name], loss[name] / held[name].bit_count()))
+    cover = least_cover([held[name] for name in names], needed)
+    return tuple(names[i] for i in cover.chosen), cover.least
+
+
+def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float = DEFAULT_SLACK) -> Ladder:
+    """The ladder of what was measured; every number of rows up to the largest is in one rung.
+
+    Where a kernel runs at two numbers of rows that follow each other, and gains between, it runs for all rows between.
+
+    Raises:
+        ValueError: nothing was measured, or one number of rows twice.
+    """
+    by_rows = sorted(measurements, key=lambda one: one.m)
+    if not by_rows or len({one.m for one in by_rows}) < len(by_rows):
+        raise ValueError("a ladder takes one measurement for each number of rows, and at least one")
+    chosen, least = choose_kernels(by_rows, slack)
+    options = {one.m: None if one.is_librarys(slack) else _fastest(one, chosen) for one in by_rows}
+    served = [
+        Served(
+            m=one.m,
+            kernel=option.name if (option := options[one.m]) else None,
+            time_us=option.time_us if option else None,
+            library_us=one.library_us,
+            serves_fewer_rows=option is None or option.name.serves_fewer_rows,
+        )
+        for one in by_rows
+    ]
+    measured = {one.m: one for one in by_rows}
+    rungs, used = list[LadderRung](), dict[KernelName, LadderKernel]()
+    for begin, end, one in ranges(served, 1 + slack):
+        if one is None:
+            rungs.append(LadderRung(m_lo=begin, m_hi=end, kernel=None))
+            continue
+        option = options[end]
+        if option is not None:
+            known = used.get(option.name)
+            used[option.name] = LadderKernel(
+                candidate=option.name.candidate,
+                m_lo=known.m_lo if known else begin,
+                m_hi=end,
+                job_id=measured[end].job_id,
+            )
+        rungs.append(_rung(measured[end], begin, option, list(used)))
+    return Ladder(workload=workload, rungs=tuple(rungs), kernels=tuple(used.values()), slack=slack, least=least)
+
+
+def _fastest(one: Measurement, chosen: Sequence[KernelName]) -> Option:
+    """Of the kernels that were chosen, what the job itself ships, or else the fastest one there."""
+    there = (option for option in one.options if option.name in chosen)
+    return min(there, key=lambda option: (option.name != one.winner, option.time_us))
+
+
+def _rung(one: Measurement, begin: int, option: Option | None, names: Sequence[KernelName]) -> LadderRung:
+    time_us = one.library_us if option is None else option.time_us
+    return LadderRung(
+        m_lo=begin,
+        m_hi=one.m,
+        kernel=None if option is None else names.index(option.name),
+        job_id=one.job_id,
+        time_us=time_us,
+        library_us=one.library_us,
+        speedup=1.0 if option is None else option.speedup,
+        speedup_ci95=None if option is None else option.speedup_ci95,
+        loss=time_us / one.best_us() - 1,
+    )

@@ -1,0 +1,49 @@
+"""What the numbers of a launch op are held against: a kind's file ``numbers`` has
+
+- ``reference(op, given, dtype, xp)``: what each tensor that a launch writes must be, `Expected` by its name. `given`
+  has every tensor that it reads, integers as such and all others in float64; `xp` is NumPy or CuPy, as its arrays are;
+- ``planted(op, schedule, dtype)``, by a sentence each: sources with a fault that this must see;
+- ``draw(op, tensor, turn, random)``, where what is drawn here is not what a launch is given: an array of NumPy, or None
+  for what is drawn here. Turn 0 is what is timed, the others are checks alone.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.problem.dtype import INT32
+from tuner.core.problem.ops.op import LaunchOp, Tensor
+
+
+class Expected(NamedTuple):
+    """What a tensor must be, of the tensor's shape."""
+
+    #: Float64; integers as float64, too.
+    values: Any
+    #: How far each element may be off; None where each must be right.
+    tolerance: Any = None
+
+
+def drawn(
+    numbers: ModuleType, op: LaunchOp, tensor: Tensor, turn: int, random: np.random.Generator
+) -> npt.NDArray[Any]:
+    """A tensor that is given to a launch, float64 or int32.
+
+    Integers with a range are drawn from it. One alone, as a count is, is the most that it may be in turns 0 and 2, the
+    least in turn 1, and anything between in turn 3. Several are at the ends of their range in turn 1.
+    """
+    if hasattr(numbers, "draw") and (own := numbers.draw(op, tensor, turn, random)) is not None:
+        return np.asarray(own)
+    if tensor.dtype != INT32.name:
+        return random.standard_normal(tensor.shape)
+    least, most = tensor.range or (0, 0)
+    if turn == 1:
+        ends = np.arange(tensor.num_elements) % 2 * (most - least) + least
+        return ends.reshape(tensor.shape).astype(np.int32)
+    if tensor.num_elements == 1 and turn != 3:
+        return np.full(tensor.shape, most, dtype=np.int32)
+    return random.integers(least, most, tensor.shape, dtype=np.int32, endpoint=True)

@@ -1,0 +1,56 @@
+"""What decode attention takes: of ours by its plan, of a vendor's library by bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.core.model.launch_ops import LaunchTimeline, TimedTask
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.ops.attention.costs.timeline import attention_timeline, attention_us
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans.tasks import AttentionPlan
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.stamps import tile_of
+
+#: What a launch saves whose weights the launch before it has brought into the L2. A guess: half of its begin.
+NEXT_WEIGHTS_GAIN_US = 1.0
+#: Share of a data sheet's rate of the DRAM that a library reaches on keys and values.
+LIBRARY_EFFICIENCY = 0.9
+#: What a library's kernel takes beside its bytes.
+LIBRARY_LAUNCH_US = 4.6
+#: With fewer tasks than that share of the SMs the library splits its tokens, and adds up.
+LIBRARY_UNSPLIT_SHARE = 0.8
+LIBRARY_SPLIT_US = 3.1
+
+
+def launch_us(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu) -> float:
+    """At the lengths at which it is timed, less what it saves the launch behind it by asking for weights early."""
+    alone_us = attention_us(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
+    return alone_us - NEXT_WEIGHTS_GAIN_US * schedule.next_percent / 100
+
+
+def timeline(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu) -> LaunchTimeline:
+    """At the lengths at which it is timed; a cluster's CTAs share a task."""
+    rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
+    tasks: list[TimedTask] = []
+    for row in rows:
+        tile_m, tile_n = tile_of(plan, *np.array(row.task, dtype=np.int64))
+        for cta in range(row.queue * plan.cluster, (row.queue + 1) * plan.cluster):
+            tasks.append(TimedTask(cta=cta, tile=(int(tile_m), int(tile_n)), times_us=row.times_us))
+    return LaunchTimeline(num_ctas=plan.num_queues * plan.cluster, tasks=tuple(tasks))
+
+
+def library_us(ops: Sequence[AttentionOp], workload: Workload, gpu: Gpu) -> float:
+    """Flash decoding over whole caches, masked where lengths differ. A task is a KV head of a sequence."""
+    return sum(_library_us(op, gpu) for op in ops)
+
+
+def _library_us(op: AttentionOp, gpu: Gpu) -> float:
+    shape = op.shape
+    num_bytes = shape.cache_bytes(shape.sequences * shape.max_length)
+    is_split = shape.sequences * shape.kv_heads < LIBRARY_UNSPLIT_SHARE * gpu.num_sms
+    read_us = 1e6 * num_bytes / (gpu.dram_bytes_per_s * LIBRARY_EFFICIENCY)
+    return LIBRARY_LAUNCH_US + read_us + (LIBRARY_SPLIT_US if is_split else 0.0)

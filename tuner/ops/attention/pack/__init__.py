@@ -1,0 +1,1 @@
+"""Decode attention in a pack: its shape, its launches, its part of a program."""

@@ -1,0 +1,184 @@
+"""Judges a plan of decode attention by its words, for every length that a launch may bring.
+
+What is proven. Each span of each block of columns is one task's, so that each place in a slot is written once. Where a
+launch assigns its tasks by the lengths, each has a number. The C clusters take C numbers at a time, one each, so that
+each task is one cluster's.
+The CTAs of a cluster have each tile of a span once, and run the same tasks in the same order.
+The arrivals of a slot are the same in each launch, whatever the lengths. So the one that makes its counter a multiple
+of them comes behind all others of the launch, and alone adds up what they left. No task waits for another one, but CTAs
+of a cluster for each other, which run at once. So none hangs, however few clusters are on the card.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.core.plan.table.header import MOST_QUEUES
+from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.run_time import check_reach
+from tuner.core.schedule.codec import Frozen
+from tuner.errors import CoverageError, ResourceError, WordError
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans.tasks import CLUSTERS, AttentionPlan, assign, num_attention_clusters
+from tuner.ops.attention.schedule import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule
+
+#: A task has 24 bits for its span and 7 for its block.
+_MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
+#: The device counts tokens, tiles, tasks and slots in signed words of 32 bits.
+_MOST_COUNT = 2**31 - 1
+#: Of a paged cache's boxes, a lane looks for up to so many after the last one that there is; a tile has one or more.
+_TILES_BEYOND = 64
+
+
+def plan_of(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> AttentionPlan:
+    """The proven plan of one attention's launch.
+
+    Raises:
+        IllegalSchedule: teams of warps are not whole.
+        PlanError: as `check_attention`.
+    """
+    plan = assign(
+        op.shape,
+        span_tokens=schedule.span_tokens,
+        columns=schedule.tiling_of(op.shape).columns,
+        num_queues=num_attention_clusters(gpu, schedule.cluster),
+        contiguous=schedule.contiguous,
+        cluster=schedule.cluster,
+        form=op.form,
+        by_length=schedule.by_length,
+    )
+    if schedule.next_early:
+        clusters = num_attention_clusters(gpu, schedule.cluster)
+        plan = replace(plan, num_asking=max(0, clusters - plan.num_queues))
+    check_attention(plan, tile_tokens=schedule.tile_tokens)
+    check_made_for(plan, schedule)
+    return plan
+
+
+def digest_of(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
+    """sha256, hex: of what a launch is told, and of what was proven of it."""
+    sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, Frozen(schedule))
+    later = (plan.by_length, plan.num_asking)  # left out by default, so that digests of before stay as they are
+    facts = (*sizes, *later) if any(later) else sizes
+    words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
+    engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
+    return hashlib.sha256(words + (repr(facts) + engine).encode()).hexdigest()
+
+
+def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan) -> None:
+    """Returns where a plan is the op's, by the schedule, and right.
+
+    Raises:
+        PlanError: it is of another op or schedule, or as `check_attention`.
+    """
+    if (plan.op, plan.form) != (op.shape, op.form):
+        raise WordError("the plan is of another op", f"of {plan.op} and {plan.form}, and {op.name} is {op.shape}")
+    check_attention(plan, tile_tokens=schedule.tile_tokens)
+    check_made_for(plan, schedule)
+
+
+def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
+    """Returns where a launch of the plan is right for all lengths up to the longest, and for any page numbers.
+
+    Raises:
+        InvalidInput: a paged cache has more rows than a tensor map counts.
+        WordError: a word is out of range, or queues do not lie one after the other.
+        ResourceError: more queues than a parameter has room for, or the device cannot count so far.
+        CoverageError: a span is no task's, or two tasks'.
+    """
+    plan.form.check_of(plan.op)
+    _check_sizes(plan, tile_tokens)
+    _check_queues(plan)
+    _check_counts(plan, tile_tokens)
+    _check_coverage(plan)
+
+
+def check_made_for(plan: AttentionPlan, schedule: AttentionSchedule) -> None:
+    """Returns where the kernel of the schedule is the one that the plan is for: it has these facts as constants.
+
+    Raises:
+        WordError: names the first in which they differ.
+    """
+    wanted = {
+        "span_tokens": schedule.span_tokens,
+        "columns": schedule.tiling_of(plan.op).columns,
+        "cluster": schedule.cluster,
+        "by_length": schedule.by_length,
+    }
+    for name, value in wanted.items():
+        if getattr(plan, name) != value:
+            raise WordError(f"the plan's {name} is not the schedule's", f"{getattr(plan, name)!r}, not {value!r}")
+    if plan.num_asking and not schedule.next_early:
+        detail = f"num_asking is {plan.num_asking}; it must be 0, as no weights are asked for early"
+        raise WordError("clusters without tasks have nothing to do", detail)
+
+
+def _check_sizes(plan: AttentionPlan, tile_tokens: int) -> None:
+    if plan.columns not in BLOCK_COLUMNS:
+        raise WordError("a block has 8 or 16 columns", f"{plan.columns} are given")
+    if plan.cluster not in CLUSTERS:
+        raise WordError("a cluster has 1, 2, 4, 8 or 16 CTAs", f"{plan.cluster} are given")
+    share = plan.cluster * tile_tokens
+    if plan.span_tokens < 1 or plan.span_tokens % share:
+        detail = f"{plan.span_tokens} tokens in tiles of {tile_tokens}, {share} of them for the whole cluster"
+        raise WordError("a span has whole tiles, the same number for each CTA", detail)
+    for name, number, most in (("spans", plan.num_spans, _MOST_SPANS), ("blocks", plan.num_blocks, _MOST_BLOCKS)):
+        if number > most:
+            raise WordError(f"a task has no room for the number of {name}", f"{number}, the most is {most}")
+
+
+def _check_queues(plan: AttentionPlan) -> None:
+    tables = (("tasks", plan.tasks, (len(plan.tasks), 2)), ("queues", plan.queues, (len(plan.queues),)))
+    for name, table, shape in tables:
+        if table.dtype != np.int32 or table.shape != shape:
+            detail = f"they are {table.dtype} of the shape {table.shape}"
+            raise WordError(f"{name} are words of 32 bits, two a task and one a queue", detail)
+    if plan.num_queues > MOST_QUEUES:
+        detail = f"{plan.num_queues} queues, of {MOST_QUEUES}"
+        raise ResourceError("the parameter has no room for all first tasks", detail)
+    queues = plan.queues.astype(np.int64)
+    if len(queues) < 2 or queues[0] != 0 or queues[-1] != len(plan.tasks):
+        raise WordError("queues hold all tasks", f"they are from {queues[:1]} to {queues[-1:]} of {len(plan.tasks)}")
+    if empty := np.flatnonzero(np.diff(queues) < 1).tolist():
+        raise WordError("each queue has a task", f"queue {empty[0]} has none")
+
+
+def _check_counts(plan: AttentionPlan, tile_tokens: int) -> None:
+    if not isinstance(plan.by_length, bool):
+        raise WordError("by_length is true or false", f"it is {plan.by_length!r}")
+    most_asking = MOST_QUEUES - plan.num_queues
+    if not isinstance(plan.num_asking, int) or not 0 <= plan.num_asking <= most_asking:
+        right = f"it must be 0 to {most_asking}: with the {plan.num_queues} queues {MOST_QUEUES} clusters at most"
+        raise WordError("the number of clusters that ask for weights is out of range", f"{plan.num_asking!r}; {right}")
+    share = plan.cluster * tile_tokens
+    counts = {
+        "tokens": plan.lengths.most + plan.span_tokens + (_TILES_BEYOND + 2) * share,
+        "tokens of a window": (plan.form.window or 0) + plan.op.new_tokens,
+        "slots": plan.num_slots,
+        "tasks": len(plan.tasks) + 2 * plan.num_queues,
+        "tiles of a CTA": plan.most_tasks * (plan.span_tokens // share),
+    }
+    for name, count in counts.items():
+        if count > _MOST_COUNT:
+            raise ResourceError(f"the device cannot count the {name}", f"up to {count}, the most is {_MOST_COUNT}")
+
+
+def _check_coverage(plan: AttentionPlan) -> None:
+    words, tiles = plan.tasks.astype(np.int64), plan.tiles
+    check_reach(tiles)
+    fields = (words[:, 0] >> 16, words[:, 0] & 0xFFFF, words[:, 1] >> 24, words[:, 1] & 0xFFFFFF)
+    shape = tiles.grid
+    for name, values, end in zip(("sequence", "KV head", "block", "span"), fields, shape, strict=True):
+        if outside := np.flatnonzero((values < 0) | (values >= end)).tolist():
+            raise WordError(f"task {outside[0]} has a {name} outside", f"{values[outside[0]]}, of {end}")
+    times = np.zeros(shape, dtype=np.int64)
+    np.add.at(times, fields, 1)
+    if wrong := np.argwhere(times != 1).tolist():
+        sequence, head, block, span = wrong[0]
+        raise CoverageError(
+            f"span {span} is the task of {times[tuple(wrong[0])]} places in the queues",
+            f"sequence {sequence}, KV head {head}, block {block}",
+        )

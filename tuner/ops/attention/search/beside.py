@@ -1,0 +1,62 @@
+"""An attention and the product behind it whose CTAs fit an SM together.
+
+The product's CTAs then fill their rings while the attention runs, and the next attention waits beside the product. So
+it has the time to ask the L2 for the weights of its own product, while nobody else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import AroundOp
+from tuner.ops.attention.plans import plan_of
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.search.guesses.rings import fitted, windowed
+
+#: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
+_RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
+#: Bytes of weights that a CTA of the product has under way at most, so that keys and values do not stand behind a whole
+#: ring of them (docs/findings/README.md).
+_WINDOW_BYTES = 49_152
+#: Per cent of the weights that are asked for, and whether early, the fastest first (docs/findings/README.md).
+_ASKS = ((25, True), (0, False), (50, True))
+#: Of the SMs, one in so many has a CTA that asks at least.
+_ASKING_SHARE = 3
+
+
+def schedules_beside(space: AroundOp, attention: AttentionSchedule, product: Schedule) -> Iterator[Schedule]:
+    """Legal schedules that share tasks as `attention` does and tile as `product` does, with shallower rings, and fewer
+    weights under way than the product's ring holds."""
+    assert space.tiles is not None
+    shallow = _shallow(space, attention)
+    taken = shallow.tiling_of(space.op.shape).smem_bytes + 2 * SMEM_RESERVED_PER_CTA_BYTES
+    tiling = fitted(space.tiles.workload, space.gpu, product.tiling, space.gpu.smem_per_sm_bytes - taken)
+    if tiling is None:
+        return
+    tiling = windowed(space.tiles.workload, space.gpu, tiling, _WINDOW_BYTES)
+    for percent, early in _ASKS:
+        asking = replace(shallow, next_percent=percent, next_early=early)
+        if percent and not may_ask(space, asking):
+            continue
+        schedule = space.joined(asking, product.but(tiling=tiling))
+        if space.is_legal(schedule):
+            yield schedule
+
+
+def may_ask(space: AroundOp, attention: AttentionSchedule) -> bool:
+    """Whether so many CTAs ask for weights that what each asks for does not stand in front of its keys for long."""
+    plan = plan_of(space.op, attention, space.gpu)
+    return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
+
+
+def _shallow(space: AroundOp, attention: AttentionSchedule) -> AttentionSchedule:
+    """With few warps, and a ring of few tokens in whole stages of each team, none for tiles that a CTA has not."""
+    slices = attention.tile_tokens // 16
+    warps = max(_MATH_WARPS, slices)
+    teams = warps // slices
+    tokens = min(_RING_TOKENS, attention.span_tokens // attention.cluster, space.op.shape.max_length)
+    stages = max(1, tokens // attention.tile_tokens // teams) * teams
+    return replace(attention, math_warps=warps, finish_warps=_FINISH_WARPS, num_stages=stages)

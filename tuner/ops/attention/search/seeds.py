@@ -1,0 +1,200 @@
+"""First guesses where a workload has an attention: its schedules by forecast, each with a product's first guess.
+
+The forecast knows bytes and ports, not registers or bank conflicts. So guesses differ in what it cannot judge: a
+cluster of each size, deep rings and shallow ones, who asks for the product's weights first.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice, zip_longest
+
+from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.model.forecast import forecast_us
+from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
+from tuner.core.schedule.candidate import in_fewest_launches
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import AroundOp
+from tuner.ops.attention.costs.timeline import attention_us
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.plans import plan_of
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionSchedule
+from tuner.ops.attention.search.beside import may_ask, schedules_beside
+from tuner.ops.attention.search.policies import policy_schedules
+from tuner.search.guesses.sharing import has_launches_of_one
+
+#: Schedules of a cluster's size that are tried first.
+_OF_CLUSTER = 2
+#: First guesses of the product that are put behind the best attention.
+NUM_PRODUCTS = 4
+#: First guesses of products with a launch each; these are the shortest forecasts. Those of a chain take too long.
+_NUM_FORECAST = 8
+#: Products of which a CTA is to fit an SM beside one of the attention.
+_NUM_BESIDE = 2
+#: An attention is wide where this share of the SMs has a CTA.
+_WIDE_SHARE = 0.875
+#: Forecasts that differ by no more are about equal.
+_EQUAL_SHARE = 0.02
+#: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
+_ASKED = ((50, False), (100, False), (25, True), (50, True))
+#: Of equal forecasts, tokens of a tile: it was this in each pair that was fastest (docs/findings/README.md).
+_TILE_TOKENS = 64
+
+
+def attention_guesses(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
+    """The best attention of each cluster's size, in turns with other products behind the best; the best with other
+    asks for weights; what published policies make of the best of one CTA a task; then what shares SMs, which pays only
+    where launches overlap. None twice. `products` are the first guesses of the product behind it, if there is one: the
+    first with each attention, the others with the best."""
+    times_us = _forecasts_us(space)
+    ranked = _ranked(times_us)
+    best = ranked[0]
+    behind = _products(space, products)
+    first, others = (next(behind, None), behind) if space.tiles else (None, iter(()))
+    given: dict[Schedule, None] = {}
+
+    def fresh(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
+        for schedule in schedules:
+            if schedule not in given:
+                given[schedule] = None
+                if space.is_legal(schedule):
+                    yield schedule
+
+    leading = list(dict.fromkeys(next(one for one in ranked if one.cluster == size) for size in _clusters(ranked)))
+    of_clusters = (space.joined(one, first) for one in (*leading, *ranked))
+    if first is None:
+        yield from fresh(of_clusters)
+        yield from fresh(_policies(space, ranked, None))
+        return
+    asking = list(dict.fromkeys((best, _widest(space, times_us) or leading[min(1, len(leading) - 1)])))
+    if has_launches_of_one(space.workload):
+        few = list(islice(others, NUM_PRODUCTS - 1))
+        mixed = zip_longest(islice(of_clusters, len(leading)), (space.joined(best, one) for one in few))
+        yield from fresh(one for pair in mixed for one in pair if one is not None)
+        sharing = _beside_each_other(space, asking, (first, *few))
+    else:
+        sharing = schedules_beside(space, best, first)
+    asks = (replace(one, next_percent=percent, next_early=early) for percent, early in _ASKED for one in asking)
+    yield from fresh(space.joined(one, first) for one in asks if may_ask(space, one))
+    yield from fresh(of_clusters)
+    yield from fresh(_policies(space, ranked, first))
+    yield from fresh(sharing)
+    for product in islice(others, NUM_PRODUCTS):
+        shallow = _beside(space, best, product)
+        yield from fresh(space.joined(one, product) for one in (best, shallow) if one)
+
+
+def _products(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
+    """First guesses of the products; of those with a launch each the shortest forecasts first."""
+    if space.tiles is None or not has_launches_of_one(space.workload):
+        return products
+    workload, few = space.tiles.workload, list(islice(products, _NUM_FORECAST))
+    few.sort(key=lambda one: forecast_us(workload, space.gpu, in_fewest_launches(workload, one)))
+    return chain(few, products)
+
+
+def _clusters(ranked: Sequence[AttentionSchedule]) -> Iterable[int]:
+    return dict.fromkeys(one.cluster for one in ranked)
+
+
+def _widest(space: AroundOp, times_us: Mapping[AttentionSchedule, float]) -> AttentionSchedule | None:
+    """The best with even spans and a CTA on nearly every SM, so that all ask for weights; of about equal ones that with
+    the fewest spans. None where there is none."""
+    most, least = space.op.shape.max_length, _WIDE_SHARE * space.gpu.num_sms
+    wide = [
+        one
+        for one in times_us
+        if one.cluster <= MOST_PORTABLE_CLUSTER
+        and most % one.span_tokens == 0
+        and plan_of(space.op, one, space.gpu).num_ctas >= least
+    ]
+    shortest_us = min(map(times_us.__getitem__, wide), default=0.0)
+    equal = (one for one in wide if times_us[one] <= (1 + _EQUAL_SHARE) * shortest_us)
+    return min(equal, key=lambda one: (-one.span_tokens, times_us[one]), default=None)
+
+
+def _policies(space: AroundOp, ranked: Sequence[AttentionSchedule], product: Schedule | None) -> Iterator[Schedule]:
+    """What published policies make of the best attention of one CTA a task."""
+    alone = next((one for one in ranked if one.cluster == 1), ranked[0])
+    for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
+        yield space.joined(published, product)
+
+
+def _beside_each_other(
+    space: AroundOp, attentions: Sequence[AttentionSchedule], products: Sequence[Schedule]
+) -> Iterator[Schedule]:
+    """Of these attentions and products those that share SMs, in turns: what promises most of each pair comes first. Of
+    products that cut the weights into the same tiles one is enough."""
+    of_tiles: dict[tuple[tuple[int, int], ...], Schedule] = {}
+    for product in products:
+        if next(schedules_beside(space, attentions[0], product), None):
+            of_tiles.setdefault(tuple((tile.n, tile.k) for tile in product.tiling.tiles), product)
+    fit = list(of_tiles.values())[:_NUM_BESIDE]
+    pairs = [(attention, product) for attention in attentions for product in fit]
+    for in_turn in zip_longest(*(schedules_beside(space, attention, product) for attention, product in pairs)):
+        yield from (schedule for schedule in in_turn if schedule)
+
+
+def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSchedule | None:
+    """The attention's first guess before a product: where there is one, such that CTAs of both fit an SM."""
+    best = next(iter(_ranked(_forecasts_us(space))), None)
+    return best and (best if product is None else _beside(space, best, product) or best)
+
+
+def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
+    """Of each cluster, span and kernel that is offered one schedule's forecast, microseconds: the one with the deeper
+    ring. The shorter ones come first; of equal ones those by which no CTA of a cluster is left without tokens."""
+    early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
+    plain = [
+        one
+        for one in space.offered
+        if one.speculative == (early and not one.by_length)
+        and (is_ragged or not one.by_length)
+        and not one.next_percent
+        and not one.contiguous
+    ]
+    random.Random(0).shuffle(plain)
+    by_plan: dict[tuple[int, ...], AttentionSchedule] = {}
+    for one in sorted(plain, key=lambda one: -one.num_stages * one.tile_tokens):
+        by_plan.setdefault((one.cluster, one.span_tokens, one.tile_tokens, one.math_warps, one.by_length), one)
+    times_us, most = {one: _forecast_us(space, one) for one in by_plan.values()}, space.op.shape.max_length
+
+    def place(one: AttentionSchedule) -> tuple[float, int, int]:
+        return round(times_us[one], 2), max(0, one.span_tokens - most), abs(one.tile_tokens - _TILE_TOKENS)
+
+    return {one: times_us[one] for one in sorted(times_us, key=place)}
+
+
+def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
+    """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
+    ranked, found = list(times_us), list[AttentionSchedule]()
+    for cluster in dict.fromkeys(one.cluster for one in ranked):
+        found += [one for one in ranked if one.cluster == cluster][:_OF_CLUSTER]
+    return sorted(found, key=ranked.index)
+
+
+def _forecast_us(space: AroundOp, one: AttentionSchedule) -> float:
+    plan = plan_of(space.op, one, space.gpu)
+    return attention_us(plan, space.op.timed_lengths, space.gpu, tiling=one.tiling_of(space.op.shape))
+
+
+def _beside(space: AroundOp, one: AttentionSchedule, product: Schedule) -> AttentionSchedule | None:
+    """The schedule with the deepest ring that leaves an SM room for a CTA of the product, which then fills its own
+    ring meanwhile; None where none does."""
+    taken = dynamic_smem_bytes(space.workload, product.tiling) + 2 * SMEM_RESERVED_PER_CTA_BYTES
+    left = space.gpu.smem_per_sm_bytes - taken
+    same = [
+        other
+        for other in space.offered
+        if _order(other) == _order(one)
+        and not other.next_percent
+        and other.tiling_of(space.op.shape).smem_bytes <= left
+    ]
+    return max(same, key=lambda other: other.num_stages * other.tile_tokens, default=None)
+
+
+def _order(one: AttentionSchedule) -> tuple[int, int, bool, bool, bool]:
+    """How tasks reach the clusters."""
+    return one.cluster, one.span_tokens, one.contiguous, one.speculative, one.by_length

@@ -1,0 +1,1 @@
+"""Sizes and forms of decode attention, and where it may stand in a workload."""

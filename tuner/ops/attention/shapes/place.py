@@ -1,0 +1,63 @@
+"""Where an attention may stand among the other ops of a workload, and whose cache it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tuner.core.problem.ops.op import LaunchOp, Op
+from tuner.errors import InvalidInput
+from tuner.ops.attention.shapes.form import AttentionForm
+from tuner.ops.attention.shapes.shape import DecodeAttention
+
+
+def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
+    """Whether of the ops behind it the first one alone reads it, as A alone.
+
+    Raises:
+        InvalidInput: what would be right.
+    """
+    for number, behind in enumerate(ops[ops.index(op) + 1 :]):
+        _check_behind(op, behind, number)
+
+
+def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
+    """Of the op of that number behind an attention."""
+    fields = [read.field for read in behind.reads if read.tensor == op.name]
+    if fields == (["source"] if number == 0 else []):
+        return
+    what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
+    problem = f"{behind.name} stands behind the attention {op.name}, and {what}"
+    remedy = f"let the first product alone, and its source alone, be {op.name}; or tune them by themselves"
+    raise InvalidInput("ops", problem, remedy)
+
+
+def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: Sequence[Op]) -> None:
+    """That an attention of that shape and form reads the cache of the op in front of it, where that writes to one.
+
+    Raises:
+        InvalidInput: names the size of the attention that is another's.
+    """
+    writer = next((one for one in ops if one.name in op.read_names), None)
+    if writer is None or writer.written_cache is None:
+        return
+    readers = [one.name for one in ops if isinstance(one, LaunchOp) and writer.name in one.read_names]
+    if len(readers) > 1:
+        problem = f"{' and '.join(readers)} read {writer.name}, which writes keys and values to the cache of one"
+        raise InvalidInput("ops", problem, "give each attention a product of its own, or leave rotary out")
+    written, paged = writer.written_cache, form.paged
+    sizes = (
+        ("page_tokens", None if paged is None else paged.page_tokens, written.page_tokens),
+        ("heads_first", paged is None or paged.heads_first, written.heads_first),
+        ("kv_heads", shape.kv_heads, written.kv_heads),
+        ("heads", shape.kv_heads * shape.query_heads, written.heads),
+        ("head_dim", shape.head_dim, written.head_dim),
+        ("new_tokens", shape.new_tokens, written.new_tokens),
+        ("max_length", shape.max_length, written.max_length),
+        ("sequences", shape.sequences, written.num_sequences(writer.m)),
+    )
+    for field, read, there in sizes:
+        if read != there:
+            mine, its = (json.dumps(value) for value in (read, there))  # as requests spell them
+            problem = f"is {mine}, and {writer.name}, whose queries and cache it reads, has {its}"
+            raise InvalidInput(f"{op.name}.{field}", problem, f"give both {its}, or both {mine}")

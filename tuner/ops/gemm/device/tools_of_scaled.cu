@@ -1,0 +1,74 @@
+// The kernel that a library's user has behind a product whose sums are in another type, `Sum`: once for each such type of
+// elements (source/tools.py), behind tools_of_elements.cu and in its namespace.
+
+using SumBits = Sum::Bits;
+
+// sums [m, n], or [m, 2n] with the gate's half first where gated; row_scale [m], channels as wide as the sums, output [1].
+// Null where there is none.
+struct Scaled {
+  const SumBits* sums;
+  const float* row_scale;
+  const float* channels;
+  const float* output;
+  u32 m, n;
+  int activation, gated;
+};
+
+template <class Stored, int kWidth>
+struct alignas(sizeof(Stored) * kWidth) Vector {
+  Stored bits[kWidth];
+};
+
+// kWidth neighbouring sums of a row, times their factors.
+template <int kWidth>
+__device__ __forceinline__ void load_scaled(float (&values)[kWidth], const Scaled& s, u32 row, u32 column) {
+  const u32 columns = s.gated ? 2 * s.n : s.n;
+  const auto read = *reinterpret_cast<const Vector<SumBits, kWidth>*>(s.sums + static_cast<long long>(row) * columns + column);
+  const auto factors = s.channels ? *reinterpret_cast<const Vector<float, kWidth>*>(s.channels + column) : Vector<float, kWidth>{};
+  const float of_row = s.row_scale ? s.row_scale[row] : 1.0f;
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) values[c] = Sum::widen(read.bits[c]) * of_row * (s.channels ? factors.bits[c] : 1.0f);
+}
+
+// Each thread takes kWidth columns of a row at a time; n is a multiple of kWidth.
+template <class Out, int kWidth>
+__device__ void scale_sums(const Scaled& s, typename Out::Bits* to) {
+  using OutVector = Vector<typename Out::Bits, kWidth>;
+  const u32 per_row = s.n / kWidth, count = s.m * per_row;
+  const float output = s.output ? 1.0f / *s.output : 1.0f;
+  for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    const u32 row = i / per_row, column = i % per_row * kWidth;
+    float first[kWidth], second[kWidth];
+    load_scaled(first, s, row, column);
+    if (s.gated) load_scaled(second, s, row, s.n + column);
+    OutVector out;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      const float value = activate(first[c], s.activation) * (s.gated ? second[c] : 1.0f);
+      out.bits[c] = static_cast<typename Out::Bits>(Out::narrow(value * output));
+    }
+    *reinterpret_cast<OutVector*>(to + static_cast<long long>(row) * s.n + column) = out;
+  }
+}
+
+template <class Out>
+__device__ __forceinline__ void scale_all(const Scaled& s, typename Out::Bits* to) {
+  if (s.n % 8 == 0) {
+    scale_sums<Out, 8>(s, to);
+  } else {
+    scale_sums<Out, 1>(s, to);
+  }
+}
+
+// C = activation(sums) times the other half where gated, over the output's factor: in elements, or in the type of sums.
+extern "C" __global__ void TUNER_KERNEL(tuner_scaled)(const SumBits* sums, Bits* out, const float* row_scale,
+                                                      const float* channels, const float* output, u32 m, u32 n,
+                                                      int activation, int gated) {
+  scale_all<Element>({sums, row_scale, channels, output, m, n, activation, gated}, out);
+}
+
+extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, SumBits* out, const float* row_scale,
+                                                           const float* channels, const float* output, u32 m, u32 n,
+                                                           int activation, int gated) {
+  scale_all<Sum>({sums, row_scale, channels, output, m, n, activation, gated}, out);
+}

@@ -1,0 +1,1 @@
+"""Files that people write: schedules, and their JSON schema."""

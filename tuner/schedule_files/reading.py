@@ -1,0 +1,76 @@
+"""The file of a schedule that `tuner explain` takes: written by hand, or the manifest of an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.one_line import read_line
+from tuner.core.schedule.schedule import Schedule
+from tuner.errors import IllegalSchedule, InvalidInput
+from tuner.schedule_files.json_file import read_json
+from tuner.schedule_files.schema import faults, file_schema
+
+T = TypeVar("T")
+_REMEDY = "give workload, schedule and gpu, or the manifest.json of an artifact"
+
+
+def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
+    """What a file asks to explain.
+
+    Raises:
+        InvalidInput: it cannot be read, or names the key that is missing or wrong.
+    """
+    asked = read_json(path, _REMEDY if path.exists() else "give a file, or a job's id")
+    if not isinstance(asked, dict):
+        raise InvalidInput(str(path), "is no JSON object", _REMEDY)
+    name = asked.get("gpu", _measured_on(asked))
+    if not isinstance(name, str) or name not in CATALOGUE:
+        problem = "gpu is missing" if name is None else f"gpu {name!a} is not known"
+        raise InvalidInput(str(path), problem, f"give one of {', '.join(CATALOGUE)}")
+    workload = _part(asked, "workload", Workload.from_json, path)
+    schedule = _part(asked, "schedule", _schedule, path)
+    _check(asked, path)
+    return workload, CATALOGUE[name], schedule
+
+
+def _schedule(value: Any) -> Schedule:
+    """As JSON, or the one line that is printed of it."""
+    return read_line(value) if isinstance(value, str) else Schedule.from_json(value)
+
+
+def _check(asked: dict[str, Any], path: Path) -> None:
+    """That every key is one that is known, in its place; of a manifest, which has many others, those of its parts.
+
+    Raises:
+        InvalidInput: names the first that is not.
+    """
+    whole = file_schema()
+    if "spec" in asked:
+        asked = {name: asked[name] for name in ("workload", "schedule")}
+        whole = {**whole, "required": ["workload", "schedule"]}
+    for where, problem, remedy in faults(asked, whole):
+        raise InvalidInput(str(path), f"{where} {problem}", remedy)
+
+
+def _measured_on(manifest: Mapping[str, Any]) -> str | None:
+    """The GPU of an artifact's job, simulated or not."""
+    spec = manifest.get("spec")
+    target = spec.get("target_id") if isinstance(spec, dict) else None
+    return target.split(":")[-1] if isinstance(target, str) else None
+
+
+def _part(asked: Mapping[str, Any], key: str, made_of: Callable[[Any], T], path: Path) -> T:
+    if key not in asked:
+        raise InvalidInput(str(path), f"{key} is missing", _REMEDY)
+    try:
+        return made_of(asked[key])
+    except KeyError as error:
+        raise InvalidInput(str(path), f"{key} has no {error.args[0]}", _REMEDY) from error
+    except (ValueError, InvalidInput, IllegalSchedule) as error:
+        raise InvalidInput(str(path), f"{key} is none: {error}", _REMEDY) from error
+    except (TypeError, AttributeError) as error:
+        raise InvalidInput(str(path), f"{key} is not of the form that a manifest has it in", _REMEDY) from error

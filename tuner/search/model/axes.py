@@ -1,0 +1,175 @@
+"""The axes of a schedule, twice: as an Optuna trial's parameters, and as numbers that a model can compare.
+
+Both follow from the records of the axes, beside the fields that have their values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, get_origin, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import FeaturesOf, axes_of
+from tuner.core.schedule.levels import OP_SCHEDULES, LaunchConfig, LaunchOpSchedule, OpSchedule, TileOpSchedule
+from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
+
+#: So few ops are not cut into runs.
+MAX_UNCUT_OPS = 2
+#: The kind of an op, in a parameter's name.
+_KIND = "op_kind"
+
+Features = npt.NDArray[np.float64]
+
+
+def _boundaries(num_ops: int) -> range:
+    """Ops at which a run of a chain may begin; pairs are not cut."""
+    return range(1, num_ops if num_ops > MAX_UNCUT_OPS else 1)
+
+
+def distributions(like: Schedule) -> dict[str, BaseDistribution]:
+    """The parameters of a trial whose schedules are of such ops; wide enough for every one, since legality is the
+    pool's business."""
+    return {name: _distribution(value) for name, value in _values(like)}
+
+
+def _distribution(value: Any) -> BaseDistribution:
+    if isinstance(value, bool):
+        return CategoricalDistribution([False, True])
+    if isinstance(value, StrEnum):
+        return CategoricalDistribution([str(one) for one in type(value)])
+    return CategoricalDistribution([value]) if isinstance(value, str) else IntDistribution(0, 2**31)
+
+
+def to_params(schedule: Schedule) -> dict[str, Any]:
+    """A schedule as a trial's parameters; `from_params` is its inverse."""
+    return {name: str(value) if isinstance(value, StrEnum) else value for name, value in _values(schedule)}
+
+
+def _values(schedule: Schedule) -> Iterator[tuple[str, Any]]:
+    """Each parameter's name and value."""
+    if schedule.launch is not None and schedule.order is not None:
+        yield from _named(schedule.launch, "{}")
+        yield from _named(schedule.order, "{}")
+        starts = schedule.order.run_starts
+        yield from ((f"begins_run_{op}", op in starts) for op in _boundaries(len(schedule.tile_ops)))
+    for index, op in enumerate(schedule.tile_ops):
+        if op.kind:
+            yield f"{_KIND}_{index}", op.kind
+        yield from _named(op, f"{{}}_{index}")
+    for index, own in enumerate(schedule.launch_ops):
+        yield from _named(own, f"{own.kind}_{{}}_{index}")
+
+
+def _named(chosen: Any, form: str) -> Iterator[tuple[str, Any]]:
+    """`form` has braces in the place of an axis's name. The ops at which runs begin are no axis, but one each."""
+    for name, one in axes_of(type(chosen)).items():
+        value = getattr(chosen, name)
+        if is_dataclass(value):
+            yield from _named(value, form)
+        elif not isinstance(value, tuple):
+            yield form.format(one.param_name), value
+
+
+def from_params(params: dict[str, Any]) -> Schedule:
+    """Inverse of `to_params`."""
+    tile_ops = range(sum(name.startswith("tile_m_") for name in params))
+    own = tuple(_launch_ops(params))
+    if not tile_ops:
+        return Schedule(ops=own)
+    shared = tuple(_made(_tile_op(params, op), params, f"{{}}_{op}") for op in tile_ops)
+    starts = tuple(op for op in _boundaries(len(tile_ops)) if params[f"begins_run_{op}"])
+    return Schedule(
+        ops=(*shared, *own),
+        launch=_made(LaunchConfig, params, "{}"),
+        order=_made(TaskOrder, params, "{}", run_starts=starts),
+    )
+
+
+def _tile_op(params: dict[str, Any], op: int) -> type[OpSchedule]:
+    return OP_SCHEDULES[params[f"{_KIND}_{op}"]] if f"{_KIND}_{op}" in params else TileOpSchedule
+
+
+def _launch_ops(params: dict[str, Any]) -> Iterator[LaunchOpSchedule]:
+    """In their order, until there is no other one."""
+    kinds = {kind: one for kind, one in OP_SCHEDULES.items() if issubclass(one, LaunchOpSchedule)}
+    index = 0
+    while found := [one for kind, one in kinds.items() if _first_name(kind, one, index) in params]:
+        yield _made(found[0], params, f"{found[0].kind}_{{}}_{index}")
+        index += 1
+
+
+def _first_name(kind: str, one: type[OpSchedule], index: int) -> str:
+    return f"{kind}_{next(iter(axes_of(one).values())).param_name}_{index}"
+
+
+def _made(kind: Any, params: dict[str, Any], form: str, **known: Any) -> Any:
+    """What `_named` has taken apart."""
+    axes, values = axes_of(kind), dict(known)
+    for name, hint in _hints(kind).items():
+        if name in known or get_origin(hint) is tuple:
+            continue
+        if is_dataclass(hint):
+            values[name] = _made(hint, params, form)
+        else:
+            value = params[form.format(axes[name].param_name)]
+            values[name] = hint(value) if isinstance(hint, type) and issubclass(hint, StrEnum) else value
+    return kind(**values)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(kind)}
+
+
+#: Each in the order of its fields.
+_KERNEL, _TILE, _RASTER = FeaturesOf(KernelConfig), FeaturesOf(Tile), FeaturesOf(Raster)
+_ORDERING = FeaturesOf(Ordering, [*axes_of(TaskOrder), *axes_of(GridConfig)])
+
+
+def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
+    """What is compiled, and how well each op's tiles fill the last wave: what a tiling's speed hangs on. Nothing of a
+    tiling without tiles."""
+    if not tiling.tiles:
+        return []
+    features = _KERNEL(tiling)
+    for index, (tile, op) in enumerate(zip(tiling.tiles, workload.tile_ops, strict=True)):
+        num_parts = tiling.num_parts(index)
+        num_rows, num_cols = op.tile_grid(tile.m, tile.n)
+        waves = num_rows * num_cols * num_parts / gpu.num_clusters(tiling.cluster_size)
+        features += [math.log2(num_parts), *_TILE(tile)]
+        features += [math.log2(math.ceil(waves) / waves), math.log2(num_rows * tile.m / op.m)]
+    own = (one for one in tiling.of_kinds if one is not None)
+    return features + [feature for one in own for feature in own_features(one)]
+
+
+def own_features(op: TileOpSchedule) -> list[float]:
+    """Of what only the op's kind chooses."""
+    kind: Any = type(op)
+    return [] if kind is TileOpSchedule else _own(kind)(op)
+
+
+@cache
+def _own(kind: Any) -> FeaturesOf:
+    return FeaturesOf(kind, [name for name in axes_of(kind) if name not in axes_of(TileOpSchedule)])
+
+
+def ordering_features(ordering: Ordering) -> list[float]:
+    """What is a table at run time. Nothing of an ordering without rasters."""
+    if not ordering.rasters:
+        return []
+    features = _ORDERING(ordering)
+    for raster in ordering.rasters:
+        features += _RASTER(raster)
+    return features + [float(op in ordering.run_starts) for op in _boundaries(len(ordering.rasters))]

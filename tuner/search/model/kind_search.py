@@ -1,0 +1,85 @@
+"""The search among one plan kind's schedules: what was given and observed, and what its model would try next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import optuna
+from optuna.trial import TrialState, create_trial
+
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import AnySpace
+from tuner.search.model.axes import distributions, from_params, to_params
+from tuner.search.model.pool import Pool
+from tuner.search.model.sampler import PoolExhausted, PoolSampler
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
+
+
+class KindSearch:
+    """One plan kind's trials, in an Optuna study in memory."""
+
+    def __init__(self, space: AnySpace, kind: PlanKind, seed: int) -> None:
+        self._axes = distributions(next(iter(space)))
+        self.pool = Pool(space, kind, seed)
+        self._sampler = PoolSampler(self.pool, self._axes)
+        self._study = optuna.create_study(sampler=self._sampler)
+        self._asked: dict[Schedule, optuna.Trial] = {}
+        #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
+        self.tried: dict[Schedule, float | None] = {}
+        #: Of these what was observed of the kind itself, not inferred from a variation.
+        self.own: dict[Schedule, float | None] = {}
+        #: What was given away or observed: not to be given again.
+        self.given: set[Schedule] = set()
+
+    def ask(self, *, is_built: bool = False) -> Schedule | None:
+        """The model's choice, with `is_built` among schedules of measured tilings where there are any; None where
+        nothing legal is left untried."""
+        measured = (schedule.tiling for schedule, value in self.tried.items() if value is not None)
+        self._sampler.preferred = frozenset(measured if is_built else ())
+        try:
+            asked = self._study.ask(self._axes)
+        except PoolExhausted:
+            return None
+        schedule = from_params(asked.params)
+        self._asked[schedule] = asked
+        return schedule
+
+    def give(self, schedule: Schedule) -> None:
+        """Notes that a schedule is on its way, whoever chose it."""
+        self.given.add(schedule)
+        self._sampler.withdraw(schedule)
+
+    def think_ahead(self) -> bool:
+        """As `Searcher.think_ahead`."""
+        return self._sampler.think_ahead()
+
+    def tell(self, schedule: Schedule, value: float | None, *, is_inferred: bool = False) -> None:
+        """Adds a recorded trial, whoever chose it; or what one of a variation says of the kind."""
+        self.tried[schedule] = value
+        if not is_inferred:
+            self.own[schedule] = value
+        self.given.add(schedule)
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        if asked := self._asked.pop(schedule, None):
+            self._study.tell(asked, value, state)
+        else:
+            params = to_params(schedule)
+            self._study.add_trial(create_trial(state=state, value=value, params=params, distributions=self._axes))
+
+    def new_tilings_first(self, best: Iterable[Schedule]) -> Iterator[Schedule]:
+        """Another kind's best, as this one takes them over, those of tilings that it was not given first: the best when
+        fused are mostly one tiling in many orders, and most of these mean nothing to separate launches."""
+        known, given = list[Schedule](), {schedule.tiling for schedule in self.given}
+        for guess in best:
+            if guess.tiling in given:
+                known.append(guess)
+            else:
+                yield guess
+        yield from known
+
+    def best(self) -> list[Schedule]:
+        """What was measured, the fastest first."""
+        measured = [(value, schedule) for schedule, value in self.tried.items() if value is not None]
+        return [schedule for _, schedule in sorted(measured, key=lambda item: item[0])]

@@ -1,0 +1,84 @@
+"""What every request for jobs has: where and how they run, and how they are treated."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, JobSpec, JobTerms, PriorsChoice
+from tuner.errors import InvalidInput
+from tuner.wire.base.fields import Strict
+from tuner.wire.requests.searches import MAX_SECONDS, BudgetRequest, ObjectiveRequest, objective_of
+
+#: Seeds stay within what every random generator takes.
+MAX_SEED = 2**31 - 1
+
+#: Of one line, in anybody's words: a database that takes no NUL must take it, too.
+_LINE = r"^[^\x00-\x1f\x7f]*$"
+Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
+Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="what it belongs to, in your own words")]
+PriorsName = Annotated[
+    PriorsChoice,
+    Field(
+        strict=False,
+        description="`nearest`: the search begins with what was found for the nearest shapes on the same GPU model; "
+        "`none`: it knows of no earlier one",
+    ),
+]
+TargetId = Annotated[
+    str, Field(min_length=1, max_length=100, description="a target's id, e.g. `h200` or `simulated:h200`")
+]
+
+
+class JobRequest(Strict):
+    """Of one job or of several: what all of them have in common."""
+
+    target: TargetId | None = Field(default=None, description="by default the server's own")
+    objective: ObjectiveRequest = ObjectiveRequest()
+    budget: BudgetRequest = BudgetRequest()
+    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
+    priors: PriorsName = PriorsChoice.NEAREST
+    reuse: bool = Field(
+        default=False, description="answer with the best finished job of the same problem, if there is one"
+    )
+    priority: int = Field(
+        default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
+    )
+    project: Project = ""
+    labels: list[Label] = Field(default=[], max_length=MAX_LABELS, description="words by which it is found again")
+    deadline_s: float | None = Field(
+        default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
+    )
+
+    @property
+    def terms(self) -> JobTerms:
+        """How the jobs are to be treated."""
+        return JobTerms(
+            priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
+        )
+
+    def target_id(self, default_target_id: str | None) -> str:
+        """Where they run.
+
+        Raises:
+            InvalidInput: no target is given and the server has none.
+        """
+        target_id = self.target or default_target_id
+        if target_id is None:
+            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        return target_id
+
+    def spec_of(self, workload: Workload, target_id: str) -> JobSpec:
+        """The job for a workload."""
+        return JobSpec(
+            workload=workload,
+            target_id=target_id,
+            objective=objective_of(self.objective, workload),
+            budget=self.budget.to_budget(),
+            seed=self.seed,
+            priors=self.priors,
+            energy_within_percent=self.objective.energy_within_percent,
+            torch_compile=self.objective.torch_compile,
+        )

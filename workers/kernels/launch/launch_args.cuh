@@ -1,0 +1,225 @@
+// The kernel's one parameter, and the tables that it points to. The host lays the same structs out (the manifest of an
+// artifact lists the offsets), so every field has a fixed size and natural alignment.
+#pragma once
+#include "config.cuh"
+#include "element.cuh"
+#include "pages.cuh"
+
+constexpr int kStaticQueues = 0, kFirstWave = 3;
+
+// The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
+struct PlanHeader {
+  int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
+  int num_first_tasks;  // of a first wave that is dealt; else 0
+  int zero;
+  int held_stages;      // of weights: not requested before a task's first waits are over
+  int strided_parts;    // 1: a part of P takes every P-th k-step from its first one on; 0: in a row
+  int num_split_tiles;  // slots in which the parts of a tile meet
+  int in_band_ops;      // bit i: op i reads in band what another op of the launch writes (mailbox.cuh)
+};
+static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
+
+struct Task {
+  short op;
+  unsigned char part, num_parts;  // both 0 for a whole tile
+  int tile_m, tile_n, wait_begin, wait_end, post;
+  unsigned short first_step, num_steps;  // of a part, of all k-steps that its tile has; mean nothing for a whole tile
+  int slot;                              // where the parts of its tile meet; likewise
+};
+constexpr int kTaskWords = 8;
+static_assert(sizeof(Task) == 4 * kTaskWords, "a task is 8 words");
+
+// The task whose words begin there.
+__device__ __forceinline__ Task load_task(const int* words) {
+  const int4* halves = reinterpret_cast<const int4*>(words);
+  const int4 low = __ldg(halves), high = __ldg(halves + 1);
+  Task task{};
+  task.op = static_cast<short>(low.x);
+  task.part = static_cast<unsigned char>(low.x >> 16);
+  task.num_parts = static_cast<unsigned char>(low.x >> 24);
+  task.tile_m = low.y, task.tile_n = low.z, task.wait_begin = low.w;
+  task.wait_end = high.x, task.post = high.y;
+  task.first_step = static_cast<unsigned short>(high.z);
+  task.num_steps = static_cast<unsigned short>(high.z >> 16);
+  task.slot = high.w;
+  return task;
+}
+
+// Clusters. What a plan calls a CTA is a cluster: all of its CTAs walk the same tasks, each computes its own tile of a
+// task's, and each posts for it. So the device counts kClusterSize posts where a plan counts one. Ranks run along n, then
+// along m, then along k: CTAs that differ in their rank along k alone have the same tile, of which each takes every
+// kClusterK-th k-step; cluster_sum.cuh adds their sums up.
+__device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }
+__device__ __forceinline__ int rank_in_cluster() { return static_cast<int>(blockIdx.x) % kClusterSize; }
+__device__ __forceinline__ int rank_along_k() { return rank_in_cluster() / (kClusterM * kClusterN); }
+
+// A plan's task as the CTA of that rank sees it: tile row, tile column and slot count the CTAs' tiles.
+__device__ __forceinline__ Task task_of_rank(Task task, int rank) {
+  task.tile_m = task.tile_m * kClusterM + rank / kClusterN % kClusterM;
+  task.tile_n = task.tile_n * kClusterN + rank % kClusterN;
+  task.slot = task.slot * kClusterSize + rank;
+  return task;
+}
+
+struct alignas(16) Wait {
+  int signal_begin, signal_end, threshold, posts_per_launch;
+  int before_step;  // of the task, counted from its first one: waited for before that step's inputs are requested; where
+                    // the CTA has not this step of its tile, before those of its next one (own_step); or kEpilogueStep
+  int zero[3];
+};
+static_assert(sizeof(Wait) == 32, "a wait is 8 words");
+
+// Of waits that are over before the epilogue reads: behind all others of the task, and beyond every k-step.
+constexpr int kEpilogueStep = 1 << 26;
+
+// Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. Where
+// the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null where the op has none. Where its rows are normed,
+// row_scale is a table of sums of squares [num_slots, stride] (norm.cuh).
+struct OpArgs {
+  const Element::Bits* a;
+  const Element::Bits* w;
+  const Element::Bits* bias;
+  Element::Bits* c;
+  const Element::Bits* residual;
+  const float* row_scale;
+  int m, n, k, num_slots;
+#ifdef TUNER_PART_POINTERS
+  const void* parts[TUNER_PART_POINTERS];  // of what parts of packages read, part by part
+#endif
+};
+#ifndef TUNER_PART_POINTERS
+static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
+#endif
+
+// Who gave up waiting, for what: written once per abort, by the first.
+struct AbortRecord {
+  u32 raised;
+  int task, signal;
+  u32 seen, expected;
+  int cta;
+};
+
+// What a launch was told that it cannot use: a length, or a page (rotary.cuh). The first one is kept until the host clears it.
+struct RefusedRecord {
+  u32 kind;      // Refusal; 0 for nothing
+  int sequence;  // whose it is
+  int value;
+  int end;  // the first value that is too large
+};
+
+// The workspace of one stream and one plan: zeroed once when it is allocated and again after an abort, never between
+// launches. Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals
+// lie in cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so
+// do all CTAs behind a dealt first wave.
+constexpr int kAbortOffset = 128, kRefusedOffset = 160, kSignalsOffset = 256;
+struct Workspace {
+  u64 drawn;  // tickets drawn, or, where the plan says what a CTA begins with, CTAs started, over all launches
+  char pad0[56];
+  u64 drawn_second;
+  u64 start_gates;  // those opened, over all launches
+  char pad2[48];
+  AbortRecord abort;
+  char pad1[kRefusedOffset - kAbortOffset - sizeof(AbortRecord)];
+  RefusedRecord refused;
+  char pad3[kSignalsOffset - kRefusedOffset - sizeof(RefusedRecord)];
+  u32 signals[1];  // num_signals of them; what split tiles need follows, see fixup.cuh
+};
+static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");
+
+// What an op of a kernel with norms has beside: where it leaves sums of squares, null where it leaves none; and what its
+// norm adds to a mean of squares.
+struct ChainArgs {
+  float* squares;
+  float eps;
+  int zero;
+};
+static_assert(sizeof(ChainArgs) == 16, "the host lays ChainArgs out in 16 bytes");
+
+template <bool kAreThere>
+struct AllChainArgs {
+  ChainArgs chain[kNumOps];
+  __device__ __forceinline__ const ChainArgs& chain_of(int op) const { return chain[op]; }
+};
+template <>
+struct AllChainArgs<false> {
+  __device__ __forceinline__ ChainArgs chain_of(int) const { return {}; }
+};
+
+// What the epilogue of queries, keys and values has beside: rotary.cuh.
+struct RotaryArgs {
+  Element::Bits* keys;       // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as rotary.cuh has them
+  Element::Bits* values;     // the same
+  const int* lengths;        // of each sequence, its new tokens included
+  const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
+  int heads, kv_heads, max_length, new_tokens;  // heads of queries
+};
+static_assert(sizeof(RotaryArgs) == 48, "the host lays RotaryArgs out in 48 bytes");
+
+template <bool kAreThere>
+struct AllRotaryArgs {
+  RotaryArgs rotary;
+  __device__ __forceinline__ const RotaryArgs* rotary_args() const { return &rotary; }
+};
+template <>
+struct AllRotaryArgs<false> {
+  __device__ __forceinline__ const RotaryArgs* rotary_args() const { return nullptr; }
+};
+
+struct PlainArgs {
+  const int* words;            // the plan
+  Workspace* workspace;
+  long long spin_limit_cycles;  // of the SM clock, for one wait
+  int is_dependent;             // 1: launched programmatically, so it may run beside the launch before it
+  int is_second;                // 1: the second of two launches that share the workspace
+  void* trace;  // the table of trace.cuh; null unless the build is traced
+  PlanHeader plan;
+  OpArgs ops[kNumOps];
+};
+
+// What every engine takes; what only chains have takes no room elsewhere.
+struct LaunchArgs : PlainArgs,
+                    AllChainArgs<kHasSquares>,
+                    AllRotaryArgs<(kRotaryOp >= 0)>,
+                    AllPageArgs<kHasPages> {};
+static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs) +
+                                        (kRotaryOp >= 0 ? sizeof(RotaryArgs) : 0) +
+                                        (kHasPages ? sizeof(PageArgs) : 0),
+              "as the host lays it out");
+
+// Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its
+// own number. Each CTA then counts itself in at the first counter, which tells the number of the launch.
+__device__ __forceinline__ bool knows_first_task(const LaunchArgs& args) {
+  return args.plan.assignment == kStaticQueues || args.plan.assignment == kFirstWave;
+}
+
+// The k-steps of a task, of all that its tile has: `count` of them from `first` on, each `stride` after the one before.
+struct Steps {
+  int first, stride, count;
+
+  __device__ __forceinline__ int operator[](int step) const { return first + step * stride; }
+};
+
+// Of a task of `op`, whose configuration is that of op kOp.
+template <int kOp>
+__device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& op, const Task& task) {
+  const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
+  if constexpr (kOps[kOp].num_parts > 1) {
+    const bool is_part = task.num_parts > 0;
+    const int stride = is_part && plan.strided_parts != 0 ? task.num_parts : 1;
+    return {is_part ? task.first_step : 0, stride, is_part ? task.num_steps : all};  // selected: a branch costs registers
+  }
+  if constexpr (kClusterK > 1) {
+    const int rank = rank_along_k();
+    return {rank, kClusterK, (all - rank + kClusterK - 1) / kClusterK};
+  }
+  return {0, 1, all};
+}
+
+// The first k-step of this CTA, counted in its own, that is the tile's `step`-th or comes later.
+__device__ __forceinline__ int own_step(int step) {
+  if constexpr (kClusterK == 1) return step;
+  if constexpr (kHasLateWaits) {
+    if (step == kEpilogueStep) return step;
+  }
+  return (step - rank_along_k() + kClusterK - 1) / kClusterK;
+}
