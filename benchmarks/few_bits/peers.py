@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     begin = time.monotonic()
     torch.manual_seed(0)
     torch.ones(1, device="cuda")
-    machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    machine = _machine()
     done, lt = rows_of_this_build(options.out, machine), CublasLt()
     for row in rows():
         is_asked = not options.row or row.name.startswith(tuple(options.row))
@@ -96,6 +97,13 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
             line["over_floor"] = round(us / row.floor_us, 3)
         print(" ".join(f"{name}={value}" for name, value in line.items() if name != "chosen"), flush=True)
     return lines
+
+
+def _machine() -> Json:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
+    named = {"gpu": torch.cuda.get_device_name(), "driver": driver}
+    return named | {"cuda": str(torch.version.cuda), "torch": torch.__version__}
 
 
 def _line(row: Row, peer: str) -> Json:

@@ -17,7 +17,8 @@ from tests.support.packs_on_card import pack_of
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.packs.contents import Kernel
-from tuner.runtime import Pack, native
+from tuner.runtime import Pack
+from tuner.runtime.binding import native
 
 #: Bars: of the guard's cost, of microseconds a call above the driver's own, of seconds to load 35 kernels.
 GUARD_BAR, C_BAR_US, PYTHON_BAR_US, TORCH_BAR_US, LOAD_BAR_S = 1.005, 1.0, 6.0, 5.0, 0.5

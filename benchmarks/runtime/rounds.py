@@ -14,9 +14,10 @@ from typing import Any
 from benchmarks.common.setting import problem_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import LIBRARY
-from tuner.runtime import Pack, native
-from tuner.runtime.native import Shape, Tensors, checked
-from tuner.runtime.prepared import Prepared
+from tuner.runtime import Pack
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import Shape, Tensors, checked
+from tuner.runtime.binding.prepared import Prepared
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import OpBuffers
 

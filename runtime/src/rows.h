@@ -1,4 +1,4 @@
-/* Written by `python -m tuner.runtime.rows`: the program's rows of element types and activations. */
+/* Written by `python -m tuner.runtime.binding.rows`: the program's rows of element types and activations. */
 #ifndef TUNER_ROWS_H
 #define TUNER_ROWS_H
 

@@ -36,7 +36,7 @@ from tuner.client.options.pair_options import flat_options
 from tuner.core.problem.activation import Activation, canonical
 from tuner.packs.write import write_pack
 from tuner.runtime import native
-from tuner.runtime.arrays import _Cupy
+from tuner.runtime.tensors.arrays import _Cupy
 from tuner.core.problem.asked import asked_workloads
 from tuner.wire.requests.pairs import model_of
 from tuner.workers.source.tools import tools_source
@@ -111,6 +111,6 @@ def test_one_row_is_known_everywhere(copy: Path) -> None:
 def test_what_is_generated_follows_by_its_command(copy: Path) -> None:
     header = copy / "runtime" / "src" / "rows.h"
     assert "RELU2" not in header.read_text()
-    run(copy, "-m", "tuner.runtime.rows")
+    run(copy, "-m", "tuner.runtime.binding.rows")
     assert "ROW(3u) ROW(4u)\n" in header.read_text()
     assert "TUNER_GELU, TUNER_SILU or TUNER_RELU2" in header.read_text()

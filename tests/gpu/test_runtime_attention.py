@@ -21,7 +21,7 @@ from tuner.core.schedule.tiling import Engine
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Rung
 from tuner.packs.write import write_pack
-from tuner.runtime import native
+from tuner.runtime.binding import native
 from tuner.workers.builder.nvrtc import Builder
 
 cupy = pytest.importorskip("cupy")

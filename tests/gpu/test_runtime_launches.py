@@ -20,7 +20,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.runtime import Artifact, RuntimeFailure, load
-from tuner.runtime.driver import driver
+from tuner.runtime.device.driver import driver
 from tuner.workers.builder.nvrtc import Builder
 
 cupy = pytest.importorskip("cupy")

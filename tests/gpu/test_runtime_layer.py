@@ -23,7 +23,8 @@ from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Rung
 from tuner.packs.write import write_pack
-from tuner.runtime import Layer, load, native
+from tuner.runtime import Layer, load
+from tuner.runtime.binding import native
 from tuner.workers.protocol.messages import Work
 
 cupy = pytest.importorskip("cupy")

@@ -50,8 +50,8 @@ def _check_schema() -> None:
 
 def _check_number(name: str, number: int) -> None:
     """Programs of C know a row by its number, and the C runtime has the table of the rows."""
-    from tuner.runtime import native
-    from tuner.runtime.rows import HEADER, header
+    from tuner.runtime.binding import native
+    from tuner.runtime.binding.rows import HEADER, header
 
     assert native.HEADER.constants[f"TUNER_{name.upper()}"] == number
     assert HEADER.read_text() == header(own_alone=True)
@@ -217,7 +217,7 @@ CHANGES = (
                 before="enum { TUNER_IDENTITY",
             ),
         ),
-        programs=("tuner.runtime.rows", "tests.house.axes_page"),
+        programs=("tuner.runtime.binding.rows", "tests.house.axes_page"),
         check=_activation,
     ),
     Change(
@@ -231,7 +231,7 @@ CHANGES = (
                 before="enum { TUNER_FP16",
             ),
         ),
-        programs=("tuner.runtime.rows", "tests.house.axes_page"),
+        programs=("tuner.runtime.binding.rows", "tests.house.axes_page"),
         check=_dtype,
     ),
     Change(

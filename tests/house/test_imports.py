@@ -30,11 +30,11 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/torch_compiled.py": {"torch"},
     "tuner/runtime/torch_attention.py": {"torch"},
     "tuner/runtime/torch_program.py": {"torch"},
-    "tuner/runtime/torch_found.py": {"torch"},
-    "tuner/runtime/torch_formula.py": {"torch"},
+    "tuner/runtime/pytorch/found.py": {"torch"},
+    "tuner/runtime/pytorch/formula.py": {"torch"},
     "tuner/runtime/torch_layer.py": {"torch"},
-    "tuner/runtime/torch_operands.py": {"torch"},
-    "tuner/runtime/torch_models.py": {"torch"},
+    "tuner/runtime/pytorch/operands.py": {"torch"},
+    "tuner/runtime/models/mlps.py": {"torch"},
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
     "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
     "tuner/dispatch/cluster": {"distributed", "dask"},

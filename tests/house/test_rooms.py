@@ -10,7 +10,7 @@ from pathlib import Path
 MOST = 15
 PRODUCT = ("tuner", "workers", "runtime", "migrations")
 #: Lists by nature: a file for each change of the tables; C files that a program's own build compiles as ``src/*.c``.
-LISTS = {"migrations/versions", "runtime/src", "tuner/runtime"}
+LISTS = {"migrations/versions", "runtime/src"}
 
 
 def test_no_folder_of_the_product_has_many_files(repository_files: list[Path], root: Path) -> None:

@@ -141,10 +141,10 @@ with zipfile.ZipFile(sys.argv[1]) as found:
 rung = Rung(m_lo=160, m_hi=160, kernel=kernel, speedup=1.25, interval=(1.2, 1.3))
 write_pack((Entry(shape=kernel.shape, rungs=(rung,)),), Path(sys.argv[2]))
 import ctypes
-from tuner.runtime.native import checked, library
+from tuner.runtime.binding.native import checked, library
 pack, runtime = ctypes.c_void_p(), library()
 checked(runtime, runtime.tuner_pack_open(sys.argv[2].encode(), ctypes.byref(pack)))
-from tuner.runtime.native import AttentionChoice
+from tuner.runtime.binding.native import AttentionChoice
 print([runtime.tuner_layer_find(pack, 0, rows, 0, ctypes.byref(AttentionChoice())) for rows in (160, 159)])
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.toys import Toys
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 #: Of each package a chain with a product behind the op, and a text of the op's kernel.
 CHAINS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -23,7 +23,7 @@ UP = {"name": "up", "source": "front", "n": 256, "k": 512}
 _OPEN = """
 import ctypes
 import sys
-from tuner.runtime.native import AttentionChoice, checked, library
+from tuner.runtime.binding.native import AttentionChoice, checked, library
 pack, runtime, choice = ctypes.c_void_p(), library(), AttentionChoice()
 checked(runtime, runtime.tuner_pack_open(sys.argv[1].encode(), ctypes.byref(pack)))
 print([runtime.tuner_layer_find(pack, 0, rows, 0, ctypes.byref(choice)) for rows in (15, 16, 17)])

@@ -42,7 +42,7 @@ _OPEN = """
 import sys
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
-from tuner.runtime.native import Choice, Shape, checked, library
+from tuner.runtime.binding.native import Choice, Shape, checked, library
 import ctypes
 pack, runtime = ctypes.c_void_p(), library()
 checked(runtime, runtime.tuner_pack_open(sys.argv[1].encode(), ctypes.byref(pack)))

@@ -5,16 +5,16 @@ ffn = pack.bind(tuner.runtime.Weights(w1, w2, activation="silu", gated=True))
 y = ffn(x)
 """
 
-from .arrays import NotAnArray
-from .artifact import Artifact, load_artifact
-from .attention import Attention, load_attention
-from .ffn import Ffn
-from .launch_list import Launches
-from .native import RuntimeFailure, WrongOperand
-from .pack import Answer, Pack, load
-from .patching import patch
-from .program import Layer, Program, load_layer
-from .weights import Weights
+from tuner.runtime.binding.native import RuntimeFailure, WrongOperand
+from tuner.runtime.device.launch_list import Launches
+from tuner.runtime.models.patching import patch
+from tuner.runtime.programs.artifact import Artifact, load_artifact
+from tuner.runtime.programs.attention import Attention, load_attention
+from tuner.runtime.programs.ffn import Ffn
+from tuner.runtime.programs.pack import Answer, Pack, load
+from tuner.runtime.programs.program import Layer, Program, load_layer
+from tuner.runtime.tensors.arrays import NotAnArray
+from tuner.runtime.tensors.weights import Weights
 
 __all__ = [
     "Answer",

@@ -21,13 +21,11 @@ from typing import Any
 import torch
 
 from tuner.core.problem.dtype import Dtype
-
-from .attention import Attention
-from .native import WrongOperand
-from .operands import Operand
-from .torch_formula import attend, product
-from .torch_found import Found
-from .torch_operands import (
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.programs.attention import Attention
+from tuner.runtime.pytorch.formula import attend, product
+from tuner.runtime.pytorch.found import Found
+from tuner.runtime.pytorch.operands import (
     at_its_own_precision,
     cache_operands,
     check,
@@ -36,6 +34,7 @@ from .torch_operands import (
     check_scores,
     name_of,
 )
+from tuner.runtime.tensors.operands import Operand
 
 _SCHEMA = (
     "(Tensor q, Tensor keys, Tensor values, Tensor lengths, Tensor? pages, Tensor? w, bool heads_first, float scale, "

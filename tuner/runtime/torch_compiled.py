@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from . import native
-from .ffn import Ffn
-from .native import Shape, Tensors
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import Shape, Tensors
+from tuner.runtime.programs.ffn import Ffn
 
 _SOURCE = native.FOLDER / "torch" / "tuner_torch.cpp"
 _INCLUDE = native.FOLDER / "include"

@@ -27,13 +27,11 @@ from typing import Any, NamedTuple
 import torch
 
 from tuner.core.problem.dtype import ELEMENTS
-
-from .native import RuntimeFailure, WrongOperand
-from .operands import Operand
-from .program import Layer
-from .torch_formula import attend, halves_first, normed, product, squares_of, turned
-from .torch_found import Found
-from .torch_operands import (
+from tuner.runtime.binding.native import RuntimeFailure, WrongOperand
+from tuner.runtime.programs.program import Layer
+from tuner.runtime.pytorch.formula import attend, halves_first, normed, product, squares_of, turned
+from tuner.runtime.pytorch.found import Found
+from tuner.runtime.pytorch.operands import (
     at_its_own_precision,
     cache_operands,
     check,
@@ -43,6 +41,7 @@ from .torch_operands import (
     check_scores,
     name_of,
 )
+from tuner.runtime.tensors.operands import Operand
 
 _SCHEMA = (
     "(Tensor x, Tensor? squares, Tensor w_qkv, Tensor? b_qkv, Tensor? frequencies, Tensor(a!) keys, "

@@ -25,14 +25,13 @@ import torch
 
 from tuner.core.problem.activation import Activation, canonical, names_of
 from tuner.errors import InvalidInput
-
-from . import torch_compiled
-from .ffn import Ffn
-from .native import WrongOperand
-from .operands import of_ffn
-from .torch_formula import product
-from .torch_found import Found, lie
-from .torch_operands import at_its_own_precision, check, check_float, name_of
+from tuner.runtime import torch_compiled
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.programs.ffn import Ffn
+from tuner.runtime.pytorch.formula import product
+from tuner.runtime.pytorch.found import Found, lie
+from tuner.runtime.pytorch.operands import at_its_own_precision, check, check_float, name_of
+from tuner.runtime.tensors.operands import of_ffn
 
 _SCHEMA = (
     "(Tensor x, Tensor w1, Tensor w2, Tensor? b1, Tensor? b2, Tensor? residual, Tensor? row_scale, "

@@ -28,13 +28,12 @@ import torch
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.packs.base_shape import is_product
 from tuner.packs.shapes import ops_without_sizes
-
-from .native import WrongOperand
-from .operands import Operand
-from .program import Program
-from .torch_formula import attend, normed, product, squares_of, turned
-from .torch_found import Found, lie
-from .torch_operands import cache_operands, check, check_apart, check_float, name_of
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.programs.program import Program
+from tuner.runtime.pytorch.formula import attend, normed, product, squares_of, turned
+from tuner.runtime.pytorch.found import Found, lie
+from tuner.runtime.pytorch.operands import cache_operands, check, check_apart, check_float, name_of
+from tuner.runtime.tensors.operands import Operand
 
 Json = dict[str, Any]
 Tensors = Mapping[str, torch.Tensor | None]

@@ -118,7 +118,7 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
         yield "its heads have sinks"
     if getattr(attention.impl, "alibi_slopes", None) is not None:
         yield "its scores have slopes (ALiBi)"
-    if str(attention.attn_type) != "decoder":
+    if attention.attn_type != "decoder":  # a member of vLLM's enumeration of strings
         yield f"its type is {attention.attn_type}, and kernels here decode"
     if attention.kv_sharing_target_layer_name is not None:
         yield f"it reads the cache of {attention.kv_sharing_target_layer_name}"

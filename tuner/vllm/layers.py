@@ -19,8 +19,8 @@ from tuner.packs.contents import Entry
 from tuner.packs.read import read_pack
 from tuner.packs.shapes import LayerShape
 from tuner.runtime import RuntimeFailure
-from tuner.runtime.program import Program
-from tuner.runtime.torch_formula import halves_first
+from tuner.runtime.programs.program import Program
+from tuner.runtime.pytorch.formula import halves_first
 
 from .attention import reasons_against_pack, served_by
 from .log import log

@@ -12,7 +12,7 @@ from vllm.model_executor.model_loader import get_model_loader, register_model_lo
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from tuner.errors import InvalidInput
-from tuner.runtime.program import Program
+from tuner.runtime.programs.program import Program
 
 from .decode import install
 from .layers import fold_norms, programs_of

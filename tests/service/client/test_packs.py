@@ -111,11 +111,13 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
     [table_of] = pack.section("attentions")
     assert str(table_of.shape) == "fp16 attention, 4 heads of 64 over 2, pages of 16, projection to 256"
     assert [(rung.m_hi, rung.max_length) for rung in table_of.rungs] == [(1, 300), (2, 300)]
-    whole = run(*command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300", "--with-qkv")
+    pages = ("--page-tokens", "16", "--tokens-first", "--lengths", "uniform")
+    whole = run(*command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300", "--layers", *pages)
     assert whole.exit_code == 0, whole.stderr
-    assert "qkv, attention, o_proj: 1 x 300 tokens" in whole.stderr
-    [layer] = read_pack(output.read_bytes()).section("layers")
-    assert layer.shape.names == ("qkv", "attention", "o_proj")
+    assert "attention, o_proj, gate_up, down, qkv: 1 x 300 tokens" in whole.stderr
+    pack = read_pack(output.read_bytes())
+    assert [entry.shape.section for entry in pack.entries] == ["shapes", "layers"]
+    assert str(pack.section("layers")[0].shape).endswith("pages of 16, tokens first")
     blocks = run(*command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300", "--blocks")
     assert blocks.exit_code == 0, blocks.stderr
     assert "qkv, attention, o_proj, gate_up, down: 1 x 300 tokens" in blocks.stderr
@@ -132,6 +134,9 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
         (["--with-qkv"], "--with-qkv is of an attention's queries: give --context, too"),
         (["--page-tokens", "16"], "give --context, too"),
         (["--context", "300", "--batch-invariant"], "promises no batch invariance"),
+        (["--layers"], "--layers is of whole layers: give --context, and neither --with-qkv nor --blocks"),
+        (["--context", "300", "--tokens-first"], "--tokens-first is of a page of the cache: give --page-tokens"),
+        (["--lengths", "uniform"], "--lengths is of contexts: give --context, too"),
     ):
         refused = run(*command, *more)
         assert (refused.exit_code, words in refused.stderr) == (ExitCode.USAGE, True), refused.stderr

@@ -19,8 +19,8 @@ from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_f
 from tuner.core.schedule.candidate import Candidate
 from tuner.ops.attention.artifact import AttentionKernel
 from tuner.ops.attention.source import CacheMap
-from tuner.runtime.arrays import View
-from tuner.runtime.launch_values import pages_of
+from tuner.runtime.device.launch_values import pages_of
+from tuner.runtime.tensors.arrays import View
 from tuner.workers.source.variants import Variant
 
 #: Of an fp16 output: roundings of what is multiplied and of itself.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
 #: No warning of a compiler is left in the runtime.

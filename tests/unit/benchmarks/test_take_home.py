@@ -28,7 +28,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.write import write_pack
-from tuner.runtime import Pack, native
+from tuner.runtime import Pack
+from tuner.runtime.binding import native
 from tuner.workers.source.launch_args import OpBuffers
 
 

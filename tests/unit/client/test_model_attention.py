@@ -11,7 +11,8 @@ from tests.unit.client.test_models import config
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
-from tuner.ops.attention.models import attention_pairs, block_chains, qkv_attention_chains
+from tuner.ops.attention.models import attention_pairs, block_chains, layer_chains, qkv_attention_chains
+from tuner.ops.attention.op import Lengths
 from tuner.wire.requests.pairs import Chain
 
 #: By hand: heads, heads of the cache, elements of a head, hidden size, dtype.
@@ -134,6 +135,19 @@ def test_a_whole_block_is_the_presets_from_its_qkv_on(pages: int | None) -> None
     asked: dict[str, Any] = {"sequences": 16, "max_length": 2048, "page_tokens": pages}
     [chain] = block_chains(config("llama_3_8b", rms_norm_eps=MODELS["llama3-8b"].eps), **asked)
     assert Chain(**chain).to_workload() == decoder_layer("llama3-8b", run=LayerRun.FROM_QKV, dtype=Dtype.BF16, **asked)
+
+
+@pytest.mark.parametrize("heads_first", [True, False])
+@pytest.mark.parametrize(("name", "model"), [("llama_3_8b", "llama3-8b"), ("qwen2_5_7b", "qwen2.5-7b")])
+def test_a_whole_layer_is_the_presets_from_its_attention_on(name: str, model: str, heads_first: bool) -> None:
+    asked: dict[str, Any] = {"sequences": 8, "max_length": 8192, "page_tokens": 16, "heads_first": heads_first}
+    [chain] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), **asked)
+    assert Chain(**chain).to_workload() == decoder_layer(model, dtype=Dtype.BF16, **asked)
+    [chain] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), lengths="uniform", **asked)
+    wanted = decoder_layer(model, dtype=Dtype.BF16, lengths=Lengths.UNIFORM, **asked)
+    assert Chain(**chain).to_workload() == wanted
+    with pytest.raises(InvalidInput, match="an all-reduce stands within a layer"):
+        layer_chains(config(name), tp=2, **asked)
 
 
 def test_ranks_share_a_block_as_the_runs_between_its_all_reduces() -> None:

@@ -8,11 +8,16 @@ from typing import Any
 import click
 import pytest
 
+from tests.support.attention_packs import make_attention, table, without_sources
 from tests.support.packs import ffn
 from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
 from tuner.client.commands.packs.making import order_of_jobs
+from tuner.client.delivery.meaning import check_pack
+from tuner.client.errors import Refused
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.ops.gemm.pairs import independent_pair
+from tuner.packs.read import read_pack
+from tuner.packs.write import pack_bytes
 from tuner.wire.requests.pairs import pair_of
 
 
@@ -54,3 +59,13 @@ def test_a_layer_around_an_attention_has_a_place() -> None:
     run = decoder_layer("llama3-70b", sequences=1, max_length=512, tp=8, run=LayerRun.QKV_ATTENTION)
     order = order_of_jobs([job(run)], 1.02)
     assert (order["shapes"], len(order["layers"])) == ([], 1)
+
+
+def test_a_pack_of_an_attention_whose_cap_differs_by_less_than_its_name_shows_is_not_what_was_asked_for() -> None:
+    made = make_attention(form={"soft_cap": 30.0})
+    pack = read_pack(pack_bytes([without_sources(table(made))]))
+    [pair] = order_of_jobs([job(made.workload)], 1.02)["attentions"]
+    check_pack(pack, {"shapes": [], "attentions": [pair]})
+    near = {**pair, "ops": [{**pair["ops"][0], "soft_cap": 30.000001}]}
+    with pytest.raises(Refused, match="the pack is not what was asked for: its attentions"):
+        check_pack(pack, {"shapes": [], "attentions": [near]})

@@ -11,7 +11,7 @@ import pytest
 from tests.support.native.recorder import compile_recorder
 from tests.unit.frozen.artifacts import read_pack_file
 from tests.unit.frozen.test_artifacts import VERSIONS
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
 COMPILERS = {"c": ("gcc", "-std=c11"), "cpp": ("g++", "-std=c++17")}

@@ -17,7 +17,7 @@ from tuner.ops.attention.pack.launches import check as check_attention_launches
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Kernel
 from tuner.runtime import RuntimeFailure
-from tuner.runtime.artifact import _checked_manifest
+from tuner.runtime.programs.artifact import _checked_manifest
 
 Json = dict[str, Any]
 MADE = {engine: make_attention(by=engine).kernel for engine in AttentionEngine}

@@ -12,7 +12,7 @@ from tests.support.packs import Made, ladder
 from tuner.packs.records import SHAPE_FLAGS
 from tuner.packs.shapes import ACTIVATIONS, Shape
 from tuner.packs.write import write_pack
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 #: Of the operands; multiples of 16, and none is the same.
 ADDRESSES = {field[0]: 0x1000000 * (i + 1) for i, field in enumerate(native.Tensors._fields_)}

@@ -28,7 +28,7 @@ from tuner.ops.attention.source import (
 from tuner.ops.gemm.op import GemmOp
 from tuner.packs.programs import Part, program_of
 from tuner.packs.write import write_pack
-from tuner.runtime import native
+from tuner.runtime.binding import native
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 

@@ -18,7 +18,7 @@ from tests.unit.runtime.test_artifact import COOPERATIVE, PROGRAMMATIC, STREAM, 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.runtime import Artifact, Launches, RuntimeFailure
-from tuner.runtime.native import NEEDS_RESET
+from tuner.runtime.binding.native import NEEDS_RESET
 
 #: Where a call has its stream.
 STREAM_PLACES = {"cuMemsetD8Async": 3, "cuMemcpyHtoDAsync_v2": 2, "cuMemcpyDtoHAsync_v2": 2, "cuStreamSynchronize": 0}

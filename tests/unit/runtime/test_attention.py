@@ -16,7 +16,8 @@ from tests.support.attention_zips import zip_of
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.packs.write import write_pack
-from tuner.runtime import Attention, RuntimeFailure, load, load_attention, native
+from tuner.runtime import Attention, RuntimeFailure, load, load_attention
+from tuner.runtime.binding import native
 
 STREAM = 0x4242
 

@@ -29,8 +29,8 @@ from tuner.ops.attention.source import (
 )
 from tuner.packs.programs import program_of
 from tuner.packs.write import write_pack
-from tuner.runtime import native
-from tuner.runtime.native import RuntimeFailure
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import RuntimeFailure
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 

@@ -15,7 +15,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Epilogue
-from tuner.runtime import native
+from tuner.runtime.binding import native
 from tuner.workers.source.launch_args import (
     OpBuffers,
     extend_args,

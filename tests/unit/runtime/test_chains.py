@@ -19,7 +19,8 @@ from tuner.core.schedule.tiling import Engine
 from tuner.packs.contents import Entry, Rung
 from tuner.packs.programs import program_of
 from tuner.packs.write import write_pack
-from tuner.runtime import RuntimeFailure, WrongOperand, load, native
+from tuner.runtime import RuntimeFailure, WrongOperand, load
+from tuner.runtime.binding import native
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 

@@ -20,7 +20,7 @@ from tests.support.repository import ROOT
 from tuner.client.delivery.lock import Cache, Lock, LockedPack, write_lock
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 

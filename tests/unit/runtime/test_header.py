@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 STRUCTS = [one for one in vars(native).values() if isinstance(one, type) and issubclass(one, ctypes.Structure)]
 HEADER = native.FOLDER / "include" / "tuner" / "tuner.h"

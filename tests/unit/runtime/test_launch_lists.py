@@ -13,7 +13,7 @@ from tests.unit.runtime.opened import Opened
 from tests.unit.runtime.prepared_layer import Prepared, make_layer
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.runtime.native import RuntimeFailure
+from tuner.runtime.binding.native import RuntimeFailure
 
 CUDA_ERROR, NEEDS_RESET = -4, -8
 SIDE = 0x5EED0

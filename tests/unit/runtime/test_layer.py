@@ -19,7 +19,8 @@ from tests.support.repository import ROOT
 from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.packs.write import write_pack
-from tuner.runtime import Attention, Layer, RuntimeFailure, load, load_artifact, load_attention, load_layer, native
+from tuner.runtime import Attention, Layer, RuntimeFailure, load, load_artifact, load_attention, load_layer
+from tuner.runtime.binding import native
 
 STREAM = 0x4242
 DTYPES = {"fp32": "float32", "int32": "int32"}

@@ -28,8 +28,8 @@ from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.gemm.op import GemmOp
 from tuner.packs.records import VERSION_OF_SECTION
 from tuner.packs.write import write_pack
-from tuner.runtime import native
-from tuner.runtime.native import RuntimeFailure
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import RuntimeFailure
 
 PROGRAMMATIC = 6
 CASES: dict[str, dict[str, Any]] = {

@@ -18,9 +18,9 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
 from tuner.runtime import Artifact, NotAnArray, RuntimeFailure
-from tuner.runtime.arrays import view
-from tuner.runtime.native import WrongOperand
-from tuner.runtime.operands import Operand, Table, of_manifest
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.tensors.arrays import view
+from tuner.runtime.tensors.operands import Operand, Table, of_manifest
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,8 @@ from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.ladder import Found, make_entry
 from tuner.packs.read import read_pack
 from tuner.packs.write import write_pack
-from tuner.runtime import Artifact, RuntimeFailure, native
+from tuner.runtime import Artifact, RuntimeFailure
+from tuner.runtime.binding import native
 
 GATHER = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
 UP = {"name": "up", "source": "embed", "m": 16, "n": 256, "k": 512, "activation": "identity", "bias": False}

@@ -15,8 +15,9 @@ from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_layer import operands, zip_at
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.runtime import Layer, RuntimeFailure, load_layer, native
-from tuner.runtime.arrays import NotAnArray, view
+from tuner.runtime import Layer, RuntimeFailure, load_layer
+from tuner.runtime.binding import native
+from tuner.runtime.tensors.arrays import NotAnArray, view
 
 STREAM, COUNT, WIDTH = 0x4242, 7, 25
 PAGES: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.native.fuzzing import SANITIZED, Fuzzer, some_pack
 from tests.support.native.recorder import STRICT, compile_driver, compile_recorder
-from tuner.runtime import native
+from tuner.runtime.binding import native
 
 
 @pytest.fixture(scope="module")

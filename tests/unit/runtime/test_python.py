@@ -13,8 +13,9 @@ from tests.support.native.recorder import Recorder
 from tests.support.packs import ffn, ladder, make
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
-from tuner.runtime import NotAnArray, Pack, RuntimeFailure, Weights, load, native
-from tuner.runtime.arrays import View, address_of, view
+from tuner.runtime import NotAnArray, Pack, RuntimeFailure, Weights, load
+from tuner.runtime.binding import native
+from tuner.runtime.tensors.arrays import View, address_of, view
 
 
 class Interfaced:

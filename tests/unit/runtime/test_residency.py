@@ -17,8 +17,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.write import write_pack
-from tuner.runtime import native
-from tuner.runtime.native import RuntimeFailure
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import RuntimeFailure
 
 MISMATCH = -5
 GREEN, ELSEWHERE = 0x6EE, 0x99

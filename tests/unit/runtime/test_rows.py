@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS
-from tuner.runtime import native
-from tuner.runtime.rows import HEADER, header
+from tuner.runtime.binding import native
+from tuner.runtime.binding.rows import HEADER, header
 
 
 def test_each_row_has_its_number_in_the_header() -> None:
@@ -18,4 +18,4 @@ def test_each_row_has_its_number_in_the_header() -> None:
 
 
 def test_the_table_of_the_c_runtime_is_that_of_the_rows() -> None:
-    assert HEADER.read_text() == header(own_alone=True), "run `python -m tuner.runtime.rows`"
+    assert HEADER.read_text() == header(own_alone=True), "run `python -m tuner.runtime.binding.rows`"

@@ -19,8 +19,8 @@ from tuner.core.schedule.tiling import Engine
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
-from tuner.runtime import native
-from tuner.runtime.native import RuntimeFailure
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import RuntimeFailure
 
 BAD_ARGUMENT, BAD_PACK, CUDA_ERROR, MISMATCH, NO_VARIANT = -1, -2, -4, -5, -7
 

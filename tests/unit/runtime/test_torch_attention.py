@@ -15,7 +15,9 @@ from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.reference import attention, gathered
 from tuner.ops.attention.shapes.form import form_for
 from tuner.ops.attention.shapes.shape import DecodeAttention
-from tuner.runtime import arrays, driver, load_attention
+from tuner.runtime import load_attention
+from tuner.runtime.device import driver
+from tuner.runtime.tensors import arrays
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.

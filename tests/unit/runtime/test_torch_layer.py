@@ -19,7 +19,9 @@ from tests.unit.runtime.test_layer import zip_at
 from tuner.ops.attention.reference import attention, gathered
 from tuner.ops.attention.shapes.form import form_for
 from tuner.ops.attention.shapes.shape import DecodeAttention
-from tuner.runtime import RuntimeFailure, arrays, driver, load_layer
+from tuner.runtime import RuntimeFailure, load_layer
+from tuner.runtime.device import driver
+from tuner.runtime.tensors import arrays
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.

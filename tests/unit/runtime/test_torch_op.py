@@ -14,7 +14,8 @@ from tests.support.native.recorder import Recorder
 from tests.support.packs import ladder, make
 from tests.unit.runtime.torch_ffn import D_HIDDEN, D_IN, D_OUT, ROWS, STREAM, OnCard, expected, in_cpp, operands
 from tuner.packs.write import write_pack
-from tuner.runtime import Pack, RuntimeFailure, Weights, load, native
+from tuner.runtime import Pack, RuntimeFailure, Weights, load
+from tuner.runtime.binding import native
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.

@@ -15,7 +15,10 @@ from tests.unit.runtime.test_layer import zip_at
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.shapes import ops_without_sizes
 from tuner.packs.write import write_pack
-from tuner.runtime import Program, arrays, driver, load, load_layer, native
+from tuner.runtime import Program, load, load_layer
+from tuner.runtime.binding import native
+from tuner.runtime.device import driver
+from tuner.runtime.tensors import arrays
 
 torch = pytest.importorskip("torch")
 

@@ -22,7 +22,8 @@ from tests.unit.runtime.test_python import Interfaced
 from tuner.core.problem.dtype import Dtype
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.runtime import load_layer, native
+from tuner.runtime import load_layer
+from tuner.runtime.binding import native
 from tuner.search.guesses.seeds import first_guesses
 
 torch = pytest.importorskip("torch")

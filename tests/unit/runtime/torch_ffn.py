@@ -14,7 +14,9 @@ import pytest
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ffn, ladder, make
 from tuner.packs.write import write_pack
-from tuner.runtime import Pack, arrays, load, native
+from tuner.runtime import Pack, load
+from tuner.runtime.binding import native
+from tuner.runtime.tensors import arrays
 
 D_IN, D_HIDDEN, D_OUT, ROWS = 32, 48, 24, 5
 #: The current stream, where a test needs no real one.

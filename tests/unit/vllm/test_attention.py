@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,6 +167,13 @@ def test_a_backend_whose_steps_have_no_table_is_named() -> None:
 def test_what_does_not_fit_is_named(changes: dict[str, Any], words: str) -> None:
     found = reasons_against(served(**changes), OURS, reaching(2048))
     assert any(words in one for one in found), found
+
+
+def test_vllms_own_enumeration_of_types_is_known() -> None:
+    class AttentionType(str, Enum):  # noqa: UP042 - as vLLM has it
+        DECODER = "decoder"
+
+    assert reasons_against(served(attn_type=AttentionType.DECODER), OURS, reaching(2048)) == []
 
 
 def test_kernels_that_reach_farther_serve_shorter_models() -> None:

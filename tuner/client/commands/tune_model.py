@@ -41,7 +41,10 @@ _MOST_LABELS = 16
 @click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
 @click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
 @click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")
+@click.option("--layers", is_flag=True, help="With --context: whole layers, too, as vLLM runs them.")
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
+@click.option("--tokens-first", is_flag=True, help="With --page-tokens: a page's tokens come before its heads.")
+@click.option("--lengths", type=click.Choice(["full", "uniform"]), help="With --context: at which it is timed.")
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
@@ -71,6 +74,12 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         raise click.UsageError(
             "--blocks is of all ops of a block: give --context, and neither --with-qkv nor --residual"
         )
+    if options["layers"] and (options["context"] is None or options["with_qkv"] or options["blocks"]):
+        raise click.UsageError("--layers is of whole layers: give --context, and neither --with-qkv nor --blocks")
+    if options["lengths"] and options["context"] is None:
+        raise click.UsageError("--lengths is of contexts: give --context, too")
+    if options["tokens_first"] and options["page_tokens"] is None:
+        raise click.UsageError("--tokens-first is of a page of the cache: give --page-tokens, too")
     if options["context"] is not None and options["batch_invariant"]:
         raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
     rows = take_rows(options)
@@ -121,9 +130,10 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
+    how |= {"heads_first": not options["tokens_first"], "lengths": options["lengths"] or "full"}
     once: list[dict[str, Any]] = []
     for kind in kinds_with_context():
-        take = kind.what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
+        take = kind.what_to_take(**{name: options[name] for name in ("with_qkv", "blocks", "layers")})
         for path, m in product(configs, rows):
             for pair in _read(path, partial(take, sequences=m, **how)):
                 if pair not in once:

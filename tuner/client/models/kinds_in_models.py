@@ -23,7 +23,7 @@ class KindInModels(Protocol):
             InvalidInput: the model has none that is known here.
         """
 
-    def what_to_take(self, *, with_qkv: bool, blocks: bool) -> Callable[..., list[Json]]:
+    def what_to_take(self, *, with_qkv: bool, blocks: bool, layers: bool) -> Callable[..., list[Json]]:
         """What reads a config, by the options of `tune-model`."""
 
     def words_of(self, pair: Mapping[str, Any]) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, stored_problem
-from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
-from tuner.core.legal.wgmma_epilogue import epilogue_problem
-from tuner.core.legal.wgmma_waiting import waiting_problem
+from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
+from tuner.core.legal.warpgroups.epilogue import epilogue_problem
+from tuner.core.legal.warpgroups.waiting import waiting_problem
 from tuner.core.plan.graph.products import product_tile
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu

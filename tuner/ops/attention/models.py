@@ -166,6 +166,8 @@ def counted_pairs(
     tp: int = 1,
     dtype: str | None = None,
     page_tokens: int | None = None,
+    heads_first: bool = True,
+    lengths: str = "full",
 ) -> list[tuple[dict[str, Any], int]]:
     """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
     each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
@@ -179,6 +181,8 @@ def counted_pairs(
         tp: tensor-parallel ranks, >= 1.
         dtype: ``fp16`` or ``bf16``; by default the config's own.
         page_tokens: of a page of the cache; None where it is contiguous.
+        heads_first: whether a page's heads come before its tokens.
+        lengths: ``full`` or ``uniform``, at which it is timed.
 
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
@@ -194,6 +198,8 @@ def counted_pairs(
             "head_dim": layer.head_dim,
             "d_out": None if layer.out_bias else size_of(model, "hidden_size"),
             "page_tokens": page_tokens,
+            **({} if heads_first else {"heads_first": False}),
+            **_timed_at(lengths),
             "window": _hiding(layer.window, max_length),
             "scale": layer.scale,
             "soft_cap": layer.soft_cap,
@@ -218,6 +224,8 @@ def qkv_attention_chains(
     tp: int = 1,
     dtype: str | None = None,
     page_tokens: int | None = None,
+    heads_first: bool = True,
+    lengths: str = "full",
 ) -> list[dict[str, Any]]:
     """The same with what is in front: norm, the product of queries, keys and values, which turns them and writes to the
     cache, attention and o_proj, as `POST /jobs` takes them; of one of `tp` ranks, between two all-reduces.
@@ -229,11 +237,17 @@ def qkv_attention_chains(
             length or turn a part of a head, or ranks would each add the bias of o_proj.
     """
     sizes = {"max_length": max_length, "new_tokens": 1} | ({} if page_tokens is None else {"page_tokens": page_tokens})
+    sizes |= {} if heads_first else {"heads_first": False}
     model = dense_language_model(config)
     _check_norms(model)
-    return _once(
-        [_chain(model, layer, sequences, tp, dtype or dtype_of(model), sizes) for layer in layer_attentions(config)]
-    )
+    found = [_chain(model, layer, sequences, tp, dtype or dtype_of(model), sizes) for layer in layer_attentions(config)]
+    for chain in found:
+        chain["ops"][1] |= _timed_at(lengths)
+    return _once(found)
+
+
+def _timed_at(lengths: str) -> Json:
+    return {} if lengths == "full" else {"lengths": lengths}
 
 
 def _chain(
@@ -358,8 +372,34 @@ def block_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
     return [{**layer, "ops": [*_added(layer["ops"]), *mlp]} for layer in layers]
 
 
-def what_to_take(*, with_qkv: bool, blocks: bool) -> Callable[..., list[Json]]:
+def layer_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **how: Any) -> list[Json]:
+    """The layers of a decode step from their attention on, as `POST /jobs` takes them: attention, o_proj, gate_up,
+    down, and the next layer's qkv, which writes to that layer's cache.
+
+    Args: as `qkv_attention_chains`.
+
+    Raises:
+        InvalidInput: as `qkv_attention_chains` and `ffn_shapes`; or several ranks share a layer.
+    """
+    if tp > 1:
+        problem = f"is {tp}: an all-reduce stands within a layer, and no kernel here does one"
+        raise InvalidInput(
+            "tp", problem, "give --blocks in the place of --layers, which has the runs between two of them"
+        )
+    found = []
+    for chain in qkv_attention_chains(config, sequences=sequences, **how):
+        qkv, attention, o_proj = chain["ops"]
+        up, down = _mlp(config, stream=o_proj["name"], tp=tp, dtype=chain["dtype"])
+        front = [{**attention, "source": "q"}, {**o_proj, "residual": "residual"}]
+        behind = {**qkv, "source": down["name"], "norm": down["name"]}
+        found.append({**chain, "ops": [*front, up, {**down, "is_output": True}, behind]})
+    return found
+
+
+def what_to_take(*, with_qkv: bool, blocks: bool, layers: bool) -> Callable[..., list[Json]]:
     """What reads a config, by the options of `tune-model`."""
+    if layers:
+        return layer_chains
     return block_chains if blocks else qkv_attention_chains if with_qkv else attention_pairs
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from . import native
-from .native import AbortRecord, Choice, checked
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import AbortRecord, Choice, checked
 
 #: Sets of addresses and rows that are kept packed, for each kernel: layers times numbers of rows.
 NUM_CACHED = 256

@@ -9,9 +9,8 @@ from typing import Any
 
 from tuner.packs.recipes.launches import FALLBACK
 from tuner.packs.recipes.parameters import of_launch, pack_fields, pack_product
-
-from .arrays import View
-from .driver import (
+from tuner.runtime.binding.native import RuntimeFailure, WrongOperand
+from tuner.runtime.device.driver import (
     COOPERATIVE,
     MAX_DYNAMIC_SHARED_SIZE_BYTES,
     NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
@@ -19,9 +18,9 @@ from .driver import (
     Driver,
     Launch,
 )
-from .launch_list import LaunchList, Needed
-from .launch_values import REFUSED_BYTES, Pages, pages_of, refusal
-from .native import RuntimeFailure, WrongOperand
+from tuner.runtime.device.launch_list import LaunchList, Needed
+from tuner.runtime.device.launch_values import REFUSED_BYTES, Pages, pages_of, refusal
+from tuner.runtime.tensors.arrays import View
 
 Json = dict[str, Any]
 

@@ -19,12 +19,11 @@ import torch
 from tuner.core.problem.activation import canonical
 from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.errors import InvalidInput
-
-from . import torch_op
-from .native import RuntimeFailure
-from .pack import Pack
-from .torch_operands import name_of
-from .weights import Weights
+from tuner.runtime import torch_op
+from tuner.runtime.binding.native import RuntimeFailure
+from tuner.runtime.programs.pack import Pack
+from tuner.runtime.pytorch.operands import name_of
+from tuner.runtime.tensors.weights import Weights
 
 #: The MLPs of transformers whose whole computation is down(activation(gate) * up), by their classes.
 FAMILIES = frozenset(

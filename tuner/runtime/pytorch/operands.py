@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from tuner.core.problem.dtype import Dtype
-
-from .native import WrongOperand
-from .operands import Operand
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.tensors.operands import Operand
 
 #: What PyTorch's own products compute in, too; kernels have the first ones.
 _OURS = {one.row.array_name: getattr(torch, one.row.array_name, None) for one in Dtype}

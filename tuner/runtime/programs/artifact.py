@@ -22,13 +22,12 @@ from tuner.packs.base_shape import is_product
 from tuner.packs.recipes.launches import check_launches
 from tuner.packs.recipes.own_launches import OF_CACHES, OWN_SECTIONS, check_own_sections
 from tuner.packs.recipes.parameters import has_rows, most_rows, of_each_op
-
-from .arrays import View, view
-from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
-from .kernels import CacheKernel, Loader, OwnLaunches, Products
-from .launch_list import Launches
-from .native import RuntimeFailure, WrongOperand
-from .operands import ROWS, of_manifest
+from tuner.runtime.binding.native import RuntimeFailure, WrongOperand
+from tuner.runtime.device.driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
+from tuner.runtime.device.kernels import CacheKernel, Loader, OwnLaunches, Products
+from tuner.runtime.device.launch_list import Launches
+from tuner.runtime.tensors.arrays import View, view
+from tuner.runtime.tensors.operands import ROWS, of_manifest
 
 #: The newest format of a manifest that it reads.
 NEWEST_FORMAT = 6

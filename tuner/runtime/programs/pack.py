@@ -14,14 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import native
-from .artifact import Artifact
-from .attention import Attention
-from .ffn import Ffn
-from .native import AttentionChoice, AttentionShape, Choice, LayerShape, RuntimeFailure, Shape, checked
-from .prepared import Prepared
-from .program import Program
-from .weights import Weights
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import (
+    AttentionChoice,
+    AttentionShape,
+    Choice,
+    LayerShape,
+    RuntimeFailure,
+    Shape,
+    checked,
+)
+from tuner.runtime.binding.prepared import Prepared
+from tuner.runtime.programs.artifact import Artifact
+from tuner.runtime.programs.attention import Attention
+from tuner.runtime.programs.ffn import Ffn
+from tuner.runtime.programs.program import Program
+from tuner.runtime.tensors.weights import Weights
 
 #: The most rows that the C runtime can be asked for.
 _LAST_ROW = 2**31 - 1

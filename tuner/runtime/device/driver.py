@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tuner.core.problem.dtype import MAP_TYPES
-
-from .native import RuntimeFailure
+from tuner.runtime.binding.native import RuntimeFailure
 
 #: CUfunction_attribute.
 MAX_DYNAMIC_SHARED_SIZE_BYTES, PREFERRED_SHARED_MEMORY_CARVEOUT, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 8, 9, 14

@@ -1,6 +1,6 @@
 """The rows of element types and activations as the C runtime has them: runtime/src/rows.h.
 
-python -m tuner.runtime.rows    writes that file; a test holds it against the rows.
+python -m tuner.runtime.binding.rows    writes that file; a test holds it against the rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 
 #: As it lies in the wheel and, by a link, in a checkout.
-HEADER = Path(__file__).parent / "c" / "src" / "rows.h"
+HEADER = Path(__file__).parents[1] / "c" / "src" / "rows.h"
 #: CUtensorMapDataType of what no tensor map has.
 _NO_MAP = 0xFFFFFFFF
 
@@ -25,7 +25,7 @@ def header(*, own_alone: bool = False) -> str:
     operands = {row.number: row.tensor_map.number if row.tensor_map else _NO_MAP for row in numbers}
     rows = [f"ROW({row.number}u, {operands.get(row.number, _NO_MAP)}u, {row.size_bytes}u)" for row in elements]
     return f"""\
-/* Written by `python -m tuner.runtime.rows`: the program's rows of element types and activations. */
+/* Written by `python -m tuner.runtime.binding.rows`: the program's rows of element types and activations. */
 #ifndef TUNER_ROWS_H
 #define TUNER_ROWS_H
 

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .pack import Pack, load
+from tuner.runtime.programs.pack import Pack, load
 
 if TYPE_CHECKING:
-    from .torch_models import Patched
+    from tuner.runtime.models.mlps import Patched
 
 
 def patch(model: Any, pack: Pack | Path | str) -> Patched:
@@ -26,6 +26,6 @@ def patch(model: Any, pack: Pack | Path | str) -> Patched:
     Raises:
         RuntimeFailure: the pack cannot be opened.
     """
-    from .torch_models import patch_model
+    from tuner.runtime.models.mlps import patch_model
 
     return patch_model(model, cache(lambda: pack if isinstance(pack, Pack) else load(pack)))

@@ -6,11 +6,10 @@ from typing import Any
 
 from tuner.core.problem.activation import canonical
 from tuner.errors import InvalidInput
-
-from . import native
-from .arrays import View, address_of, library_of, view
-from .native import RuntimeFailure, Shape, WrongOperand
-from .operands import of_ffn
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import RuntimeFailure, Shape, WrongOperand
+from tuner.runtime.tensors.arrays import View, address_of, library_of, view
+from tuner.runtime.tensors.operands import of_ffn
 
 _ALIGNMENT = 256
 

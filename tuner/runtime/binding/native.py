@@ -14,12 +14,11 @@ from pathlib import Path
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
-
-from . import rows
-from .header import Header
+from tuner.runtime.binding import rows
+from tuner.runtime.binding.header import Header
 
 #: The C sources, as they lie in the wheel and, by a link, in a checkout.
-FOLDER = Path(__file__).parent / "c"
+FOLDER = Path(__file__).parents[1] / "c"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-pthread")
 
 #: What they declare.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.legal.wgmma_waiting import sums_in_band_problem
+from tuner.core.legal.warpgroups.waiting import sums_in_band_problem
 from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling, Warpgroups

@@ -14,8 +14,7 @@ from tuner.core.problem.activation import canonical
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.rows.activation import ActivationRow
 from tuner.errors import InvalidInput
-
-from .native import RuntimeFailure, WrongOperand
+from tuner.runtime.binding.native import RuntimeFailure, WrongOperand
 
 #: What bits without a name are called here. Arrays of unsigned integers hold those of a type that their library does
 #: not know, as CuPy has no bfloat16.

@@ -11,10 +11,9 @@ from typing import Any
 
 from tuner.errors import InvalidInput
 from tuner.packs.launched_shape import LaunchedShape, launched_shape_of
-
-from .artifact import Artifact, load_artifact
-from .native import RuntimeFailure
-from .program import Program
+from tuner.runtime.binding.native import RuntimeFailure
+from tuner.runtime.programs.artifact import Artifact, load_artifact
+from tuner.runtime.programs.program import Program
 
 
 class Attention(Program):

@@ -10,9 +10,8 @@ from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.packs.base_shape import is_product
 from tuner.packs.recipes.own_launches import recipes_by_kind
 from tuner.packs.recipes.parameters import has_rows
-
-from .arrays import BITS_OF, View, named_view
-from .native import WrongOperand
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.tensors.arrays import BITS_OF, View, named_view
 
 #: What a tensor of a manifest's element type may be; of an operand's type also bits without a name.
 _NAMES: dict[str, tuple[str, ...]] = {name: (row.array_name,) for name, row in ELEMENTS.items()}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .arrays import View
-from .driver import Driver
-from .native import WrongOperand
+from tuner.runtime.binding.native import WrongOperand
+from tuner.runtime.device.driver import Driver
+from tuner.runtime.tensors.arrays import View
 
 #: What a launch leaves of what it refused: four words, of which the first says what.
 REFUSED_BYTES, _REFUSALS = 16, {1: "length", 2: "page"}

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .driver import Driver, Launch
-from .native import NEEDS_RESET, RuntimeFailure
+from tuner.runtime.binding.native import NEEDS_RESET, RuntimeFailure
+from tuner.runtime.device.driver import Driver, Launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.packs.recipes.parameters import most_rows
-
-from .arrays import library_of, named_view
-from .artifact import Artifact, load_artifact
-from .launch_list import Launches
-from .native import RuntimeFailure
+from tuner.runtime.binding.native import RuntimeFailure
+from tuner.runtime.device.launch_list import Launches
+from tuner.runtime.programs.artifact import Artifact, load_artifact
+from tuner.runtime.tensors.arrays import library_of, named_view
 
 #: Sets of arrays whose launches are kept packed: layers of a model, and outputs in turns.
 NUM_CACHED = 256

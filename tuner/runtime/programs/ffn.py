@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from . import native
-from .arrays import address_of, kind_reader, matrix_reader
-from .native import Launch, Tensors, WrongOperand
-from .prepared import NUM_CACHED, Prepared
-from .weights import Weights
+from tuner.runtime.binding import native
+from tuner.runtime.binding.native import Launch, Tensors, WrongOperand
+from tuner.runtime.binding.prepared import NUM_CACHED, Prepared
+from tuner.runtime.tensors.arrays import address_of, kind_reader, matrix_reader
+from tuner.runtime.tensors.weights import Weights
 
 
 class Opened(Protocol):

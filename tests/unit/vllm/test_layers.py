@@ -1,0 +1,169 @@
+"""In which models whole layers are a pack's, and with which weights. PyTorch is needed, and no vLLM."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.presets import LayerRun, decoder_layer
+from tuner.core.problem.dtype import Dtype
+from tuner.packs.contents import Entry
+from tuner.packs.shapes import LayerShape
+
+torch = pytest.importorskip("torch")
+
+#: Of Llama-3-8B's layers, but for how wide they are.
+HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM = 4096, 14336, 32, 8, 128
+
+
+class SiluAndMul:
+    pass
+
+
+class RotaryEmbedding:
+    is_neox_style, rotary_dim, head_size, base = True, HEAD_DIM, HEAD_DIM, 500_000.0
+
+
+class YaRNScalingRotaryEmbedding(RotaryEmbedding):
+    pass
+
+
+class LlamaDecoderLayer:
+    def __init__(self, **changes: Any) -> None:
+        def product(rows: int, columns: int, bias: Any = None) -> Any:
+            return SimpleNamespace(weight=torch.empty(rows, columns, dtype=torch.bfloat16), bias=bias)
+
+        norm = SimpleNamespace(variance_epsilon=changes.get("eps", 1e-5))
+        self.input_layernorm = self.post_attention_layernorm = norm
+        self.self_attn = SimpleNamespace(
+            qkv_proj=product((HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN, changes.get("qkv_bias")),
+            o_proj=product(HIDDEN, HEADS * HEAD_DIM, changes.get("o_bias")),
+            rotary_emb=changes.get("rotary", RotaryEmbedding)(),
+            qk_norm=changes.get("qk_norm", False),
+        )
+        act_fn = SimpleNamespace() if changes.get("gelu") else SiluAndMul()
+        self.mlp = SimpleNamespace(
+            gate_up_proj=product(2 * INNER, HIDDEN), down_proj=product(HIDDEN, INNER), act_fn=act_fn
+        )
+        if changes.get("quantised"):
+            self.self_attn.o_proj.weight = torch.zeros(4, dtype=torch.int8)
+
+
+LlamaDecoderLayer.__module__ = "vllm.model_executor.models.llama"
+
+
+class OtherLayer(LlamaDecoderLayer):
+    pass
+
+
+def model(kind: type = LlamaDecoderLayer, **changes: Any) -> Any:
+    inner = SimpleNamespace(layers=[kind(**changes)], embed_tokens=None, norm=None)
+    return SimpleNamespace(model=inner)
+
+
+def config(**changes: Any) -> Any:
+    parallel = SimpleNamespace(
+        tensor_parallel_size=changes.get("ranks", 1), pipeline_parallel_size=changes.get("stages", 1)
+    )
+    return SimpleNamespace(
+        parallel_config=parallel,
+        speculative_config=changes.get("drafts"),
+        kv_transfer_config=changes.get("connector"),
+        model_config=SimpleNamespace(runner_type=changes.get("runner", "generate")),
+    )
+
+
+def entry(**asked: Any) -> Entry:
+    workload = decoder_layer("llama3-8b", dtype=Dtype.BF16, sequences=1, max_length=64, page_tokens=16, **asked)
+    return Entry(shape=LayerShape.of_workload(workload.to_json()), rungs=())
+
+
+def test_a_llama_of_one_rank_has_no_reason_against_it() -> None:
+    from tuner.vllm.layers import _against_entry, reasons_against_model
+
+    assert reasons_against_model(model(), config()) == []
+    assert _against_entry(entry(), model()) == []
+
+
+@pytest.mark.parametrize(
+    ("of_config", "of_model", "words"),
+    [
+        ({"ranks": 2}, {}, "tensor_parallel_size is 2: an all-reduce stands within a layer"),
+        ({"stages": 2}, {}, "pipeline_parallel_size is 2"),
+        ({"drafts": object()}, {}, "speculative decoding: its steps have several tokens"),
+        ({"connector": object()}, {}, "kv_transfer_config: a connector waits"),
+        ({"runner": "pooling"}, {}, "its runner is 'pooling'"),
+        ({}, {"kind": OtherLayer}, "OtherLayer is none of LlamaDecoderLayer, Qwen2DecoderLayer"),
+        ({}, {"qk_norm": True}, "its attention norms queries and keys"),
+        ({}, {"rotary": YaRNScalingRotaryEmbedding}, "its rotary embedding is YaRNScalingRotaryEmbedding"),
+        ({}, {"quantised": True}, "its weights are quantised"),
+        ({}, {"gelu": True}, "its activation is not SiLU"),
+    ],
+)
+def test_what_a_program_cannot_compute_is_named(of_config: Any, of_model: Any, words: str) -> None:
+    from tuner.vllm.layers import reasons_against_model
+
+    (found,) = reasons_against_model(model(**of_model), config(**of_config))
+    assert found.startswith(words)
+
+
+def test_a_model_of_another_form_is_named() -> None:
+    from tuner.vllm.layers import reasons_against_model
+
+    assert reasons_against_model(SimpleNamespace(), config()) == [
+        "SimpleNamespace is no decoder of embed_tokens, layers and norm"
+    ]
+
+
+def test_a_pack_of_another_model_or_division_is_named_field_by_field() -> None:
+    from tuner.vllm.layers import _against_entry
+
+    assert sorted(_against_entry(entry(), model(eps=1e-6))) == [
+        "gate_up.eps is 1e-06 here and 1e-05 in the pack",
+        "qkv.eps is 1e-06 here and 1e-05 in the pack",
+    ]
+    biased = model(qkv_bias=torch.zeros(1), o_bias=torch.zeros(1))
+    assert _against_entry(entry(), biased) == [
+        f"{name}.bias is True here and False in the pack" for name in ("o_proj", "qkv")
+    ]
+    narrow = entry()
+    ops = narrow.shape.to_json()["ops"]
+    ops[2]["n"] = 128
+    other = replace(narrow, shape=LayerShape(dtype="bf16", ops_json=json.dumps(ops)))
+    assert _against_entry(other, model()) == ["gate_up.n is 14336 here and 128 in the pack"]
+    (found,) = _against_entry(entry(run=LayerRun.FROM_QKV), model())
+    assert found.startswith(
+        "its ops are qkv, attention, o_proj, gate_up, down, and a program here is attention, o_proj"
+    )
+
+
+def test_norms_are_folded_and_rows_of_qkv_are_halves_of_heads() -> None:
+    from tuner.vllm.layers import fold_norms, weights_of
+
+    torch.manual_seed(1)
+    layers = []
+    for _ in range(2):
+        norms = [SimpleNamespace(weight=torch.rand(8) + 0.5) for _ in range(2)]
+        products = [SimpleNamespace(weight=torch.randn(rows, 8), bias=None) for rows in (12, 8, 8, 8)]
+        attention = SimpleNamespace(qkv_proj=products[0], o_proj=products[1], head_dim=4)
+        mlp = SimpleNamespace(gate_up_proj=products[2], down_proj=products[3])
+        layers.append(
+            SimpleNamespace(self_attn=attention, mlp=mlp, input_layernorm=norms[0], post_attention_layernorm=norms[1])
+        )
+    one = SimpleNamespace(model=SimpleNamespace(layers=layers))
+    x, second = torch.randn(3, 8), layers[1]
+    wanted = (x * second.input_layernorm.weight) @ second.self_attn.qkv_proj.weight.T
+    up = (x * second.post_attention_layernorm.weight) @ second.mlp.gate_up_proj.weight.T
+    fold_norms(one)
+    assert all(bool((layer.input_layernorm.weight == 1).all()) for layer in layers)
+    assert torch.allclose(x @ second.self_attn.qkv_proj.weight.T, wanted, atol=1e-5)
+    assert torch.allclose(x @ second.mlp.gate_up_proj.weight.T, up, atol=1e-5)
+    first, found = weights_of(one)
+    assert first.w_qkv is None, "the first layer's qkv is vLLM's own"
+    heads = torch.cat([(x @ found.w_qkv.T)[:, at : at + 6].view(3, 3, 2) for at in (0, 6)], dim=-1)
+    assert torch.allclose(heads.reshape(3, 12), wanted, atol=1e-5)
+    assert found.w_up.data_ptr() == second.mlp.gate_up_proj.weight.data_ptr(), "no other weight lies twice"

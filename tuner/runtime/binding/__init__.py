@@ -1,0 +1,1 @@
+"""The C runtime by ctypes: compiled, declared and called."""

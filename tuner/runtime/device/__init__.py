@@ -1,0 +1,1 @@
+"""The CUDA driver by ctypes, and loaded kernels."""

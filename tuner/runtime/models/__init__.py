@@ -1,0 +1,1 @@
+"""A pack's kernels in the MLPs of a model of transformers."""

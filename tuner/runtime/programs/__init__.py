@@ -1,0 +1,1 @@
+"""What a caller runs: a pack's FFNs and layers, an artifact."""

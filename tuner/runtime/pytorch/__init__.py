@@ -1,0 +1,1 @@
+"""What the operators of PyTorch share: what they compute, check and find."""
