@@ -1,6 +1,6 @@
 """Which tests are those of one kind of op, and a run of all others in a tree without its folder.
 
-``python -m tests.support.without attention [pytest's arguments]`` copies what git has, leaves ``tuner/ops/attention``
+``python -m tests.house.without attention [pytest's arguments]`` copies what git has, leaves ``tuner/ops/attention``
 out, and runs there what is left. As a plugin of pytest this leaves out the tests of the kind in `KIND`.
 
 A test is a kind's where its file imports the kind, itself or by what it imports, or where the test names it.
@@ -134,7 +134,7 @@ def main(kind: str, *arguments: str) -> int:
     """Runs them; pytest's exit status."""
     with tempfile.TemporaryDirectory() as folder:
         tree = without_kind(kind, Path(folder), places=["."])
-        call = [sys.executable, "-m", "pytest", "-p", "tests.support.without", "-p", "no:cacheprovider", *arguments]
+        call = [sys.executable, "-m", "pytest", "-p", "tests.house.without", "-p", "no:cacheprovider", *arguments]
         return subprocess.run(call, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree), KIND: kind}).returncode
 
 
