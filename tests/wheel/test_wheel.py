@@ -121,8 +121,8 @@ def test_the_base_install_says_where_cmake_finds_the_runtime_and_compiles_it(bas
     folder = Path(base.run("tuner-client", "cmake-dir").stdout.strip())
     assert (folder / "TunerConfig.cmake").is_file()
     assert (folder.parent / "include" / "tuner" / "tuner.hpp").is_file()
-    code = "import pathlib; from tuner.runtime.binding import native; cache = pathlib.Path('cache').resolve()"
-    code += "; native.bind(native.build(cache))"
+    built = "native.build(pathlib.Path('cache').resolve())"
+    code = f"import pathlib; from tuner.runtime.binding import native; native.bind({built})"
     compiled = base.run("python", "-c", f"{code}; import sys; assert 'numpy' not in sys.modules")
     assert compiled.returncode == 0, compiled.stderr
 
