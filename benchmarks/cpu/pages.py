@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import httpx
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.common.report import NO_GPU, check_row, merge_report
 from benchmarks.cpu.best import serving
@@ -48,6 +48,7 @@ _INTERACTIVE = """() => new Promise((resolve) => {
   }).observe(element, { attributes: true });
 })"""
 _PAINTED = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
+_HAS_PAINTED = "() => performance.getEntriesByName('first-contentful-paint').length > 0"
 #: Elements beyond the window that nothing around them lets one scroll to.
 _CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => {
   const box = element.getBoundingClientRect();
@@ -56,6 +57,12 @@ _CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) =>
     if (['auto', 'scroll'].includes(getComputedStyle(around).overflowX)) return false;
   return true;
 }).length"""
+
+
+def _first_paint_s(page: Page) -> float:
+    """Seconds from the navigation; a busy machine notes it a moment after the page's load."""
+    page.wait_for_function(_HAS_PAINTED)
+    return float(page.evaluate(_PAINTED))
 
 
 def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
@@ -67,7 +74,7 @@ def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) ->
         page.goto(address, wait_until="commit")
         page.wait_for_selector("#points", state="attached")
         interactive.append(page.evaluate(_INTERACTIVE))
-        painted.append(page.evaluate(_PAINTED))
+        painted.append(_first_paint_s(page))
         context.close()
     what = f"of the page of a job with {raw['trials']} trials, seconds"
     slowest = {"slowest_s": round(max(painted), 3)}, {"slowest_s": round(max(interactive), 3)}
@@ -84,7 +91,7 @@ def load_jobs(browser: Browser, url: str, num_loads: int, raw: dict[str, Any]) -
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         page = context.new_page()
         page.goto(url, wait_until="load")
-        painted.append(page.evaluate(_PAINTED))
+        painted.append(_first_paint_s(page))
         context.close()
     what = "first paint of the front page of 500 jobs in 20 batches by 10 owners, seconds"
     return [check_row(what, statistics.median(painted), FIRST_PAINT_BAR_S, **raw, slowest_s=round(max(painted), 3))]

@@ -35,7 +35,7 @@ import tuner
 from tuner.client.options.pair_options import flat_options
 from tuner.core.problem.activation import Activation, canonical
 from tuner.packs.write import write_pack
-from tuner.runtime import native
+from tuner.runtime.binding import native
 from tuner.runtime.tensors.arrays import _Cupy
 from tuner.core.problem.asked import asked_workloads
 from tuner.wire.requests.pairs import model_of

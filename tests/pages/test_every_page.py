@@ -31,6 +31,7 @@ def paths(job_id: str, batch_id: str, chain_id: str, ended_jobs: dict[str, str])
         f"/ui/jobs/{failed}",
         f"/ui/jobs/{chain_id}",
         f"/ui/jobs/{chain_id}/trials/1",
+        f"/ui/studies/{job_id}",
         f"/ui/batches/{batch_id}",
         "/ui/submit?model=llama3-8b&m=1,16",
         "/ui/submit?m=none",

@@ -121,8 +121,8 @@ def test_kernels_of_added_rows_are_found_by_the_c_runtime(toys: Toys, fetched: d
     found, others = toys.python(_OPEN, str(pack), *DTYPES).splitlines()
     assert found == "[0, 0]"
     assert others == (
-        "2; dtype is 250: give TUNER_FP16, TUNER_BF16, TUNER_E5M2 or TUNER_SINGLE; activation is 250: give "
-        "TUNER_IDENTITY, TUNER_RELU, TUNER_GELU, TUNER_SILU or TUNER_RELU2"
+        "2; dtype is 250: give TUNER_FP16, TUNER_BF16, TUNER_FP8_E4M3, TUNER_E5M2 or TUNER_SINGLE; activation is 250: "
+        "give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU, TUNER_SILU or TUNER_RELU2"
     )
 
 
@@ -135,4 +135,4 @@ try:
 except ValidationError as error:
     print(error.errors()[0]["msg"])
 """
-    assert run(program).strip() == "Input should be 'fp16' or 'bf16'"
+    assert run(program).strip() == "Input should be 'fp16', 'bf16' or 'fp8_e4m3'"

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,3 +128,28 @@ def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment
     assert (program, command) == ("pip", "install")
     pip_install(environment, *what)
     return environment
+
+
+@contextmanager
+def serving(environment: Environment) -> Iterator[str]:
+    """A running server, started from an empty directory, that simulates an H200; its address."""
+    command = [str(environment.bin / "tuner"), "serve", "--port", "0", "--data", "data", "--gpu", "simulated:h200"]
+    log = environment.directory / "server.log"
+    with (
+        log.open("w") as written,
+        subprocess.Popen(
+            command,
+            cwd=environment.directory,
+            env=environment.variables,
+            stdout=subprocess.PIPE,
+            stderr=written,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout
+            url = process.stdout.readline().strip()
+            assert url, log.read_text()
+            yield url
+        finally:
+            process.terminate()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import socket
-import subprocess
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.repository import ROOT
-from tests.wheel.conftest import STRANGER, Environment, pip, pip_install
+from tests.wheel.conftest import STRANGER, Environment, pip, pip_install, serving
 from tuner import __version__
 from tuner.versions import DISTRIBUTION, install_command
 
@@ -28,29 +24,8 @@ SERVER_ONLY = ["alembic", "fastapi", "numpy", "optuna", "pydantic", "sqlalchemy"
 @pytest.fixture(scope="module")
 def address(server: Environment) -> Iterator[str]:
     """A running server, started from an empty directory, that simulates an H200."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [str(server.bin / "tuner"), "serve", "--port", str(port), "--data", "data", "--gpu", "simulated:h200"]
-    log = (server.directory / "server.log").open("w")
-    with subprocess.Popen(command, cwd=server.directory, env=server.variables, stdout=log, stderr=log) as process:
-        url = f"http://127.0.0.1:{port}"
-        try:
-            deadline = time.monotonic() + 300
-            while not is_ready(url):
-                assert process.poll() is None, (server.directory / "server.log").read_text()
-                assert time.monotonic() < deadline, "the server is not ready after five minutes"
-                time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-            log.close()
-
-
-def is_ready(url: str) -> bool:
-    with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{url}/readyz").status_code == 200
-    return False
+    with serving(server) as url:
+        yield url
 
 
 def test_the_wheel_holds_the_device_files_the_migrations_the_pages_and_the_licence(wheel: Path) -> None:
@@ -146,9 +121,8 @@ def test_the_base_install_says_where_cmake_finds_the_runtime_and_compiles_it(bas
     folder = Path(base.run("tuner-client", "cmake-dir").stdout.strip())
     assert (folder / "TunerConfig.cmake").is_file()
     assert (folder.parent / "include" / "tuner" / "tuner.hpp").is_file()
-    code = (
-        "import pathlib; from tuner.runtime import native; native.bind(native.build(pathlib.Path('cache').resolve()))"
-    )
+    built = "native.build(pathlib.Path('cache').resolve())"
+    code = f"import pathlib; from tuner.runtime.binding import native; native.bind({built})"
     compiled = base.run("python", "-c", f"{code}; import sys; assert 'numpy' not in sys.modules")
     assert compiled.returncode == 0, compiled.stderr
 

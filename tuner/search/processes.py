@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import util
 from multiprocessing.connection import Connection
+from traceback import format_exception
 from typing import Any
 
 from tuner.collector import spare_collector
@@ -306,9 +307,12 @@ def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or where it cannot travel what it said."""
+    """The error, or where it cannot travel what it said; with its traceback as a note."""
+    note = "".join(format_exception(error))
+    error.add_note(note)
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+        error.add_note(note)
     return error

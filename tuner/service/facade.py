@@ -153,8 +153,8 @@ class Service(TrialReader):
     def start(self) -> None:
         """Starts one runner per worker; those that come later get theirs then. Logs which kinds of ops are installed
         and cannot be used."""
-        for kind, why in broken_kinds().items():
-            _log.error("ops of kind %s cannot be used: %s", kind, why)
+        for why in broken_kinds().values():
+            _log.error("a kind of op that a package brings cannot be used: %s", why)
         self._runners.start()
         for one in self._beside:
             one.start()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.traces.tracing import trace_metrics
+from tuner.core.problem.op_kinds import culprit
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Trial
@@ -146,7 +147,7 @@ class Inspector(BackgroundWork):
                     inspection.job_id,
                     exc_info=error,
                 )
-                self._fail(inspection, f"a fault of the service: {type(error).__name__}: {error}")
+                self._fail(inspection, f"a fault of {culprit(error)}: {type(error).__name__}: {error}")
 
     def _fail(self, inspection: Inspection, reason: str) -> None:
         now = self._clock()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UNSCALED
 from tuner.ops.attention.pack.shape import AttentionShape
 from tuner.packs.contents import Rung
 from tuner.packs.read import Pack
@@ -24,7 +24,7 @@ TABLED_BACKENDS = ("FLASH_ATTN", "TRITON_ATTN")
 #: Elements that a copy engine brings at once: lines are multiples of them apart.
 LINE = 64
 #: By the names that PyTorch has for them.
-_DTYPES = {dtype.row.array_name: dtype for dtype in Dtype}
+_DTYPES = {dtype.row.array_name: dtype for dtype in UNSCALED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
     elif backend not in TABLED_BACKENDS:
         yield f"steps of backend {backend} have no table of blocks; --attention-backend FLASH_ATTN has"
     if attention.kv_cache_dtype not in {"auto", *_DTYPES}:
-        yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read {' or '.join(Dtype)}"
+        yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read {' or '.join(UNSCALED)}"
     if getattr(attention, "has_sink", False):
         yield "its heads have sinks"
     if getattr(attention.impl, "alibi_slopes", None) is not None:

@@ -11,7 +11,6 @@ from typing import Any
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
@@ -328,7 +327,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
-            "tensor": _tensor_of(workload.tile_ops[m.op], m.operand),
+            "tensor": workload.tile_ops[m.op].tensor_of(m.operand),
             "data_type": workload.dtype.row.map_type.name,
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
@@ -341,11 +340,6 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         }
         for m in tensor_maps(workload, tiling)
     ]
-
-
-def _tensor_of(op: TileOp, operand: str) -> str:
-    """Name of the tensor that is an op's `a`, `w` or `c`."""
-    return {"a": op.source, "w": f"{op.name}.w", "c": op.name}[operand]
 
 
 def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
@@ -385,7 +379,8 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
     op, dtype = workload.tile_ops[index], str(workload.dtype)
     if workload.producer_of(index) is None:
         yield "input", op.source, (op.m, op.source_columns), dtype
-    yield "weight", f"{op.name}.w", (op.weight_rows, op.k), dtype
+    if op.has_weights:
+        yield "weight", f"{op.name}.w", (op.weight_rows, op.k), dtype
     for part in op.parts:
         for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
             yield role, tensor.name, tensor.shape, str(tensor.dtype)

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.client.transformers_says import CHANGES, TABLE
 from tuner.client.models.model_families import FAMILIES
 from tuner.client.models.models import ffn_shapes
-from tuner.ops.attention.models import attention_pairs, layer_attentions
+from tuner.ops.attention.model_layers import layer_attentions
+from tuner.ops.attention.models import attention_pairs
 
 ROWS = json.loads(TABLE.read_text())["rows"]
 #: Ours of transformers' names of activations.

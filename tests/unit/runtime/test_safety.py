@@ -177,7 +177,7 @@ def test_a_residual_may_be_the_output(recorder: Recorder, tmp_path: Path) -> Non
     [
         ({"activation": 4}, "activation is 4: give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU"),
         ({"activation": -1}, "activation is -1"),
-        ({"dtype": 2}, "dtype is 2: give TUNER_FP16 or TUNER_BF16"),
+        ({"dtype": 2}, "dtype is 2: give TUNER_FP16, TUNER_BF16 or TUNER_FP8_E4M3"),
         ({"dtype": -1}, "dtype is -1"),
         ({"flags": 16}, "flags are 0x10: give those of TUNER_GATED"),
         ({"d_hidden": 0}, "d_in, d_hidden and d_out are 64, 0 and 128: give columns"),

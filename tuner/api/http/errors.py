@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from tuner.api.http.rendering import render_error, wants_page
+from tuner.core.problem.op_kinds import culprit
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreError, TunerError, WorkerError
 from tuner.wire.requests.problems import MEDIA_TYPE, Problem, of_invalid_input, of_validation, problem
 
@@ -135,4 +136,4 @@ def _allowed(request: Request) -> str:
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _answer(request, problem(500, "a fault of this server; its log says more"))
+    return _answer(request, problem(500, f"a fault of {culprit(error, 'this server')}; the server's log says more"))

@@ -50,15 +50,17 @@ def fastest(members: list[StudyMember]) -> StudyMember | None:
 
 
 def marks_of(members: list[StudyMember]) -> list[Mark | None]:
-    """Of each member with a time, where it is on the axis that they share: from the least to the most of all."""
+    """Of each member with a time, where it is on the axis that they share: from the least to the most of ours. The
+    library may lie beyond it, and is at its end then."""
     ends = [_ends(one) for one in members]
-    known = [value for pair in ends if pair for value in pair]
+    ours = [pair for one, pair in zip(members, ends, strict=True) if pair and one.candidate.plan_kind.is_ours]
+    known = [value for pair in ours for value in pair]
     low, high = min(known, default=0.0), max(known, default=1.0)
     room = _MARGIN * (high - low) or 1.0
     low, high = low - room, high + room
 
     def share(time_us: float) -> float:
-        return round(100 * (time_us - low) / (high - low), 2)
+        return round(100 * (min(max(time_us, low), high) - low) / (high - low), 2)
 
     return [
         Mark(at=share(one.time_us), begin=share(pair[0]), end=share(pair[1])) if pair and one.time_us else None

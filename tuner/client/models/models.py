@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.client.models.model_families import FAMILIES, WRAPPED
 from tuner.core.problem.activation import of_transformers
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
@@ -96,7 +96,9 @@ def _check_dense(config: Mapping[str, Any]) -> None:
     for name in QUANTISED:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
-            problem = f"says that the layers are quantised by {method}; a kernel here multiplies {' or '.join(Dtype)}"
+            problem = (
+                f"says that the layers are quantised by {method}; a kernel here multiplies {' or '.join(UNSCALED)}"
+            )
             raise InvalidInput(name, problem, "give the config of the model before it was quantised")
     if not isinstance(family, str) or family not in FAMILIES:
         known = ", ".join((*FAMILIES, *WRAPPED))
@@ -149,5 +151,5 @@ def dtype_of(config: Mapping[str, Any]) -> str:
     field = "dtype" if config.get("dtype") else "torch_dtype"
     name = config.get(field)
     if not isinstance(name, str) or name not in _DTYPES:
-        raise InvalidInput(field, f"is {name!r}, and a kernel has {' or '.join(Dtype)}", "say which by --dtype")
+        raise InvalidInput(field, f"is {name!r}, and a kernel has {' or '.join(UNSCALED)}", "say which by --dtype")
     return _DTYPES[name]

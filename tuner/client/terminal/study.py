@@ -27,8 +27,9 @@ def _ends(one: Json) -> tuple[float, float]:
 
 
 def _axis(members: Sequence[Json]) -> tuple[float, float]:
-    """From a bit below the shortest time to a bit above the longest."""
-    ends = [end for one in members if one["time_us"] for end in _ends(one)] or [0.0, 1.0]
+    """From a bit below our shortest time to a bit above our longest. The library may be far from both."""
+    ours = (one for one in members if one["time_us"] and one["candidate"]["schedule"])
+    ends = [end for one in ours for end in _ends(one)] or [0.0, 1.0]
     room = 0.03 * (max(ends) - min(ends)) or 1.0
     return min(ends) - room, max(ends) + room
 
@@ -51,7 +52,7 @@ def study_table(found: Json) -> Table:
         f"{found['num_rounds']} shared rounds" if found["num_rounds"] else f"{found['state']}, no shared rounds yet"
     )
     title = f"{found['workload']} on {found['target']}{mark(found['simulated'])}, {rounds}"
-    bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval"
+    bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval, ◂ ▸ lie beyond"
     table = Table(title=title, caption=f"{bounds}; panels: through a cache of {found['cache']}", caption_justify="left")
     table.add_column("varied", overflow="fold")
     for header in ("time", "95 % interval, µs", "over best", "forecast", "panels"):
@@ -73,6 +74,9 @@ def study_table(found: Json) -> Table:
 
 
 def _plotted(one: Json, low: float, high: float) -> str:
+    if not low <= one["time_us"] <= high:
+        return "◂" if one["time_us"] < low else "▸".rjust(_COLUMNS)
+
     def column(time_us: float) -> int:
         return round((_COLUMNS - 1) * (time_us - low) / (high - low))
 
@@ -103,7 +107,7 @@ def study_svg(found: Json) -> bytes:
     bottom = _TOP + _ROW * len(members)
 
     def x(time_us: float) -> float:
-        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (time_us - low) / (high - low), 1)
+        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (min(max(time_us, low), high) - low) / (high - low), 1)
 
     rows = "".join(_svg_row(one, _TOP + _ROW * (number + 0.5), x) for number, one in enumerate(members))
     title = escape(f"{found['workload']} on {found['target']}{mark(found['simulated'])}: microseconds, 95 % intervals")

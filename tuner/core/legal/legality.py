@@ -117,6 +117,11 @@ def gpu_problem(gpu: Gpu) -> str | None:
     return None
 
 
+def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
+    """Why no schedule of the workload runs on this GPU."""
+    return gpu_problem(gpu) or conversion_problem(workload, gpu)
+
+
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
     row = workload.dtype.row

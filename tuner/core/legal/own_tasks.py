@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from tuner.core.problem.dtype import Dtype
@@ -48,9 +48,10 @@ def own_tasks_problem(workload: Workload, engine: Engine) -> str | None:
     return None
 
 
-def own_resources(workload: Workload, tiling: Tiling) -> Iterator[Resources]:
+def own_resources(workload: Workload, tiling: Tiling) -> list[Resources]:
     """What a CTA takes for tasks of such ops, op by op."""
-    for index, op in enumerate(workload.tile_ops):
-        if not op.IS_PRODUCT:
-            tile, chosen = tiling.tiles[index], tiling.of_kind(index)
-            yield own_rules(op).resources_of(op, tile, chosen, workload.dtype, tiling.num_threads)
+    found = []
+    for index in workload.own_tile_ops:
+        op, tile, chosen = workload.tile_ops[index], tiling.tiles[index], tiling.of_kind(index)
+        found.append(own_rules(op).resources_of(op, tile, chosen, workload.dtype, tiling.num_threads))
+    return found

@@ -1,7 +1,7 @@
 """The kinds of ops that are known: the folders of `tuner.ops`, and what other packages bring by an entry point.
 
 A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind lie
-beside that module.
+beside that module. A kind of a package that is broken is left out with the reason, and keeps nobody from the others.
 """
 
 from __future__ import annotations
@@ -16,19 +16,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import isabstract
 from pathlib import Path
+from traceback import extract_tb
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.ops.codec import spelling_problem
 from tuner.core.problem.ops.op import LaunchOp, Op
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 
+#: Of a traceback.
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 #: Of entry points.
 GROUP = "tuner.op_kinds"
 #: What a kind may be called, in JSON and in lists of several.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+#: What a kind may bring beside its `op`, each asked for by those that read it. Only a card's child imports `card`.
+FILES = (
+    *("asked", "schedule", "rules", "lowering", "plans", "costs", "space", "search", "source", "launches", "numbers"),
+    *("reference", "words", "stamps", "library", "artifact", "pack.shape", "pack.launches", "pack.program", "models"),
+    "card",
+)
+#: What its class has that is no field of its JSON.
+_TAKEN = ("op", "kind", "dtype")
 #: Where the kinds lie that come with the program.
 _OWN = "tuner.ops"
 
@@ -59,8 +71,9 @@ class _Registry:
         self._lock = threading.Lock()
         self._kinds: dict[str, OpKind] | None = None
         self._packages: dict[str, str] = {}
-        #: Why a kind that is installed cannot be used, by its name.
+        #: Why what is declared as a kind cannot be used, by its name, or by its place where that name is another's.
         self.broken: dict[str, str] = {}
+        self._are_checked = False
 
     def kinds(self) -> Mapping[str, OpKind]:
         with self._lock:
@@ -72,19 +85,74 @@ class _Registry:
         self.kinds()
         return self._packages[name]
 
+    def added(self) -> dict[str, str]:
+        """The packages of the kinds that do not come with the program."""
+        return {name: self._packages[name] for name in self.kinds() if not self._packages[name].startswith(f"{_OWN}.")}
+
     def _find(self) -> None:
         found: dict[str, OpKind] = {}
         for name, module, attribute in _declared():
+            package, place = module.rpartition(".")[0], f"{module}:{attribute}"
             try:
                 kind = getattr(importlib.import_module(module), attribute)
-            except Exception as error:  # whatever another package does, the others are here
-                self.broken[name] = f"{type(error).__name__}: {error}"
-                continue
-            if problem := _problem(name, kind, found):
-                self.broken[name] = f"{module}:{attribute} {problem}"
-                continue
-            found[name], self._packages[name] = kind, module.rpartition(".")[0]
+                if not (problem := _problem(name, kind, found)) and not package.startswith(f"{_OWN}."):
+                    place = f"{package}.asked"
+                    problem = _asked_problem(_file(package, "asked"))
+            except _ANY as error:
+                problem = f"cannot be imported: {_reason_of(error)}"
+            if problem:
+                self.broken[place if name in found else name] = f"{place} {problem}"
+            else:
+                found[name], self._packages[name] = kind, package
         self._kinds = found
+
+    def check(self) -> None:
+        added = self.added()
+        with self._lock:
+            if self._are_checked or self._kinds is None:
+                return
+            self._are_checked = True
+            for name, package in added.items():
+                try:
+                    for file in FILES[:-1]:
+                        _file(package, file)
+                except _ANY as error:
+                    self.broken[name] = f"{package} cannot be imported: {_reason_of(error)}"
+                    self._kinds.pop(name, None)
+
+
+#: Whatever another package raises as it is imported: the others are here.
+_ANY = (Exception, SystemExit)
+
+
+def _reason_of(error: BaseException) -> str:
+    """What it is, and which line raised it."""
+    lines = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(("<", __file__))]
+    where = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _file(package: str, name: str) -> ModuleType | None:
+    module = package
+    for part in name.split("."):
+        module = f"{module}.{part}"
+        if not importlib.util.find_spec(module):
+            return None
+    return importlib.import_module(module)
+
+
+def _asked_problem(asked: ModuleType | None) -> str:
+    """Why what a kind brings in its file `asked` cannot be used; empty where it can."""
+    workloads = getattr(asked, "WORKLOADS", ())
+    if not isinstance(workloads, tuple | list):
+        return f"has WORKLOADS that are no list of classes, but {workloads!r}"
+    ops = [asked.OP] if asked and hasattr(asked, "OP") else []
+    for one, taken in (*((one, ("op",)) for one in ops), *((one, ("kind",)) for one in workloads)):
+        if problem := spelling_problem(one, taken):
+            return f"has {one!r}, which {problem}"
+    if nameless := next((one for one in workloads if not isinstance(getattr(one, "KIND", None), str)), None):
+        return f"has {nameless!r}, which has no name as KIND"
+    return ""
 
 
 def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
@@ -103,8 +171,14 @@ def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
     if not issubclass(op, TileOp | LaunchOp) or isabstract(op):
         missing = ", ".join(sorted(getattr(op, "__abstractmethods__", ()))) or "a base, TileOp or LaunchOp"
         return f"lacks {missing}"
-    if not is_dataclass(op) or "name" not in {field.name for field in fields(op)}:
+    names: list[str] = [field.name for field in fields(op)] if is_dataclass(op) else []
+    if "name" not in names:
         return "has ops that are no dataclass with a name"
+    absent = [one for one in op.FREE if one not in names and not hasattr(op, one)]
+    if absent and op.sizes is Op.sizes:
+        return f"has ops that may differ in {', '.join(absent)}, none of their fields: name these in FREE"
+    if problem := spelling_problem(op, () if kind.is_unnamed else _TAKEN):
+        return f"has ops whose class {problem}"
     return ""
 
 
@@ -129,6 +203,12 @@ def broken_kinds() -> Mapping[str, str]:
     """Why kinds that are installed cannot be used, by name."""
     op_kinds()
     return _REGISTRY.broken
+
+
+def check_kinds() -> None:
+    """Leaves out kinds of packages with a file that cannot be imported here. Who serves or works for others does this
+    before it asks for kinds: a client has not all that these files import."""
+    _REGISTRY.check()
 
 
 def kind_of(op: Op) -> OpKind | None:
@@ -156,6 +236,19 @@ def kind_versions() -> dict[str, int]:
     return {name: kind.version for name, kind in op_kinds().items()} | {k: v for one in extras for k, v in one.items()}
 
 
+def culprit(error: BaseException, otherwise: str = "the service") -> str:
+    """Whose fault an exception is that nobody expected, in words: that of the package that raised it, or that called
+    what did; `otherwise` where none is in its traceback."""
+    folders = {folder_of(name): package for name, package in _REGISTRY.added().items()}
+    lines = [(one.filename, str(one.lineno)) for one in extract_tb(error.__traceback__)]
+    for said in (error.__cause__, *getattr(error, "__notes__", ())):  # of another process
+        lines += _LINE.findall(str(said))
+    for file, line in reversed(lines):
+        if package := folders.get(Path(file).parent):
+            return f"the package {package.partition('.')[0]} ({Path(file).name}, line {line})"
+    return otherwise
+
+
 def part_of(kind: str, part: str) -> ModuleType | None:
     """A file of a kind by its name, e.g. ``rules`` or ``pack.shape``; None where the kind has no such
     file, or is not known.
@@ -165,12 +258,8 @@ def part_of(kind: str, part: str) -> ModuleType | None:
     """
     if kind not in op_kinds():
         return None
-    module = _REGISTRY.package_of(kind)
-    for name in part.split("."):
-        module = f"{module}.{name}"
-        if not importlib.util.find_spec(module):
-            return None
-    return importlib.import_module(module)
+    assert part in FILES, part
+    return _file(_REGISTRY.package_of(kind), part)
 
 
 def package_of(kind: str) -> str:

@@ -26,8 +26,9 @@ def keep_plain(options: Mapping[str, Any]) -> None:
 class TileOp(Op):
     """An op of tiles, which may share a launch with others.
 
-    Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are. The arguments of its
-    kernel are those of any tile op: the tensor `source`, weights [weight_rows, k] named ``<op>.weight``, the output.
+    Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are, 0 where it has no
+    weights. The arguments of its kernel are those of any tile op: the tensor `source`, weights [weight_rows, k] named
+    ``<op>.weight``, the output.
     """
 
     #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Else the file
@@ -53,6 +54,10 @@ class TileOp(Op):
         @property
         def k(self) -> int:
             """Elements of a row of W."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As any op's, with what its tiles read even where that is its default: who runs a kernel asks for it."""
+        return {**super().to_json(), "source": self.source}
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -83,6 +88,15 @@ class TileOp(Op):
     def weight_rows(self) -> int:
         """Rows of W."""
         return self.n * self.rows_per_column
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has any: the kernel of one that has none gets no address of W."""
+        return self.weight_rows * self.k > 0
+
+    def tensor_of(self, operand: str) -> str:
+        """As manifests name it, the tensor that is the kernel's `a`, `w` or `c`."""
+        return {"a": self.source, "w": f"{self.name}.w", "c": self.name}[operand]
 
     @property
     def source_columns(self) -> int:

@@ -92,6 +92,11 @@ class Workload(JsonForm):
         return tuple(op for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
+    def own_tile_ops(self) -> tuple[int, ...]:
+        """Of those the indices of the ones that are no products."""
+        return tuple(index for index, op in enumerate(self.tile_ops) if not op.IS_PRODUCT)
+
+    @cached_property
     def launch_ops(self) -> tuple[Any, ...]:
         """Those that have launches of their own, each a `LaunchOp` of its kind."""
         return tuple(op for op in self.ops if isinstance(op, LaunchOp))

@@ -10,7 +10,7 @@ from itertools import islice, product
 from math import prod
 from typing import Any, Protocol
 
-from tuner.core.legal.legality import gpu_problem, is_legal
+from tuner.core.legal.legality import is_legal, workload_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.ops.op import LaunchOp
@@ -60,7 +60,7 @@ class JointSpace:
     """
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
-        if problem := gpu_problem(gpu):
+        if problem := workload_problem(workload, gpu):
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu

@@ -17,9 +17,9 @@ from tuner.core.legal.legality import (
     check_schedule,
     dynamic_smem_bytes,
     estimated_resources,
-    gpu_problem,
     grid_problem,
     tiles_problem,
+    workload_problem,
 )
 from tuner.core.legal.ordering_rules import (
     RUN_AHEADS,
@@ -71,7 +71,7 @@ class Space:
     run_aheads: tuple[int, ...] = RUN_AHEADS
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
-        if problem := gpu_problem(gpu):
+        if problem := workload_problem(workload, gpu):
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu

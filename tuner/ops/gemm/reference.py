@@ -11,9 +11,9 @@ _FP32_ROUNDOFF = 2.0**-24
 _DEVIATIONS = 12
 
 
-def reference(xp: Any, op: GemmOp, a: Any, w: Any, *, roundoff: float) -> tuple[Any, Any]:
+def reference(xp: Any, op: GemmOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
     """[m, rows of W] float64 of A [m, k] and W, and their largest error, where each element of A may be off by
-    `roundoff` of itself.
+    `roundoff` of itself. What it may be `off` at most is not asked: the deviations have room for it.
 
     The bound takes the roundings as independent. The error of a sum of k products is within 12 standard deviations: 12
     sqrt(sum (a w)^2) (roundoff + sqrt(k) 2^-23).

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tuner.core.problem.activation import canonical
-from tuner.core.problem.dtype import UNSCALED, Dtype
+from tuner.core.problem.dtype import UNSCALED
 from tuner.errors import InvalidInput
 from tuner.runtime import torch_op
 from tuner.runtime.binding.native import RuntimeFailure
@@ -114,7 +114,7 @@ def _reason_against(mlp: Any) -> str:
         if type(layer) is not torch.nn.Linear:
             return f"a product of it is a {type(layer).__name__}: quantised, or with an adapter"
         if name_of(layer.weight.dtype) not in _DTYPES:
-            return f"its weights are of {name_of(layer.weight.dtype)}, and kernels have {' or '.join(Dtype)}"
+            return f"its weights are of {name_of(layer.weight.dtype)}, and kernels have {' or '.join(UNSCALED)}"
         if layer.bias is not None:
             return "it has biases"
     return ""

@@ -68,7 +68,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):
         away += abs(octaves_of(op.m) - octaves_of(other.m)) / len(ops)
-        away += (abs(math.log2(op.weight_rows / other.weight_rows)) + abs(math.log2(op.k / other.k))) / 2
+        sizes = (op.weight_rows, other.weight_rows), (op.k, other.k)
+        away += sum(abs(math.log2(max(1, a) / max(1, b))) for a, b in sizes) / 2
         asked, found_there = ({type(part): part.likeness(one) for part in one.parts} for one in (op, other))
         away += OPTION * sum(asked.get(part) != found_there.get(part) for part in {*asked, *found_there})
     return away

@@ -11,7 +11,7 @@ from functools import partial
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.op_kinds import usable_kinds
+from tuner.core.problem.op_kinds import culprit, usable_kinds
 from tuner.core.space.joint import any_space_of
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.ladders.batch import BatchStep
@@ -230,7 +230,7 @@ class Runner:
                 reason = str(error)
             case _:
                 _log.error("%s failed", job_id, exc_info=error)
-                reason = f"a fault of the service: {type(error).__name__}: {error}"
+                reason = f"a fault of {culprit(error)}: {type(error).__name__}: {error}"
         try:
             self._step(job_id, JobState.FAILED, reason)
         except (Conflict, NotFound):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
+from tuner.core.legal.small_elements import conversion_problem
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
@@ -132,7 +133,7 @@ class Submissions:
         of the batch, if there is one; and whether it is new. `is_free` says that no open job works on it.
 
         Raises:
-            InvalidInput: no worker serves the target.
+            InvalidInput: no worker serves the target, or its GPU does not run the workload.
             Forbidden: a new job would be more than a quota allows.
         """
         now = self._clock()
@@ -142,6 +143,7 @@ class Submissions:
         if reuse and (solved := jobs.find_succeeded(session, spec.problem_digest)) is not None:
             return solved, False
         self._check_served(session, spec.target_id)
+        self._check_runs(spec)
         self.quotas.check(session, caller, terms.project)
         job = jobs.insert(session, spec, now, caller.owner, terms, batch_id)
         audit.append(session, caller, "job.submit", job.id, now)
@@ -296,6 +298,13 @@ class Submissions:
             return self.own_target_id
         with self._store.read() as session:
             return next(iter(served.target_ids(session)), None)
+
+    def _check_runs(self, spec: JobSpec) -> None:
+        gpus = (target.gpu for target in self._dispatcher.targets if target.id == spec.target_id)
+        problem = next(filter(None, (conversion_problem(spec.workload, gpu) for gpu in gpus)), None)
+        if problem:
+            reason, _, remedy = problem.partition(": ")
+            raise InvalidInput("pair.dtype", reason, f"{remedy}, or another target")
 
     def _check_served(self, session: Session, target_id: str) -> None:
         own = [target.id for target in self._dispatcher.targets]

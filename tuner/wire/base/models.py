@@ -11,11 +11,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pydantic
 from pydantic import create_model
 
-from tuner.core.problem.ops.codec import hints_of
+from tuner.core.problem.ops.codec import BOUNDS, hints_of
 from tuner.wire.base.fields import Name, Strict
-
-#: Keys of a field's metadata that are bounds of its value.
-_BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length")
 
 
 def members(cls: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -35,7 +32,7 @@ def _member(field: Field[Any], hint: Any) -> tuple[Any, Any]:
 
 def bounds_of(field: Field[Any]) -> dict[str, Any]:
     """Of its value."""
-    return {bound: field.metadata[bound] for bound in _BOUNDS if bound in field.metadata}
+    return {bound: field.metadata[bound] for bound in BOUNDS if bound in field.metadata}
 
 
 def type_of(hint: Any) -> Any:

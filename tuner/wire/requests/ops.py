@@ -10,7 +10,7 @@ import pydantic
 from pydantic import Discriminator, Tag, create_model, model_serializer
 
 from tuner.core.problem.asked import asked_op
-from tuner.core.problem.op_kinds import OpKind, op_kinds
+from tuner.core.problem.op_kinds import OpKind, broken_kinds, op_kinds
 from tuner.wire.base.fields import Strict
 from tuner.wire.base.models import members
 
@@ -61,5 +61,7 @@ def of_unknown_kind(context: Mapping[str, Any]) -> str:
     """What would be right where Pydantic found an op of no known kind; empty where it speaks of another union."""
     if not context.get("discriminator", "").startswith(_tag.__name__):
         return ""
+    if why := broken_kinds().get(str(context.get("tag", "")).removeprefix(_TAG)):
+        return f"repair its package on the server: {why}"
     named = [kind.name for kind in _KINDS if not kind.is_unnamed]
-    return f"use {' or '.join(map(repr, named))}, or leave it out for a product"
+    return f"use {' or '.join([*map(repr, named), ''])}leave it out for a product"

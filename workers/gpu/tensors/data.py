@@ -42,7 +42,6 @@ MAX_CHAIN = 256
 #: Seeds whose numbers are checked before timing; one more is checked after it.
 NUM_CHECK_SEEDS = NUM_CHECKS - 1
 
-
 #: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a
 #: model's residual stream look like that.
 LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
@@ -132,7 +131,9 @@ class ProblemData:
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
         self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
-        self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
+        self._weights = [
+            [self._draw((op.weight_rows, op.k), max(1, op.k) ** -0.5) for op in ops] for _ in range(num_slots)
+        ]
         self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
         #: By check and name, what a launch op changes in place as it is before each launch.
@@ -251,7 +252,7 @@ class ProblemData:
                 found += output.surroundings(f"the output {name} of slot {slot}")
         for name, cache in self.caches.items():
             found += cache.regions(name)
-        return found
+        return [one for one in found if one.num_bytes]
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
         """All but squares, which a kernel in front of ours may leave."""

@@ -31,10 +31,11 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     output, so that the library may round the sums before it adds a residual.
 
     Sums and their error come from the file ``reference`` of the op's kind. Elements of the source may be off by the
-    roundoff of the element type where it is an earlier op's output, or is normed. Each part of the epilogue changes
-    sums and error as its file says. Where the vendor library needs a kernel behind its own, it rounds the sums z to the
-    type in which it leaves them, which adds u |z|: one bound serves every plan kind. What tensor cores lose beside fp32
-    roundings, the row of the element type says.
+    roundoff of the element type where it is an earlier op's output, or is normed; of an earlier op's by its tolerance,
+    which is more where a library rounds twice. Each part of the epilogue changes sums and error as its file says.
+    Where the vendor library needs a kernel behind its own, it rounds the sums z to the type in which it leaves them,
+    which adds u |z|: one bound serves every plan kind. What tensor cores lose beside fp32 roundings, the row of the
+    element type says.
 
     Output. The output's own rounding, of the element type, adds 2 u |y|; the fp32 arithmetic before a residual, which
     may cancel, 1e-6 of what it is added to.
@@ -47,7 +48,8 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     row, stored = dtype.row, op.stored_in(dtype).row
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     is_rounded = source.tolerance is not None or bool(op.norm)
-    values, error = part.reference(xp, op, source.values, w, roundoff=row.sum_roundoff + is_rounded * row.roundoff)
+    roundoff = row.sum_roundoff + is_rounded * row.roundoff
+    values, error = part.reference(xp, op, source.values, w, roundoff=roundoff, off=source.tolerance)
     sums = Sums(xp=xp, row=dtype.sums.row, values=values, error=error, held=xp.abs(values))
     for stage in Stage:
         for one in op.parts:

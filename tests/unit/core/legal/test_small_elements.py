@@ -14,7 +14,8 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
-from tuner.errors import InvalidInput
+from tuner.core.space.space import Space
+from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.ops.gemm.asked import Scheme
 from tuner.ops.gemm.op import GemmOp
 
@@ -60,6 +61,11 @@ def test_a_card_without_conversions_is_told_so(engine: Engine) -> None:
     tiling = TILINGS["simt" if engine is Engine.SIMT else "wide"]
     problem = str(tiling_problem(PAIR, CATALOGUE["a100"], tiling))
     assert "compute capability 8.0, and fp8_e4m3 needs 8.9" in problem
+
+
+def test_there_is_no_space_for_such_a_card() -> None:
+    with pytest.raises(IllegalSchedule, match="fp8_e4m3 needs 8"):
+        Space(PAIR, CATALOGUE["a100"])
 
 
 def test_what_is_read_is_stored_as_it_is_read() -> None:

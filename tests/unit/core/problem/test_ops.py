@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from tests.support import toys
 from tests.support.between import between
 from tests.support.chains import block
+from tests.support.repository import ROOT
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import kind_of, op_kinds
+from tuner.core.problem.op_kinds import FILES, kind_of, op_kinds
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, cache, given, output
 from tuner.core.problem.workload import Workload
@@ -177,25 +179,32 @@ from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.core.problem.workload import Workload
 one = Workload.from_json({{"kind": "chain", "ops": [{GATHER!r}], "dtype": "bf16"}})
 print(sorted(op_kinds()), one.unknown_kinds, one.describe(), one.compulsory_bytes, sep="; ")
-print(part_of("gather", "op").KIND.version, part_of("gather", "nothing"), part_of("another", "op"))
+print(part_of("gather", "costs").__name__, part_of("gather", "stamps"), part_of("another", "costs"))
 """
     known, part = toys.run(program, toys.install("gather", tmp_path)).splitlines()
     rows = 16 * 512 * 2
     assert known == (
         f"['attention', 'gather', 'gemm']; (); gather bf16 gather of 16 from 4096 x 512; {3 * rows + 16 * 4 + 4}"
     )
-    assert part == "1 None None"
+    assert part == "toy_gather.costs None None"
 
 
 DECLARED = "toy_gather.op:KIND"
+MISSING = "ModuleNotFoundError: No module named 'no_such_module'"
+IMPORTED = f"{DECLARED} cannot be imported:"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("from tuner", "import no_such_module\nfrom tuner", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("from tuner", "1 / 0\nfrom tuner", "ZeroDivisionError: division by zero"),
-        ("KIND = OpKind(op=GatherOp, version=1)", "", "AttributeError: module 'toy_gather.op' has no attribute 'KIND'"),
+        ("from tuner", "import no_such_module\nfrom tuner", f"{IMPORTED} {MISSING} (op.py, line 9)"),
+        ("from tuner", "1 / 0\nfrom tuner", f"{IMPORTED} ZeroDivisionError: division by zero (op.py, line 9)"),
+        ("from tuner", "raise SystemExit(3)\nfrom tuner", f"{IMPORTED} SystemExit: 3 (op.py, line 9)"),
+        (
+            "KIND = OpKind(op=GatherOp, version=1)",
+            "",
+            f"{IMPORTED} AttributeError: module 'toy_gather.op' has no attribute 'KIND'",
+        ),
         ("KIND = OpKind(op=GatherOp, version=1)", "KIND = 1", f"{DECLARED} is no kind of op, but 1"),
         (
             'KIND: ClassVar[str] = "gather"',
@@ -211,6 +220,12 @@ DECLARED = "toy_gather.op:KIND"
             f"{DECLARED} lacks a base, TileOp or LaunchOp",
         ),
         ("@dataclass(frozen=True, kw_only=True)", "", f"{DECLARED} has ops that are no dataclass with a name"),
+        ("frozen=True, kw_only", "kw_only", f"{DECLARED} has ops whose class is no frozen dataclass"),
+        (
+            '"m", "table_rows")',
+            '"m", "tables")',
+            f"{DECLARED} has ops that may differ in tables, none of their fields: name these in FREE",
+        ),
     ],
 )
 def test_a_kind_that_is_none_is_told_and_keeps_nobody_from_the_others(
@@ -223,6 +238,57 @@ def test_a_kind_that_is_none_is_told_and_keeps_nobody_from_the_others(
     path.write_text(text.replace(old, new, 1))
     program = "from tuner.core.problem import op_kinds as k\nprint(sorted(k.op_kinds()), dict(k.broken_kinds()))"
     assert toys.run(program, site).strip() == f"['attention', 'gemm'] { ({'gather': reason})!r}"
+
+
+@pytest.mark.parametrize("file", ["asked", "rules"])
+def test_a_kind_with_a_file_that_cannot_be_imported_is_told_where_others_are_served(tmp_path: Path, file: str) -> None:
+    """As a server asks for models of requests."""
+    site = toys.install("gather", tmp_path)
+    with (site / "toy_gather" / f"{file}.py").open("a") as written:
+        written.write("\nimport no_such_module\n")
+    program = """
+from tuner.wire.requests.pairs import KINDS
+from tuner.core.problem.op_kinds import broken_kinds, op_kinds
+print(sorted(op_kinds()), "gather" in KINDS, dict(broken_kinds()))
+"""
+    place = "toy_gather.asked" if file == "asked" else "toy_gather"
+    line = len((site / "toy_gather" / f"{file}.py").read_text().splitlines())
+    reason = (
+        f"{place} cannot be imported: ModuleNotFoundError: No module named 'no_such_module' ({file}.py, line {line})"
+    )
+    assert toys.run(program, site).strip() == f"['attention', 'gemm'] False { ({'gather': reason})!r}"
+
+
+CULPRIT = """
+import pickle
+from tuner.core.problem.op_kinds import culprit
+from tuner.core.problem.workload import Workload
+from tuner.search.processes import _portable
+one = Workload.from_json({"kind": "chain", "ops": [%r], "dtype": "bf16"}).ops[0]
+try:
+    one.describe()
+except ZeroDivisionError as error:
+    print(culprit(error))
+    print(culprit(pickle.loads(pickle.dumps(_portable(error)))))
+print(culprit(ValueError()))
+"""
+
+
+def test_what_a_packages_code_raises_is_said_to_be_its_fault_here_and_from_another_process(tmp_path: Path) -> None:
+    site = toys.install("gather", tmp_path)
+    path = site / "toy_gather" / "op.py"
+    path.write_text(path.read_text().replace('return f"gather', 'return f"{1 // 0}gather'))
+    line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "1 // 0" in text)
+    here = f"the package toy_gather (op.py, line {line})"
+    assert toys.run(CULPRIT % GATHER, site).splitlines() == [here, here, "the service"]
+
+
+def test_every_file_that_somebody_asks_a_kind_for_is_looked_at() -> None:
+    """By literals of calls; `part_of` refuses others."""
+    sources = [path.read_text() for room in ("tuner", "workers") for path in (ROOT / room).rglob("*.py")]
+    asked = {name for text in sources for name in re.findall(r"\bpart_of\(\s*[\w.]+, \"([\w.]+)\"", text)}
+    assert len(asked) > 15
+    assert asked <= set(FILES)
 
 
 def test_a_second_kind_of_a_name_is_told(tmp_path: Path) -> None:

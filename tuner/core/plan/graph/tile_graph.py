@@ -184,6 +184,13 @@ class TileGraph(TaskGraph):
         """Most parts of a tile of the op, of this launch or another one; 1 where it is not split."""
         return self.tiling.num_parts(op_index)
 
+    def num_tasks_of(self, op_index: int) -> int:
+        """Tasks of one op, where all its tiles are split that may be. A search asks thousands of tilings: what the op
+        says is enough, which its tiles are held against."""
+        tile = self.tiling.tiles[op_index]
+        rows, columns = self.workload.tile_ops[op_index].tile_grid(tile.m, tile.n)
+        return rows * columns * self.tiling.num_parts(op_index)
+
     @cached_property
     def all_steps(self) -> Ints:
         """[ops] steps of a whole tile of each op of the workload."""

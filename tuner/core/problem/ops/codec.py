@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -13,6 +14,8 @@ from tuner.errors import InvalidInput
 
 T = TypeVar("T")
 
+#: Keys of a field's metadata that are bounds of its value.
+BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length")
 #: Types of values, and what they are called in JSON.
 _PLAIN: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
@@ -60,6 +63,47 @@ def is_needed(field: Field[Any]) -> bool:
 def hints_of(cls: type) -> dict[str, Any]:
     """The types of a dataclass' fields, by name."""
     return get_type_hints(cls)
+
+
+def spelling_problem(cls: Any, taken: Collection[str]) -> str:
+    """Why the fields of a class cannot be those of a document, which has keys `taken` beside; empty where they can."""
+    params = getattr(cls, "__dataclass_params__", None)
+    if params is None or not params.frozen:
+        return "is no frozen dataclass"
+    try:
+        hints = hints_of(cls)
+    except Exception as error:  # whatever another package wrote there
+        return f"has fields whose types cannot be read: {type(error).__name__}: {error}"
+    found = (_field_problem(one, hints[one.name], taken) for one in fields(cls))
+    return next(
+        (f"has the field {one.name!r}, {problem}" for one, problem in zip(fields(cls), found, strict=True) if problem),
+        "",
+    )
+
+
+def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
+    if one.name in taken:
+        return "as documents have it for something else"
+    if not _has_form(hint):
+        return f"of type {hint}, which has no form in JSON: give {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
+    for bound in BOUNDS:
+        if bound in one.metadata and type(one.metadata[bound]) not in (int, hint):
+            return f"of type {hint.__name__}, with {one.metadata[bound]!r} for {bound!r}"
+    default = _default(one)
+    try:
+        if default is not MISSING:
+            _typed(one.name, _plain(default), hint)
+    except InvalidInput as error:
+        return f"whose default {error.problem}: {error.remedy}"
+    return ""
+
+
+def _has_form(hint: Any) -> bool:
+    if get_origin(hint) in (Union, UnionType, tuple):
+        return all(_has_form(one) for one in get_args(hint) if one not in (NoneType, ...))
+    if is_dataclass(hint):
+        return not spelling_problem(hint, ())
+    return hint in _PLAIN or (isinstance(hint, type) and issubclass(hint, StrEnum))
 
 
 def _default(field: Field[Any]) -> Any:

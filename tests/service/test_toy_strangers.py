@@ -1,4 +1,4 @@
-"""Launch ops of packages, from POST /jobs to a kernel that is fetched, and to a pack that the C runtime opens."""
+"""Two launch ops of a package, from POST /jobs to a kernel that is fetched, and to a pack that the C runtime opens."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import pytest
 from tests.support.toys import Toys
 from tuner.runtime.binding import native
 
-#: Of each package a chain with a product behind the op, and a text of the op's kernel.
+#: Of each a chain with a product behind the op, and a text of the op's kernel.
 CHAINS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "gather": ({"op": "gather", "name": "front", "n": 512, "table_rows": 4096}, "bf16", "GatherArgs args)"),
     "absmax": ({"op": "absmax", "name": "front", "n": 512}, "fp16", "ScaleArgs args)"),
     "tally": ({"op": "tally", "name": "front", "k": 512}, "fp16", "TallyArgs args)"),
 }
@@ -42,22 +41,15 @@ write_pack((make_entry(kernel.shape, [found]),), Path(sys.argv[2]))
 """
 
 
-KINDS = {"gather": ["gather"], "strangers": ["absmax", "tally"]}
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def toys(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Toys, list[str]]]:
-    found = Toys(request.param, tmp_path_factory.mktemp("toys"))
-    yield found, KINDS[request.param]
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Toys]:
+    found = Toys("strangers", tmp_path)
+    yield found
     found.stop()
 
 
-def test_an_op_of_a_package_is_searched_fetched_and_found_in_a_pack(
-    toys: tuple[Toys, list[str]], tmp_path: Path
-) -> None:
-    server, kinds = toys
-    for kind in kinds:
-        op, dtype, text = CHAINS[kind]
+def test_an_op_of_a_package_is_searched_fetched_and_found_in_a_pack(server: Toys, tmp_path: Path) -> None:
+    for kind, (op, dtype, text) in CHAINS.items():
         (tmp_path / "chain.json").write_text(json.dumps({"m": 16, "ops": [op, UP], "dtype": dtype}))
         server.client("submit", "--chain", str(tmp_path / "chain.json"), "--trials", "12", "--watch", "--json")
         jobs = [json.loads(line) for line in server.client("jobs", "--json").splitlines()]

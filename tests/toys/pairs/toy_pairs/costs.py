@@ -1,0 +1,26 @@
+"""What pairs take: models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toy_pairs.op import PairsOp
+from tuner.core.model.rates import rates_of
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tile
+
+#: Elements that an SM compares a clock.
+_LANES = 64
+
+
+def task_us(op: PairsOp, tile: Tile, chosen: None, dtype: Dtype, gpu: Gpu) -> float:
+    """A comparison an element."""
+    return tile.m * tile.n / _LANES / gpu.clock_mhz
+
+
+def library_us(ops: Sequence[PairsOp], workload: Workload, gpu: Gpu) -> float:
+    """A kernel of its own for each: a launch, and its bytes."""
+    num_bytes = sum(3 * op.m * op.n for op in ops) * workload.dtype.size_bytes
+    return len(ops) * rates_of(gpu).launch_us + 1e6 * num_bytes / gpu.dram_bytes_per_s

@@ -1,0 +1,24 @@
+"""What a CTA takes for a task of pairs."""
+
+from __future__ import annotations
+
+from toy_pairs.op import PairsOp
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.levels import TileOpSchedule
+from tuner.core.schedule.tiling import Tile
+
+#: Whose loop over tasks runs it.
+ENGINES = ("mma", "simt")
+
+
+def refuse(workload: Workload, gpu: Gpu, op: PairsOp, schedule: TileOpSchedule) -> str | None:
+    """Nothing: it has no choices of its own."""
+    return None
+
+
+def resources_of(op: PairsOp, tile: Tile, chosen: None, dtype: Dtype, num_threads: int) -> Resources:
+    """No shared memory."""
+    return Resources(num_threads=num_threads, smem_bytes=0, registers_per_thread=32)
