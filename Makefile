@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-traffic bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-traffic bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test: $(VENV)/.dev ## run the tests that need no GPU and are quick; kernels are 
 
 test-all: $(VENV)/.dev ## run every test that needs no GPU, and a hundredth of each soak program; every kernel is compiled again
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --cold -m "not soak" $(NO_GPU) tests
+
+test-without: $(VENV)/.dev ## run the quick tests that are not of the kind of op KIND= in a copy without its folder; says how many are its own
+	@$(BIN)/python -m tests.house.without $(KIND) $(PYTEST_FLAGS) -m "not slow and not soak" $(NO_GPU) tests
 
 soak: $(VENV)/.dev ## run what takes hours (PROGRAM= SEED= SECONDS=), going on where it was cut; writes benchmarks/results/soak/
 	@$(if $(PROGRAM),:,$(BIN)/python -m pytest $(PYTEST_FLAGS) -m soak $(NO_GPU) tests)

@@ -20,9 +20,10 @@ _WORDS = {
     "rotary": ("rotary",),
     "row_scale": ("row scale",),
 }
-#: The part's own: its file on the host, its files on the device, and the kind of op whose fields ask for it.
+#: The part's own: its file on the host, its files on the device and their list, and the kind whose fields ask for it.
 _OWN = re.compile(
-    r"tuner/core/problem/(epilogue/|ops/rotary\.py)|workers/kernels/epilogue/(rotary|pages)|tuner/ops/gemm/"
+    r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/gemm/"
+    r"|workers/kernels/epilogue/(bias|finish|gate|pages|residual|rotary|row_scale)"
 )
 _COMMENT = re.compile(r"//.*|\"[^\"\n]*\"")
 

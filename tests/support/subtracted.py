@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.repository import ROOT
 
-#: What a server and its tests need.
-_PLACES = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml")
+#: What a server and most of its tests need.
+SERVER = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml")
 
 
-def without_kind(kind: str, to: Path) -> Path:
-    """A copy there of what git has, and would have, without ``tuner/ops/<kind>``; of the tests all are there."""
+def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
+    """A copy there of what git has, and would have, in these places, without ``tuner/ops/<kind>``; of the tests all are
+    there."""
     said = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *_PLACES],
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *places],
         cwd=ROOT,
         check=True,
         capture_output=True,

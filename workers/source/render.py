@@ -39,7 +39,9 @@ _BASE_FILES = (
 )
 #: Of variants alone.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
-_SHARED_FILES = ("logistic.cuh", "activation.cuh", "fixup.cuh", "norm.cuh", "finish.cuh", "rotary.cuh")
+#: Of epilogues' parts, in the order in which an element meets them.
+_PART_FILES = ("row_scale.cuh", "bias.cuh", "gate.cuh", "residual.cuh")
+_SHARED_FILES = ("logistic.cuh", "activation.cuh", "fixup.cuh", "norm.cuh", *_PART_FILES, "finish.cuh", "rotary.cuh")
 
 #: The device files of each engine in the order in which one includes the other.
 DEVICE_FILES = {

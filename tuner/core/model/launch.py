@@ -32,6 +32,8 @@ class Launch:
     num_teams: int
     #: Whether a CTA turns to its next task while it computes one.
     runs_ahead: bool
+    #: Whether each part of a tile adds up a share of it, or the last one all.
+    scatters_sums: bool = False
     #: Threads that look at signals, one each.
     num_pollers: int
     #: Of the engine on this GPU.

@@ -18,7 +18,7 @@ from tuner.core.plan.table.words import Plan
 from tuner.core.problem.resources import occupancy
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.cache_hints import hints_of
-from tuner.core.schedule.tiling import CacheHint
+from tuner.core.schedule.tiling import CacheHint, PartSums
 
 #: Threads that poll where the copying is one warp's work.
 WARP = 32
@@ -48,6 +48,7 @@ def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: b
         num_stages=tiling.num_stages,
         num_teams=num_teams(tiling),
         runs_ahead=runs_ahead(tiling),
+        scatters_sums=tiling.part_sums is PartSums.SCATTERED,
         num_pollers=WARP if runs_ahead(tiling) else plan.resources.num_threads,
         engine=rates.of(tiling.engine),
     )

@@ -171,6 +171,8 @@ class _Run:
         self._rows: list[tuple[int, int, float, float, float, float, float]] = []
         #: Task -> its row and its team, of a part that has not arrived.
         self._arriving: dict[int, tuple[int, int]] = {}
+        #: Of tiles whose parts all add up: row, CTA and team of each that has left its sums.
+        self._met: dict[int, list[tuple[int, int, int]]] = {}
         self._events = [(rates.launch_us, _POLL, cta, -1) for cta in range(num_ctas)]
 
     def timeline(self, limit_us: float) -> Timeline:
@@ -256,8 +258,9 @@ class _Run:
             computed_us = max(computed_us, now_us + rest_us)
         end_us = computed_us
         if self._is_part[task]:
-            end_us += costs.slot_us + self._launch.engine.arrival_us
-            memory.pass_sums(costs.slot_bytes, now_us)
+            share = self._others_share(task)
+            end_us += share * costs.slot_us + self._launch.engine.arrival_us
+            memory.pass_sums(round(share * costs.slot_bytes), now_us)
             self._arriving[task] = len(self._rows), team
         else:
             end_us += costs.store_us
@@ -271,17 +274,27 @@ class _Run:
             ring_us = self._launch.num_stages * cost.step_us
             heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _POLL, cta, -1))
 
+    def _others_share(self, task: int) -> float:
+        """Of a part's sums what it leaves: all of them, or what other parts finish."""
+        return 1 - 1 / self._protocol.num_parts[task] if self._launch.scatters_sums else 1.0
+
     def _end(self, cta: int, task: int, now_us: float) -> None:
         """A task is stored, or a part's sums are."""
         tile = self._tiles[task]
         row, team = self._arriving.pop(task, (-1, 0))
+        if row >= 0 and self._launch.scatters_sums:
+            self._met.setdefault(self._protocol.leader_of[task], []).append((row, cta, team))
         if row >= 0 and self._board.is_last(task):
             costs, num_parts = self._costs[tile[0]], self._protocol.num_parts[task]
-            self._memory.pass_sums(costs.slot_bytes * num_parts, now_us)
-            end_us = now_us + self._rates.l2_latency_us + num_parts * costs.slot_us + costs.store_us
+            finishers = self._met.pop(self._protocol.leader_of[task], [(row, cta, team)])
+            each = num_parts / len(finishers)  # parts' sums that one of them adds up
+            read = each * (self._others_share(task) if len(finishers) > 1 else 1.0)
+            self._memory.pass_sums(round(costs.slot_bytes * read * len(finishers)), now_us)
+            end_us = now_us + self._rates.l2_latency_us + read * costs.slot_us + costs.store_us / len(finishers)
             end_us += self._rates.post_us * (self._protocol.post_of[task] >= 0)
-            self._rows[row] = (*self._rows[row][:-1], end_us)
-            self._free_us[cta][team] = max(self._free_us[cta][team], end_us)
+            for own, who, its_team in finishers:
+                self._rows[own] = (*self._rows[own][:-1], end_us)
+                self._free_us[who][its_team] = max(self._free_us[who][its_team], end_us)
             heapq.heappush(self._events, (end_us, _END, cta, task))
             return
         if not self._is_part[task] or self._board.is_last(task):

@@ -46,6 +46,7 @@ from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
+from tuner.core.space.part_guesses import scattered
 from tuner.core.space.run_starts import near_run_starts
 from tuner.core.space.simt_tilings import SimtTilings
 from tuner.core.space.wgmma_tilings import WgmmaTilings
@@ -299,7 +300,7 @@ class Space:
             )
             for resident, ctas in ((1, 1), (1, 2), (2, 2))
         ]
-        candidates += [read_in_band(schedule), placed_together(schedule)]
+        candidates += [read_in_band(schedule), placed_together(schedule), scattered(schedule)]
         if schedule.tiling.in_band:
             candidates.append(schedule.but(tiling=replace(schedule.tiling, in_band=False)))
         candidates += [schedule.but(tiling=tiling) for tiling in near(schedule.tiling)]

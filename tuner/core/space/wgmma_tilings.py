@@ -366,7 +366,7 @@ class WgmmaTilings:
 
         def deepest(op: TileOp, tile: Tile) -> Tile:
             fitting = (replace(tile, k=depth) for depth in stage_depths(dtype) if 2 * depth <= op.k)
-            sizes = {one: weight_stage_bytes(op, one, dtype) for one in fitting}
+            sizes = {one: weight_stage_bytes(op, one, dtype) // tiling.cluster_n for one in fitting}
             return max((one for one in (tile, *sizes) if sizes.get(one, 0) <= slot), key=lambda one: one.k)
 
         ops = zip(self._workload.tile_ops, tiling.tiles, strict=True)

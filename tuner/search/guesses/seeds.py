@@ -34,6 +34,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.joint import AnySpace, JointSpace
+from tuner.core.space.part_guesses import part_guesses
 from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
@@ -92,6 +93,7 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
         best = [side_by_side(space, one) or one for one in _with_best_rings(space, _plain(space, tiling))]
         plain += best
         yield from fresh(one for first in best for one in ((is_sliced and _eager(space, first)) or [first]))
+    yield from fresh(part_guesses(space.workload, space.gpu, space.is_legal))
     varied = _streamed if space.workload.is_independent else _strided
     others = (schedule for tiling in guesses for schedule in varied(space, tiling) if schedule not in given)
     yield from fresh(_shortest(space, others))

@@ -13,7 +13,7 @@ import numpy as np
 from tuner.core.schedule.ordering import Assignment, Granularity, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.tiling import PartSums, Tiling
 from tuner.core.space.joint import AnySpace
 from tuner.core.space.run_starts import RunStarts, run_starts_of
 from tuner.search.launch_op import search_of
@@ -50,6 +50,8 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
                 ordering = replace(ordering, assignment=Assignment.STATIC)
             if tiling.neighbours > 1:
                 tiling = replace(tiling, neighbours=1)
+            if tiling.part_sums is PartSums.SCATTERED:
+                tiling = replace(tiling, part_sums=PartSums.LAST)
     is_same = tiling is schedule.tiling and ordering is schedule.ordering
     return schedule if is_same else schedule.but(tiling=tiling, ordering=ordering)
 

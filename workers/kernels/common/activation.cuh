@@ -13,14 +13,6 @@ __device__ __forceinline__ float activate(float x) {
   return x;
 }
 
-// A sum, scaled and with its bias, where the op has these: adding a zero would be an instruction, since it turns -0 to 0.
-template <bool kRowScale, bool kBias>
-__device__ __forceinline__ float affine(float sum, float scale, float bias) {
-  if constexpr (kRowScale) sum *= scale;
-  if constexpr (kBias) sum += bias;
-  return sum;
-}
-
 // Two columns from `column` on; those outside the matrix are zero.
 __device__ __forceinline__ void load_two(float (&values)[2], const Element::Bits* row, int column, int n) {
   values[0] = column < n ? Element::widen(row[column]) : 0.0f;

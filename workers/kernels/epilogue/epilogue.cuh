@@ -38,7 +38,7 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
     for (int half = 0; half < 2; ++half) {
       const int row = row0 + i * 16 + half * 8;
       scale[i][half] = 1.0f;
-      if constexpr (kConfig.row_scale) scale[i][half] = row < op.m ? op.row_scale[row] : 0.0f;
+      if constexpr (RowScale<kOp>::is_there()) scale[i][half] = RowScale<kOp>::of(op, row);
       if constexpr (kChainOps[kOp].norm)
         scale[i][half] = load_shared_float(norm.factors + 4 * (row - task.tile_m * Tile::kTileM));
     }
@@ -47,9 +47,9 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
   for (int j = 0; j < Tile::kFragsN; j += kFragsPerColumn) {
     const int column = column0 + j / kFragsPerColumn * 8;
     float bias[kFragsPerColumn][2] = {};
-    if constexpr (kConfig.bias) {
+    if constexpr (Bias<kOp>::is_there()) {
 #pragma unroll
-      for (int side = 0; side < kFragsPerColumn; ++side) load_two(bias[side], op.bias + side * op.n, column, op.n);
+      for (int side = 0; side < kFragsPerColumn; ++side) Bias<kOp>::two(bias[side], op, column, side);
     }
 #pragma unroll
     for (int i = 0; i < Tile::kFragsM; ++i) {
@@ -67,14 +67,14 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
           continue;
         }
         float residual[2] = {0.0f, 0.0f};
-        if constexpr (kConfig.residual) load_two(residual, op.residual + (first - column), column, op.n);
+        if constexpr (Residual<kOp>::is_there()) Residual<kOp>::two(residual, op, first - column, column);
         float out[2];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           const auto up = [&] { return sums[Tile::index(0, 1) + c]; };
           const float up_bias = bias[kFragsPerColumn - 1][c];
           out[c] = finish_output<kOp>(sums[c], up, scale[i][half], bias[0][c], up_bias, op, row, column + c);
-          if constexpr (kConfig.residual) out[c] += residual[c];
+          if constexpr (Residual<kOp>::is_there()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
           out[c] = finish_result<kOp>(out[c], op, row, column + c);
         }
         const u32 packed = Output<kOp>::narrow_two(out[0], out[1]);

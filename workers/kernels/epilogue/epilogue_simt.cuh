@@ -69,15 +69,14 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
     return;
   }
   const long long element = static_cast<long long>(row) * op.n + column;
-  float scale = 1.0f, bias[2] = {}, residual = 0.0f;
-  if constexpr (kConfig.row_scale) scale = op.row_scale[row];
+  float scale = RowScale<kOp>::of(op, row, true), bias[2] = {};
   if constexpr (kChainOps[kOp].norm) scale = load_shared_float(factors + 4 * tile_row);
-  if constexpr (kConfig.bias) bias[0] = Element::widen(op.bias[column]);
-  if constexpr (kConfig.bias && kConfig.gated) bias[1] = Element::widen(op.bias[op.n + column]);
-  if constexpr (kConfig.residual) residual = Element::widen(op.residual[element]);
+  bias[0] = Bias<kOp>::one(op, column, 0);
+  if constexpr (kConfig.gated) bias[1] = Bias<kOp>::one(op, column, 1);
+  const float residual = Residual<kOp>::one(op, element);
   if constexpr (kOp == kRotaryOp) {
     const auto finished = [&](u32 address, float own_bias) {
-      return affine<scales_rows(kOp), kConfig.bias>(load_shared_float(address), scale, own_bias);
+      return affine<kOp>(load_shared_float(address), scale, own_bias);
     };
     const NewToken token = new_token(args, op, row);
     float x = finished(sum, bias[0]), y = finished(sum + 4 * Tile::kTileN, bias[1]);
@@ -88,7 +87,7 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
   }
   const auto up = [&] { return load_shared_float(sum + 4 * Tile::kTileN); };
   float out = finish_output<kOp>(load_shared_float(sum), up, scale, bias[0], bias[1], op, row, column);
-  out += residual;
+  out = Residual<kOp>::apply(out, residual);
   out = finish_result<kOp>(out, op, row, column);
   const u32 word = Output<kOp>::narrow(out);
   using Bits = typename Output<kOp>::Bits;

@@ -25,10 +25,10 @@ template <int kOp>
 __device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) {
   constexpr OpConfig kConfig = kOps[kOp];
   TileColumn found = {};
-  if constexpr (kConfig.bias) {
+  if constexpr (Bias<kOp>::is_there()) {
     if (column < op.n) {
-      found.bias[0] = Element::widen(op.bias[column]);
-      if constexpr (kConfig.gated) found.bias[1] = Element::widen(op.bias[op.n + column]);
+      found.bias[0] = Bias<kOp>::one(op, column, 0);
+      if constexpr (kConfig.gated) found.bias[1] = Bias<kOp>::one(op, column, 1);
     }
   }
   return found;
@@ -39,13 +39,13 @@ __device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) 
 template <int kOp>
 __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, int row, int number, const TileColumn& column,
                                            const float (&scale)[2], u32 residual) {
-  constexpr OpConfig kConfig = kOps[kOp];
   float out[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const auto up = [&] { return sums[2 + r]; };
     out[r] = finish_output<kOp>(sums[r], up, scale[r], column.bias[0], column.bias[1], op, row + r, number);
-    if constexpr (kConfig.residual) out[r] += Element::widen(static_cast<u16>(residual >> 16 * r));
+    if constexpr (Residual<kOp>::is_there())
+      out[r] = Residual<kOp>::apply(out[r], Element::widen(static_cast<u16>(residual >> 16 * r)));
     out[r] = finish_result<kOp>(out[r], op, row + r, number);
   }
   return Output<kOp>::narrow_two(out[0], out[1]);
@@ -75,13 +75,13 @@ struct WarpColumns {
     const long long own_row = row(tile_row0, fragment) + lane / 4;
     const int column0 = column(fragment);
     if (own_row >= op.m || column0 >= op.n) return 0;
-    return *reinterpret_cast<const u32*>(op.residual + own_row * op.n + column0 + lane % 4 * 2);
+    return Residual<kOp>::word(Residual<kOp>::begin(op) + own_row * op.n + column0 + lane % 4 * 2);
   }
 
   // Those of up to `count` fragments from `first_fragment` on.
   __device__ __forceinline__ void load_residuals(u32 (&words)[kResidualsInFlight<kOp>], int count, const OpArgs& op,
                                                  int tile_row0, int first_fragment, int lane) const {
-    if constexpr (kConfig.residual) {
+    if constexpr (Residual<kOp>::is_there()) {
 #pragma unroll
       for (int i = 0; i < kResidualsInFlight<kOp>; ++i)
         words[i] = i < count ? residual_word(op, tile_row0, first_fragment + i, lane) : 0;
@@ -93,19 +93,16 @@ struct WarpColumns {
                                         int lane, u32 residual) const {
     const int row0 = row(tile_row0, fragment);
     float scale[2] = {1.0f, 1.0f};
-    if constexpr (kConfig.row_scale) {
+    if constexpr (RowScale<kOp>::is_there()) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int own_row = row0 + lane % 4 * 2 + r;
-        scale[r] = own_row < op.m ? op.row_scale[own_row] : 0.0f;
-      }
+      for (int r = 0; r < 2; ++r) scale[r] = RowScale<kOp>::of(op, row0 + lane % 4 * 2 + r);
     }
     if constexpr (kChainOps[kOp].norm) {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         scale[r] = load_shared_float(norm.factors + 4 * (row0 - tile_row0 + lane % 4 * 2 + r));
     }
-    if constexpr (kConfig.residual) residual = transpose_fragment(residual);
+    if constexpr (Residual<kOp>::is_there()) residual = transpose_fragment(residual);
     const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
     const TileColumn& mine = own[fragment % kFragments];
     const u32 words = finish_rows<kOp>(two, op, row0 + lane % 4 * 2, column(fragment) + lane / 4, mine, scale, residual);

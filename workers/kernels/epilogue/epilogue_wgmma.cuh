@@ -37,7 +37,7 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
   const int row = task.tile_m * kConfig.tile_m + row_in_tile;
   const bool is_inside = row_in_tile < kConfig.tile_m && row < op.m;
   float scale = 1.0f;
-  if constexpr (kConfig.row_scale) scale = is_inside ? op.row_scale[row] : 0.0f;
+  if constexpr (RowScale<kOp>::is_there()) scale = RowScale<kOp>::of(op, row, is_inside);
   if constexpr (kChainOps[kOp].norm) scale = is_inside ? load_shared_float(norm.factors + 4 * row_in_tile) : 0.0f;
   return {static_cast<long long>(row) * op.n, row, scale, is_inside};
 }
@@ -64,7 +64,7 @@ template <int kOp>
 struct EarlyResidual {
   static constexpr int kPerGroup = WgmmaTile<kOp>::kBlocks * (kSwapAb && kOps[kOp].gated ? 1 : 2);
   static constexpr int kMost = kPerGroup * kMostGroups<kOp>;
-  static constexpr bool kIsThere = kOps[kOp].residual && kChainOps[kOp].early_residual && kNumMathGroups == 1 &&
+  static constexpr bool kIsThere = Residual<kOp>::is_there() && kChainOps[kOp].early_residual && kNumMathGroups == 1 &&
                                    !kTmaEpilogue && WgmmaTile<kOp>::kNumSums <= 64 && kMost <= 20 &&
                                    !(scatters_sums() && kOps[kOp].num_parts > 1);
 
@@ -75,12 +75,12 @@ struct EarlyResidual {
 template <int kOp, int kRoom>
 __device__ __forceinline__ void load_residuals(u32 (&words)[kRoom], int count, const OpArgs& op, const TileRow& row,
                                                int column) {
-  if constexpr (kOps[kOp].residual && kRoom > 1) {
+  if constexpr (Residual<kOp>::is_there() && kRoom > 1) {
 #pragma unroll
     for (int i = 0; i < kRoom; ++i) {
       words[i] = 0;
       if (i < count && row.is_inside && column + i * 8 < op.n)
-        words[i] = *reinterpret_cast<const u32*>(op.residual + row.first + column + i * 8);
+        words[i] = Residual<kOp>::word(Residual<kOp>::begin(op) + row.first + column + i * 8);
     }
   }
 }
@@ -92,11 +92,11 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kUp = kConfig.tile_n / 2;  // from a gate's sum to its up projection's
   float bias[2][2] = {}, residual[2] = {};
-  if constexpr (kConfig.bias) load_two(bias[0], op.bias, column, op.n);
-  if constexpr (kConfig.bias && kConfig.gated) load_two(bias[1], op.bias + op.n, column, op.n);
-  if constexpr (kConfig.residual && kResidualsInFlight<kOp> == 1 && !EarlyResidual<kOp>::kIsThere) {
-    if (row.is_inside) load_two(residual, op.residual + row.first, column, op.n);
-  } else if constexpr (kConfig.residual) {
+  if constexpr (Bias<kOp>::is_there()) Bias<kOp>::two(bias[0], op, column, 0);
+  if constexpr (Bias<kOp>::is_there() && kConfig.gated) Bias<kOp>::two(bias[1], op, column, 1);
+  if constexpr (Residual<kOp>::is_there() && kResidualsInFlight<kOp> == 1 && !EarlyResidual<kOp>::kIsThere) {
+    if (row.is_inside) Residual<kOp>::two(residual, op, row.first, column);
+  } else if constexpr (Residual<kOp>::is_there()) {
     residual[0] = Element::widen(static_cast<u16>(word)), residual[1] = Element::widen(static_cast<u16>(word >> 16));
   }
   float out[2];
@@ -105,7 +105,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
     const float* up_sum = sums + kUp + c;
     const auto up = [=] { return *up_sum; };
     out[c] = finish_output<kOp>(sums[c], up, row.scale, bias[0][c], bias[1][c], op, row.number, column + c);
-    if constexpr (kConfig.residual) out[c] += residual[c];
+    if constexpr (Residual<kOp>::is_there()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
     out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
   }
   return Output<kOp>::narrow_two(out[0], out[1]);
@@ -140,7 +140,7 @@ __device__ __forceinline__ void load_early_residual(EarlyResidual<kOp>& early, c
         u32& word = early.words[(block * 2 + half) * (kEnd - kFirst) + j - kFirst];
         word = 0;
         if (is_inside && column < op.n)
-          word = *reinterpret_cast<const u32*>(op.residual + static_cast<long long>(row) * op.n + column);
+          word = Residual<kOp>::word(Residual<kOp>::begin(op) + static_cast<long long>(row) * op.n + column);
       }
     }
   }

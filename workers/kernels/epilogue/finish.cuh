@@ -1,12 +1,14 @@
-// What an epilogue does to an element, part by part. Engines differ in where sums, factors, biases and residuals come from; what
-// is done with them is here, but for queries, keys and values, which come in pairs (rotary.cuh).
+// What an epilogue does to an element, part by part; each part of the program has a file. Engines differ in where sums and
+// factors come from, and when loads begin. Queries, keys and values come in pairs (rotary.cuh).
 //
 // Parts that packages bring have structs here, and have their turn in one of three stages: of each sum, of the output in front
 // of its residual, and of the result. They are called inside of the matrix: a sum outside of it takes what the last row or
 // column has, and is not stored.
 #pragma once
-#include "activation.cuh"
-#include "norm.cuh"
+#include "bias.cuh"
+#include "gate.cuh"
+#include "residual.cuh"
+#include "row_scale.cuh"
 
 enum Stage : int { kOfSums, kOfOutput, kOfResult };
 
@@ -24,11 +26,16 @@ __device__ __forceinline__ float apply_parts(float x, const OpArgs& op, int row,
   return x;
 }
 
+// A sum, scaled and with its bias.
+template <int kOp>
+__device__ __forceinline__ float affine(float sum, float scale, float bias) {
+  return Bias<kOp>::apply(RowScale<kOp>::apply(sum, scale), bias);
+}
+
 // The sum of a row of W, `half` 1 for those of an up projection.
 template <int kOp>
 __device__ __forceinline__ float finish_sum(float sum, float scale, float bias, const OpArgs& op, int row, int column, int half) {
-  const float scaled = affine<scales_rows(kOp), kOps[kOp].bias>(sum, scale, bias);
-  return apply_parts<kOp, kOfSums>(scaled, op, row, column, half);
+  return apply_parts<kOp, kOfSums>(affine<kOp>(sum, scale, bias), op, row, column, half);
 }
 
 // An element of C in front of its residual, of its sum and bias and those of an up projection; `up` gives its sum.
@@ -36,7 +43,7 @@ template <int kOp, class Up>
 __device__ __forceinline__ float finish_output(float sum, const Up& up, float scale, float bias, float up_bias, const OpArgs& op,
                                                int row, int column) {
   float out = activate<kOps[kOp].activation>(finish_sum<kOp>(sum, scale, bias, op, row, column, 0));
-  if constexpr (kOps[kOp].gated) out *= finish_sum<kOp>(up(), scale, up_bias, op, row, column, 1);
+  if constexpr (Gate<kOp>::is_there()) out = Gate<kOp>::apply(out, finish_sum<kOp>(up(), scale, up_bias, op, row, column, 1));
   return apply_parts<kOp, kOfOutput>(out, op, row, column);
 }
 

@@ -15,8 +15,8 @@ __device__ __forceinline__ Pairs finish_pairs(const LaunchArgs& launch, const Ne
   float x[2], y[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    x[c] = affine<scales_rows(kOp), kOps[kOp].bias>(x_sums[c], scale, x_bias[c]);
-    y[c] = affine<scales_rows(kOp), kOps[kOp].bias>(y_sums[c], scale, y_bias[c]);
+    x[c] = affine<kOp>(x_sums[c], scale, x_bias[c]);
+    y[c] = affine<kOp>(y_sums[c], scale, y_bias[c]);
     turn_pair(x[c], y[c], turn_of(launch, token, column + c));
   }
   return {Element::narrow_two(x[0], x[1]), Element::narrow_two(y[0], y[1])};

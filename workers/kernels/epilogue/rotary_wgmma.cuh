@@ -28,9 +28,9 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
       const auto finish = [&](int j) {
         const int column = column0 + j * 8 + q * 2;
         float bias[2][2] = {};
-        if constexpr (kOps[kOp].bias) {
-          load_two(bias[0], op.bias, column, op.n);
-          load_two(bias[1], op.bias + op.n, column, op.n);
+        if constexpr (Bias<kOp>::is_there()) {
+          Bias<kOp>::two(bias[0], op, column, 0);
+          Bias<kOp>::two(bias[1], op, column, 1);
         }
         return finish_pairs<kOp>(launch, token, column, sums + j * 4, sums + kUp + j * 4, row.scale, bias[0], bias[1]);
       };
@@ -83,8 +83,8 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
         const int row_in_tile = j * 8 + q * 2 + r;
         const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
         const NewToken token = new_token(launch, op, tile_row0 + row_in_tile);
-        x[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + r], row.scale, column.bias[0]);
-        y[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + 2 + r], row.scale, column.bias[1]);
+        x[r] = affine<kOp>(sums[j * 4 + r], row.scale, column.bias[0]);
+        y[r] = affine<kOp>(sums[j * 4 + 2 + r], row.scale, column.bias[1]);
         turn_pair(x[r], y[r], turn_of(launch, token, own_column));
       }
       return Pairs{transpose_fragment(Element::narrow_two(x[0], x[1])), transpose_fragment(Element::narrow_two(y[0], y[1]))};

@@ -38,7 +38,7 @@ __device__ __forceinline__ void prefetch_residual(const LaunchArgs& args, const 
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return prefetch_residual<kOp + 1>(args, task);
     constexpr OpConfig kConfig = kOps[kOp];
-    if constexpr (kConfig.residual && !kChainOps[kOp].waits) {
+    if constexpr (Residual<kOp>::is_there() && !kChainOps[kOp].waits) {
       constexpr int kLine = 64;  // elements
       constexpr int kLines = (kConfig.tile_n + kLine - 1) / kLine + (kConfig.tile_n % kLine != 0);
       const OpArgs& op = args.ops[kOp];
@@ -46,7 +46,7 @@ __device__ __forceinline__ void prefetch_residual(const LaunchArgs& args, const 
 #pragma unroll 1
       for (int i = static_cast<int>(threadIdx.x) % 32; i < kConfig.tile_m * kLines; i += 32) {
         const int row = task.tile_m * kConfig.tile_m + i / kLines, column = min(column0 + i % kLines * kLine, end - 1);
-        if (row < op.m && column0 < end) prefetch_l2(op.residual + static_cast<long long>(row) * op.n + column);
+        if (row < op.m && column0 < end) prefetch_l2(Residual<kOp>::begin(op) + static_cast<long long>(row) * op.n + column);
       }
     }
   }

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cases import H200, chain_of_three, gemms
+from tests.support.cases import H200, chain_of_three, gemms, wgmma
 from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import MAX_COMBINATIONS
 from tuner.core.space.wgmma_tilings import ENOUGH_STAGES, WgmmaTilings
@@ -251,3 +251,11 @@ def test_where_the_engine_does_not_run_nothing_of_it_is_offered(workload: Worklo
     of_engine = WgmmaTilings(workload, gpu)
     assert list(of_engine.tilings()) == of_engine.guesses() == []
     assert {tiling.engine for tiling in space_of(workload, gpu).tilings} == {Engine.MMA}
+
+
+def test_what_lies_near_tiles_that_ctas_of_a_cluster_slice_by_columns() -> None:
+    """A slot of the ring holds a CTA's columns, not the cluster's: a job failed over it."""
+    pair = ffn_pair(m=128, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU, gated=True)
+    sliced = wgmma((128, 112, 64), (128, 256, 64), num_stages=7, input_stages=7, num_warps=8, cluster_n=2)
+    near = list(WgmmaTilings(pair, H200).near(sliced))
+    assert {one.cluster_n for one in near} >= {1, 2}

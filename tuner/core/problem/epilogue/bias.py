@@ -18,7 +18,7 @@ class Bias(Part):
     stage: ClassVar[Stage] = Stage.SUMS
     own_names: ClassVar[tuple[str, ...]] = ("bias",)
     slot: ClassVar[str] = "bias"
-    planted: ClassVar[tuple[str, str]] = ("if constexpr (kBias) sum += bias;", "")
+    planted: ClassVar[tuple[str, str]] = ("if constexpr (is_there()) sum += bias;", "")
 
     def is_in(self, op: Product) -> bool:
         return op.bias

@@ -16,7 +16,7 @@ class Gate(Part):
     stage: ClassVar[Stage] = Stage.OUTPUT
     rows_per_column: ClassVar[int] = 2
     halves: ClassVar[str] = "a gate and an up projection"
-    planted: ClassVar[tuple[str, str]] = ("if constexpr (kOps[kOp].gated) out", "if constexpr (false) out")
+    planted: ClassVar[tuple[str, str]] = ("return gate * up;", "return gate;")
 
     def is_in(self, op: Product) -> bool:
         return op.gated

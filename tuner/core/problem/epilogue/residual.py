@@ -27,7 +27,7 @@ class Residual(Part):
     own_names: ClassVar[tuple[str, ...]] = ("residual",)
     slot: ClassVar[str] = "residual"
     is_read_first: ClassVar[bool] = True
-    planted: ClassVar[tuple[str, str]] = ("if constexpr (kConfig.residual) out[", "if constexpr (false) out[")
+    planted: ClassVar[tuple[str, str]] = ("return out + residual;", "return out;")
 
     def is_in(self, op: Product) -> bool:
         return op.residual

@@ -19,7 +19,7 @@ class RowScale(Part):
     scales_rows: ClassVar[bool] = True
     own_names: ClassVar[tuple[str, ...]] = ("row_scale",)
     slot: ClassVar[str] = "row_scale"
-    planted: ClassVar[tuple[str, str]] = ("if constexpr (kRowScale) sum *= scale;", "")
+    planted: ClassVar[tuple[str, str]] = ("if constexpr (scales_rows(kOp)) sum *= scale;", "")
 
     def is_in(self, op: Product) -> bool:
         return op.row_scale

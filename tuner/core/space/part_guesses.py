@@ -1,0 +1,177 @@
+"""First guesses of tiles in parts at middle rows, by arithmetic: each part adds up a share of its tile.
+
+From some 64 to 1,000 rows large tiles read their operands least often, and there are too few of them for all SMs. So
+they are cut into as many parts as fill the SMs; or whole waves of them stay whole, and each op's last wave is in parts.
+A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine writes and
+the products read: whichever are more. Source: the instruction's shapes, 128 bytes a clock, and what scattered sums took
+(docs/findings/scattered-sums.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import ceil
+
+from tuner.core.legal.scattered_sums import MOST_PARTS
+from tuner.core.legal.wgmma import BLOCK_ROWS, COLUMNS, MAX_ACCUMULATORS_BUSY, MAX_PRODUCT_COLUMNS, most_accumulators
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, SplitTiles
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.schedule.tiling import Engine, PartSums, Tile, Tiling
+
+#: Rows for which they are: with fewer, weights are all; with more, whole tiles fill the SMs.
+ROWS = range(65, 1025)
+#: Bytes of shared memory a clock, and of an operand's row in a step of 16 elements of k.
+SMEM_BYTES, ROW_BYTES = 128, 32
+#: Clocks of a task beside its steps; of parts that meet; bytes that an SM stores or loads a clock meanwhile.
+TASK_CLOCKS, MEETING_CLOCKS, SUM_BYTES_A_CLOCK = 3_500, 3_500, 48
+SUM_BYTES = 4
+#: SM clock while the tensor cores are busy, and what is read from memory, MHz and bytes a microsecond.
+CLOCK_MHZ, DRAM_BYTES_PER_US = 1_600, 4.4e6
+#: Stages of operands have so much room.
+RING_BYTES, MOST_STAGES = 220_000, 8
+STEP = 64
+#: Guesses of either kind.
+NUM_SPLIT, NUM_TAILS = 3, 2
+#: Cuts of an op that are combined with those of the others.
+NUM_CUTS = 10
+
+Clocks = Callable[[TileOp, "Cut", int], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One op's tiles: which operand is A, how many warpgroups share a tile, and its parts."""
+
+    tile: Tile
+    swap_ab: bool
+    groups: int
+    parts: int = 1
+
+
+def step_clocks(op: TileOp, cut: Cut) -> float:
+    """Of 64 elements of k."""
+    weight_rows = cut.tile.n * op.rows_per_column
+    a_rows, b_rows = (weight_rows, cut.tile.m) if cut.swap_ab else (cut.tile.m, weight_rows)
+    blocks = ceil(a_rows / (BLOCK_ROWS * cut.groups)) * cut.groups
+    tensor = blocks * b_rows / 2
+    smem = ROW_BYTES * (blocks * (BLOCK_ROWS + b_rows) + a_rows + b_rows) / SMEM_BYTES
+    return 4 * max(tensor, smem)
+
+
+def task_clocks(op: TileOp, cut: Cut, parts: int) -> float:
+    """Of a tile, or of one of its parts: that stores what the others finish, and loads what they have of its share."""
+    steps = ceil(ceil(op.k / STEP) / parts)
+    clocks = steps * step_clocks(op, cut) + TASK_CLOCKS
+    if parts == 1:
+        return clocks
+    sums = cut.tile.m * cut.tile.n * op.rows_per_column * (parts - 1) / parts
+    return clocks + MEETING_CLOCKS + 2 * SUM_BYTES * sums / SUM_BYTES_A_CLOCK
+
+
+def _num_tiles(op: TileOp, cut: Cut) -> int:
+    return ceil(op.m / cut.tile.m) * ceil(op.n / cut.tile.n)
+
+
+def split_clocks(op: TileOp, cut: Cut, num_sms: int) -> float:
+    """Of an op all of whose tiles are in parts."""
+    return ceil(_num_tiles(op, cut) * cut.parts / num_sms) * task_clocks(op, cut, cut.parts)
+
+
+def tails_clocks(op: TileOp, cut: Cut, num_sms: int) -> float:
+    """Of an op's whole waves of whole tiles, and of the last one in parts."""
+    waves, tail = divmod(_num_tiles(op, cut), num_sms)
+    last = ceil(tail * cut.parts / num_sms) * task_clocks(op, cut, cut.parts)
+    return waves * task_clocks(op, cut, 1) + last
+
+
+def heights(rows: int) -> list[int]:
+    """Of a tile: all rows in 1 to 6 tiles, in steps of 8."""
+    return sorted({COLUMNS * ceil(ceil(rows / count) / COLUMNS) for count in range(1, 7)})
+
+
+def cuts_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[Cut]:
+    """Those whose sums fit the registers."""
+    most = min(MAX_ACCUMULATORS_BUSY, most_accumulators(op, groups, swap_ab=swap_ab, shares_k=False, is_busy=True))
+    for n in range(2 * COLUMNS, MAX_PRODUCT_COLUMNS + 1, COLUMNS):
+        weight_rows = n * op.rows_per_column
+        if weight_rows > MAX_PRODUCT_COLUMNS or (swap_ab and weight_rows % (2 * COLUMNS)):
+            continue
+        a_rows, b_rows = (weight_rows, height) if swap_ab else (height, weight_rows)
+        if b_rows <= MAX_PRODUCT_COLUMNS and ceil(a_rows / (BLOCK_ROWS * groups)) * b_rows / 2 <= most:
+            for parts in range(1, MOST_PARTS + 1):
+                yield Cut(tile=Tile(m=height, n=n, k=STEP), swap_ab=swap_ab, groups=groups, parts=parts)
+
+
+def schedule_of(workload: Workload, cuts: tuple[Cut, ...], split_tiles: SplitTiles) -> Schedule:
+    """With as many stages as there is room for; neighbours share weights where a tile has not all rows."""
+    first, ops = cuts[0], list(zip(workload.tile_ops, cuts, strict=True))
+    stage_bytes = max((cut.tile.m + cut.tile.n * op.rows_per_column) * STEP * 2 for op, cut in ops)
+    stages = min(MOST_STAGES, RING_BYTES // stage_bytes)
+    raster = RasterKind.ROW if first.tile.m >= workload.tile_ops[0].m else RasterKind.COLUMN
+    tiling = Tiling(
+        engine=Engine.WGMMA,
+        tiles=tuple(cut.tile for cut in cuts),
+        num_stages=stages,
+        input_stages=stages,
+        num_warps=4 * first.groups,
+        swap_ab=first.swap_ab,
+        split_k=tuple(cut.parts for cut in cuts),
+        part_sums=PartSums.SCATTERED,
+    )
+    ordering = Ordering(
+        rasters=(Raster(kind=raster),) * len(cuts), assignment=Assignment.STATIC, split_tiles=split_tiles
+    )
+    return Schedule.of(tiling=tiling, ordering=ordering)
+
+
+def scattered(schedule: Schedule) -> Schedule:
+    """The same where each part of a tile adds up a share of it: from queues, tile after tile."""
+    ordering = replace(schedule.ordering, assignment=Assignment.STATIC, part_major=False)
+    return schedule.but(tiling=replace(schedule.tiling, part_sums=PartSums.SCATTERED), ordering=ordering)
+
+
+def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, cut: Cut) -> float:
+    return clocks(op, cut, num_sms)
+
+
+def _ranked(workload: Workload, gpu: Gpu, clocks: Clocks, split_tiles: SplitTiles) -> Iterator[Schedule]:
+    """The fastest first; of each height and kind of operand one."""
+    found: list[tuple[float, int, Schedule]] = []
+    ops = workload.tile_ops
+    for height, swap_ab, groups in product(heights(ops[0].m), (False, True), (1, 2, 3)):
+        per_op = [
+            sorted(cuts_of(op, height, swap_ab, groups), key=partial(_clocks_of, clocks, op, gpu.num_sms)) for op in ops
+        ]
+        own = [
+            (sum(clocks(op, cut, gpu.num_sms) for op, cut in zip(ops, cuts, strict=True)), number, cuts)
+            for number, cuts in enumerate(product(*(cuts[:NUM_CUTS] for cuts in per_op)))
+            if max(cut.parts for cut in cuts) > 1
+        ]
+        found += [(time, len(found), schedule_of(workload, cuts, split_tiles)) for time, _, cuts in sorted(own)[:4]]
+    yield from (schedule for _, _, schedule in sorted(found, key=lambda one: one[:2]))
+
+
+def part_guesses(workload: Workload, gpu: Gpu, is_legal: Callable[[Schedule], bool]) -> list[Schedule]:
+    """The best of either kind, that are legal: all tiles of an op in parts, and those of its last wave alone."""
+    if workload.is_independent or max(op.m for op in workload.tile_ops) not in ROWS:
+        return []
+    if not all(op.IS_PRODUCT for op in workload.tile_ops) or len(workload.tile_ops) > 2:
+        return []
+    found: list[Schedule] = []
+    for clocks, split_tiles, count in (
+        (split_clocks, SplitTiles.ALL, NUM_SPLIT),
+        (tails_clocks, SplitTiles.TAILS, NUM_TAILS),
+    ):
+        of_tiles: dict[tuple[object, ...], Schedule] = {}
+        for schedule in _ranked(workload, gpu, clocks, split_tiles):
+            key = schedule.tiling.tiles[0].m, schedule.tiling.swap_ab, schedule.tiling.num_warps
+            if len(of_tiles) < count and key not in of_tiles and is_legal(schedule):
+                of_tiles[key] = schedule
+        found += of_tiles.values()
+    return found

@@ -1,0 +1,28 @@
+// A bias [n] that is added to each scaled sum; [2n] where two rows of W are behind a column, the first half's first.
+#pragma once
+#include "activation.cuh"
+
+template <int kOp>
+struct Bias {
+  static __device__ constexpr bool is_there() { return kOps[kOp].bias; }
+
+  // Of a column inside of the matrix; `half` 1 for the second row of W.
+  static __device__ __forceinline__ float one(const OpArgs& op, int column, int half) {
+    if constexpr (is_there()) {
+      return Element::widen(op.bias[half * op.n + column]);
+    } else {
+      return 0.0f;
+    }
+  }
+
+  // Of two columns from `column` on.
+  static __device__ __forceinline__ void two(float (&values)[2], const OpArgs& op, int column, int half) {
+    load_two(values, op.bias + half * op.n, column, op.n);
+  }
+
+  // Adding a zero would be an instruction, since it turns -0 to 0.
+  static __device__ __forceinline__ float apply(float sum, float bias) {
+    if constexpr (is_there()) sum += bias;
+    return sum;
+  }
+};

@@ -1,0 +1,28 @@
+// A residual [m, n] that is added to each element of C before it is rounded.
+#pragma once
+#include "activation.cuh"
+
+template <int kOp>
+struct Residual {
+  static __device__ constexpr bool is_there() { return kOps[kOp].residual; }
+
+  // By the place of an element in C, inside of the matrix.
+  static __device__ __forceinline__ float one(const OpArgs& op, long long element) {
+    if constexpr (is_there()) {
+      return Element::widen(op.residual[element]);
+    } else {
+      return 0.0f;
+    }
+  }
+
+  // Of two columns from `column` on, of the row that begins there in C.
+  static __device__ __forceinline__ void two(float (&values)[2], const OpArgs& op, long long row, int column) {
+    load_two(values, op.residual + row, column, op.n);
+  }
+
+  // Where it begins, for who loads two neighbours as a word.
+  static __device__ __forceinline__ const Element::Bits* begin(const OpArgs& op) { return op.residual; }
+  static __device__ __forceinline__ u32 word(const Element::Bits* two) { return *reinterpret_cast<const u32*>(two); }
+
+  static __device__ __forceinline__ float apply(float out, float residual) { return out + residual; }
+};

@@ -1,0 +1,32 @@
+// A factor of each row of the sums, fp32 [m]; 1 where the op has none. The factor of a normed row is norm.cuh's.
+#pragma once
+#include "norm.cuh"
+
+template <int kOp>
+struct RowScale {
+  static __device__ constexpr bool is_there() { return kOps[kOp].row_scale; }
+
+  // Of a row that may be outside of the matrix.
+  static __device__ __forceinline__ float of(const OpArgs& op, int row) {
+    if constexpr (is_there()) {
+      return row < op.m ? op.row_scale[row] : 0.0f;
+    } else {
+      return 1.0f;
+    }
+  }
+
+  // Where that is known already.
+  static __device__ __forceinline__ float of(const OpArgs& op, int row, bool is_inside) {
+    if constexpr (is_there()) {
+      return is_inside ? op.row_scale[row] : 0.0f;
+    } else {
+      return 1.0f;
+    }
+  }
+
+  // To a sum, by a factor of either source, where the op has one.
+  static __device__ __forceinline__ float apply(float sum, float scale) {
+    if constexpr (scales_rows(kOp)) sum *= scale;
+    return sum;
+  }
+};
