@@ -135,7 +135,7 @@ def test_a_compile_that_takes_for_ever_is_killed_at_its_deadline(
     supervisor: GpuSupervisor, good: PreparedKernel, usual: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("tuner.workers.builder.prepare.render", lambda *_, **__: ENDLESS)
+        patched.setattr("tuner.workers.builder.kernels.render", lambda *_, **__: ENDLESS)
         outcome = evaluate(supervisor, PROBLEM, GOOD)
     expect_failure(outcome, FailureKind.COMPILE_TIMEOUT, f"killed after {BUILD_S:g} s")
     assert outcome.stage is Stage.BUILD  # type: ignore[union-attr]

@@ -30,7 +30,7 @@ from tuner.versions import MANIFEST_FORMAT
 from tuner.winners.shipped import found_in
 
 MANIFEST = "manifest.json"
-#: Of the same formats, as they were before attentions had a record of aborts.
+#: Of the same formats, as they were before attentions had a record of aborts, or pages gaps between them.
 OLDER = FOLDER.parent / "older"
 FORMATS = range(1, MANIFEST_FORMAT + 1)
 VERSIONS = range(1, VERSION + 1)
@@ -74,7 +74,7 @@ def test_an_artifact_of_every_format_is_opened_and_loaded(
 
 
 @pytest.mark.parametrize("path", sorted(OLDER.iterdir()), ids=lambda path: path.name)
-def test_what_was_written_before_waits_of_attentions_were_bounded_is_read(
+def test_what_was_written_in_an_older_form_of_a_format_is_read(
     path: Path, recorder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder))
