@@ -39,6 +39,7 @@ class Byte(str):
 
     size_bytes = 1
     elements = Dtype.elements
+    sums = Dtype.FP16
     #: What engines ask beside: products of tensor cores, and maps.
     row = Dtype.FP16.row
 
@@ -49,7 +50,7 @@ BYTE: Any = Byte("byte")
 WORKLOADS = [
     ffn_pair(m=16, d_in=1024, d_hidden=2816, d_out=1024, bias=True),
     ffn_pair(m=2, d_in=1024, d_hidden=2048, d_out=512),
-    ffn_pair(m=300, d_in=512, d_hidden=1408, d_out=512, gated=True, residual=True),
+    ffn_pair(m=300, d_in=512, d_hidden=1408, d_out=512, gated=True),
     independent_pair((64, 512, 1000), (128, 256, 520)),
 ]
 
@@ -108,8 +109,8 @@ def test_what_is_refused_is_refused_at_other_sizes_too(workload: Workload) -> No
         for odd in (replace(tiling, tiles=tuple(replace(tile, k=3 * tile.k // 2) for tile in tiling.tiles)), tiling):
             changed = replace(odd, epilogue=Epilogue.TMA, num_stages=6, split_k=(2,) * len(odd.tiles))
             refusals = tiling_problem(workload, H200, changed), tiling_problem(other, H200, deeper(changed))
-            # The copy engine stores lines of the output, whose columns are no k: twice as many elements.
-            if "copy engine stores" not in str(refusals):
+            # The copy engine stores lines of the output, whose columns are no k: twice as many elements, of 16 bits alone.
+            if "copy engine stores" not in str(refusals) and "other elements than 16 bits" not in str(refusals):
                 assert (refusals[0] is None) == (refusals[1] is None), refusals
 
 

@@ -166,7 +166,8 @@ def test_a_simulated_pack_says_so_where_there_is_no_driver_either(tmp_path: Path
     write_pack([ladder(ffn), table(make_layer(simulated=True))], tmp_path / "a.tunerpack")
     program = """
 import ctypes, sys
-from tuner.runtime import load, native
+from tuner.runtime import load
+from tuner.runtime.binding import native
 pack = load(sys.argv[1])
 for call in (
     lambda: pack.check(0),

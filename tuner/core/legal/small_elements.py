@@ -17,7 +17,7 @@ def has_promoted_sums(workload: Workload) -> bool:
 
 def conversion_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why the GPU has no instructions for a type of the workload's."""
-    for dtype in dict.fromkeys((workload.dtype, *(op.out_dtype or workload.dtype for op in workload.tile_ops))):
+    for dtype in workload.dtypes:
         needed = dtype.row.compute_capability
         if gpu.compute_capability < needed:
             have, need = (".".join(map(str, one)) for one in (gpu.compute_capability, needed))

@@ -55,8 +55,10 @@ class Gpu:
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
         """Clusters of so many CTAs, one CTA per SM, that it holds at once beside the reserved SMs: of a live card what
         its driver says, else what each card of the model holds."""
-        most = next((held for size, held in self.live_clusters if size == cluster_size), None)
-        most = self.num_common_clusters(cluster_size) if most is None else most
+        most = self.num_common_clusters(cluster_size)
+        for size, held in self.live_clusters:
+            if size == cluster_size:
+                most = held
         return min((self.num_sms - reserved_sms) // cluster_size, most)
 
     def num_common_clusters(self, cluster_size: int) -> int:

@@ -92,6 +92,11 @@ class Workload(JsonForm):
         return tuple(op for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
+    def dtypes(self) -> tuple[Dtype, ...]:
+        """Its element types: the operands', and those in which outputs of tile ops are stored."""
+        return tuple(dict.fromkeys((self.dtype, *(op.out_dtype or self.dtype for op in self.tile_ops))))
+
+    @cached_property
     def own_tile_ops(self) -> tuple[int, ...]:
         """Of those the indices of the ones that are no products."""
         return tuple(index for index, op in enumerate(self.tile_ops) if not op.IS_PRODUCT)

@@ -1,8 +1,8 @@
 """First guesses of tiles in parts at middle rows, by arithmetic: each part adds up a share of its tile.
 
 From some 64 to 1,000 rows large tiles read their operands least often, and there are too few of them for all SMs. So
-they are cut into as many parts as fill the SMs; or whole waves of them stay whole, and each op's last wave is in parts.
-A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine writes and
+they are divided into as many parts as fill the SMs; or whole waves of them stay whole, and each op's last wave is in
+parts. A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine writes and
 the products read: whichever are more. Source: the instruction's shapes, 128 bytes a clock, and what scattered sums took
 (docs/findings/scattered-sums.md).
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from math import ceil
 
 from tuner.core.legal.scattered_sums import MOST_PARTS
 from tuner.core.legal.wgmma import BLOCK_ROWS, COLUMNS, MAX_ACCUMULATORS_BUSY, MAX_PRODUCT_COLUMNS, most_accumulators
@@ -38,14 +37,14 @@ RING_BYTES, MOST_STAGES = 220_000, 8
 STEP = 64
 #: Guesses of either kind.
 NUM_SPLIT, NUM_TAILS = 3, 2
-#: Cuts of an op that are combined with those of the others.
-NUM_CUTS = 10
+#: Choices of an op that are combined with those of the others.
+NUM_CHOICES = 10
 
-Clocks = Callable[[TileOp, "Cut", int], float]
+Clocks = Callable[[TileOp, "Choice", int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class Choice:
     """One op's tiles: which operand is A, how many warpgroups share a tile, and its parts."""
 
     tile: Tile
@@ -54,48 +53,48 @@ class Cut:
     parts: int = 1
 
 
-def step_clocks(op: TileOp, cut: Cut) -> float:
+def step_clocks(op: TileOp, choice: Choice) -> float:
     """Of 64 elements of k."""
-    weight_rows = cut.tile.n * op.rows_per_column
-    a_rows, b_rows = (weight_rows, cut.tile.m) if cut.swap_ab else (cut.tile.m, weight_rows)
-    blocks = ceil(a_rows / (BLOCK_ROWS * cut.groups)) * cut.groups
+    weight_rows = choice.tile.n * op.rows_per_column
+    a_rows, b_rows = (weight_rows, choice.tile.m) if choice.swap_ab else (choice.tile.m, weight_rows)
+    blocks = -(-a_rows // (BLOCK_ROWS * choice.groups)) * choice.groups
     tensor = blocks * b_rows / 2
     smem = ROW_BYTES * (blocks * (BLOCK_ROWS + b_rows) + a_rows + b_rows) / SMEM_BYTES
     return 4 * max(tensor, smem)
 
 
-def task_clocks(op: TileOp, cut: Cut, parts: int) -> float:
+def task_clocks(op: TileOp, choice: Choice, parts: int) -> float:
     """Of a tile, or of one of its parts: that stores what the others finish, and loads what they have of its share."""
-    steps = ceil(ceil(op.k / STEP) / parts)
-    clocks = steps * step_clocks(op, cut) + TASK_CLOCKS
+    steps = -(-op.k // (STEP * parts))
+    clocks = steps * step_clocks(op, choice) + TASK_CLOCKS
     if parts == 1:
         return clocks
-    sums = cut.tile.m * cut.tile.n * op.rows_per_column * (parts - 1) / parts
+    sums = choice.tile.m * choice.tile.n * op.rows_per_column * (parts - 1) / parts
     return clocks + MEETING_CLOCKS + 2 * SUM_BYTES * sums / SUM_BYTES_A_CLOCK
 
 
-def _num_tiles(op: TileOp, cut: Cut) -> int:
-    return ceil(op.m / cut.tile.m) * ceil(op.n / cut.tile.n)
+def _num_tiles(op: TileOp, choice: Choice) -> int:
+    return -(-op.m // choice.tile.m) * -(-op.n // choice.tile.n)
 
 
-def split_clocks(op: TileOp, cut: Cut, num_sms: int) -> float:
+def split_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
     """Of an op all of whose tiles are in parts."""
-    return ceil(_num_tiles(op, cut) * cut.parts / num_sms) * task_clocks(op, cut, cut.parts)
+    return -(-_num_tiles(op, choice) * choice.parts // num_sms) * task_clocks(op, choice, choice.parts)
 
 
-def tails_clocks(op: TileOp, cut: Cut, num_sms: int) -> float:
+def tails_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
     """Of an op's whole waves of whole tiles, and of the last one in parts."""
-    waves, tail = divmod(_num_tiles(op, cut), num_sms)
-    last = ceil(tail * cut.parts / num_sms) * task_clocks(op, cut, cut.parts)
-    return waves * task_clocks(op, cut, 1) + last
+    waves, tail = divmod(_num_tiles(op, choice), num_sms)
+    last = -(-tail * choice.parts // num_sms) * task_clocks(op, choice, choice.parts)
+    return waves * task_clocks(op, choice, 1) + last
 
 
 def heights(rows: int) -> list[int]:
     """Of a tile: all rows in 1 to 6 tiles, in steps of 8."""
-    return sorted({COLUMNS * ceil(ceil(rows / count) / COLUMNS) for count in range(1, 7)})
+    return sorted({COLUMNS * -(-rows // (count * COLUMNS)) for count in range(1, 7)})
 
 
-def cuts_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[Cut]:
+def choices_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[Choice]:
     """Those whose sums fit the registers."""
     most = min(MAX_ACCUMULATORS_BUSY, most_accumulators(op, groups, swap_ab=swap_ab, shares_k=False, is_busy=True))
     for n in range(2 * COLUMNS, MAX_PRODUCT_COLUMNS + 1, COLUMNS):
@@ -103,29 +102,29 @@ def cuts_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[Cut
         if weight_rows > MAX_PRODUCT_COLUMNS or (swap_ab and weight_rows % (2 * COLUMNS)):
             continue
         a_rows, b_rows = (weight_rows, height) if swap_ab else (height, weight_rows)
-        if b_rows <= MAX_PRODUCT_COLUMNS and ceil(a_rows / (BLOCK_ROWS * groups)) * b_rows / 2 <= most:
+        if b_rows <= MAX_PRODUCT_COLUMNS and -(-a_rows // (BLOCK_ROWS * groups)) * b_rows / 2 <= most:
             for parts in range(1, MOST_PARTS + 1):
-                yield Cut(tile=Tile(m=height, n=n, k=STEP), swap_ab=swap_ab, groups=groups, parts=parts)
+                yield Choice(tile=Tile(m=height, n=n, k=STEP), swap_ab=swap_ab, groups=groups, parts=parts)
 
 
-def schedule_of(workload: Workload, cuts: tuple[Cut, ...], split_tiles: SplitTiles) -> Schedule:
+def schedule_of(workload: Workload, choices: tuple[Choice, ...], split_tiles: SplitTiles) -> Schedule:
     """With as many stages as there is room for; neighbours share weights where a tile has not all rows."""
-    first, ops = cuts[0], list(zip(workload.tile_ops, cuts, strict=True))
-    stage_bytes = max((cut.tile.m + cut.tile.n * op.rows_per_column) * STEP * 2 for op, cut in ops)
+    first, ops = choices[0], list(zip(workload.tile_ops, choices, strict=True))
+    stage_bytes = max((choice.tile.m + choice.tile.n * op.rows_per_column) * STEP * 2 for op, choice in ops)
     stages = min(MOST_STAGES, RING_BYTES // stage_bytes)
     raster = RasterKind.ROW if first.tile.m >= workload.tile_ops[0].m else RasterKind.COLUMN
     tiling = Tiling(
         engine=Engine.WGMMA,
-        tiles=tuple(cut.tile for cut in cuts),
+        tiles=tuple(choice.tile for choice in choices),
         num_stages=stages,
         input_stages=stages,
         num_warps=4 * first.groups,
         swap_ab=first.swap_ab,
-        split_k=tuple(cut.parts for cut in cuts),
+        split_k=tuple(choice.parts for choice in choices),
         part_sums=PartSums.SCATTERED,
     )
     ordering = Ordering(
-        rasters=(Raster(kind=raster),) * len(cuts), assignment=Assignment.STATIC, split_tiles=split_tiles
+        rasters=(Raster(kind=raster),) * len(choices), assignment=Assignment.STATIC, split_tiles=split_tiles
     )
     return Schedule.of(tiling=tiling, ordering=ordering)
 
@@ -136,8 +135,8 @@ def scattered(schedule: Schedule) -> Schedule:
     return schedule.but(tiling=replace(schedule.tiling, part_sums=PartSums.SCATTERED), ordering=ordering)
 
 
-def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, cut: Cut) -> float:
-    return clocks(op, cut, num_sms)
+def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, choice: Choice) -> float:
+    return clocks(op, choice, num_sms)
 
 
 def _ranked(workload: Workload, gpu: Gpu, clocks: Clocks, split_tiles: SplitTiles) -> Iterator[Schedule]:
@@ -146,14 +145,17 @@ def _ranked(workload: Workload, gpu: Gpu, clocks: Clocks, split_tiles: SplitTile
     ops = workload.tile_ops
     for height, swap_ab, groups in product(heights(ops[0].m), (False, True), (1, 2, 3)):
         per_op = [
-            sorted(cuts_of(op, height, swap_ab, groups), key=partial(_clocks_of, clocks, op, gpu.num_sms)) for op in ops
+            sorted(choices_of(op, height, swap_ab, groups), key=partial(_clocks_of, clocks, op, gpu.num_sms))
+            for op in ops
         ]
         own = [
-            (sum(clocks(op, cut, gpu.num_sms) for op, cut in zip(ops, cuts, strict=True)), number, cuts)
-            for number, cuts in enumerate(product(*(cuts[:NUM_CUTS] for cuts in per_op)))
-            if max(cut.parts for cut in cuts) > 1
+            (sum(clocks(op, choice, gpu.num_sms) for op, choice in zip(ops, choices, strict=True)), number, choices)
+            for number, choices in enumerate(product(*(choices[:NUM_CHOICES] for choices in per_op)))
+            if max(choice.parts for choice in choices) > 1
         ]
-        found += [(time, len(found), schedule_of(workload, cuts, split_tiles)) for time, _, cuts in sorted(own)[:4]]
+        found += [
+            (time, len(found), schedule_of(workload, choices, split_tiles)) for time, _, choices in sorted(own)[:4]
+        ]
     yield from (schedule for _, _, schedule in sorted(found, key=lambda one: one[:2]))
 
 

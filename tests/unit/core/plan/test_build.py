@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 
 import pytest
@@ -139,14 +140,19 @@ def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGr
 
 
 def in_global_order(graph: TileGraph, order: Ordering, gpu: Gpu) -> list[list[int]]:
-    """The tasks of one list, in their order: with a split tail the tiles of whole waves of CTAs are whole."""
+    """The tasks of one list, in their order: with a split tail the tiles of whole waves of CTAs are whole, of all ops
+    together or of each."""
     tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
     num_ctas = order.ctas_per_sm * gpu.num_sms
-    num_whole = len(tiles) // num_ctas * num_ctas if order.split_tiles is SplitTiles.TAIL else 0
+    is_each = order.split_tiles is SplitTiles.TAILS
+    seen: Counter[int] = Counter()
     tasks: list[list[int]] = []
-    for number, tile in enumerate(tiles):
-        parts = graph.num_parts(tile[0])
-        is_whole = parts == 1 or number < num_whole
+    for tile in tiles:
+        parts, wave = graph.num_parts(tile[0]), tile[0] if is_each else -1
+        num_tiles = sum(other[0] == tile[0] for other in tiles) if is_each else len(tiles)
+        is_tail = seen[wave] >= num_tiles // num_ctas * num_ctas
+        is_whole = parts == 1 or (order.split_tiles in (SplitTiles.TAIL, SplitTiles.TAILS) and not is_tail)
+        seen[wave] += 1
         tasks += [[*tile, 0, 0]] if is_whole else [[*tile, part, parts] for part in range(parts)]
     return tasks
 
