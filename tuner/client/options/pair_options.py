@@ -29,7 +29,7 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
 Json = Mapping[str, Any]
-TARGET_HELP = "e.g. h200 or simulated:h200; by default the server's own."
+TARGET_HELP = "e.g. h200, simulated:h200; else the server's."
 #: A field of which several numbers make a batch.
 _ROWS = "m"
 
