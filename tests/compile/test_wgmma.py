@@ -187,9 +187,13 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(GATED, chosen)});"]
     for groups in range(sharers, MAX_PRODUCT_COLUMNS // COLUMNS + 1):
         bounds = [0, *accumulate(columns // COLUMNS for columns in shares(COLUMNS * groups, sharers))]
-        unit = f"share_unit({groups})"
-        asserts += [f"static_assert(groups_before({groups}, {r}, {unit}) == {b});" for r, b in enumerate(bounds)]
-        asserts += [f"static_assert(largest_share({groups}, {unit}) == {max(b - a for a, b in pairwise(bounds))});"]
+        unit = f"share_unit({groups}, {sharers})"
+        asserts += [
+            f"static_assert(groups_before({groups}, {r}, {unit}, {sharers}) == {b});" for r, b in enumerate(bounds)
+        ]
+        asserts += [
+            f"static_assert(largest_share({groups}, {unit}, {sharers}) == {max(b - a for a, b in pairwise(bounds))});"
+        ]
         assert bounds[-1] == groups
         assert all(a < b for a, b in pairwise(bounds))
     asserted(GATED, chosen, asserts)

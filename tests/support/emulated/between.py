@@ -17,7 +17,7 @@ from tuner.core.problem.ops.kv_cache import CACHES
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.ops.attention.artifact import AttentionKernel
+from tuner.ops.attention.artifact import CacheKernel
 from tuner.ops.attention.source import CacheMap
 from tuner.runtime.device.launch_values import pages_of
 from tuner.runtime.tensors.arrays import View
@@ -69,7 +69,7 @@ class EmulatedBetween(EmulatedChain):
         self._of_products = library_of(workload, tiling, (), Variant.MEASURED)
         self._of_attention = attention_library(self._tiling, op.shape, changes, form=op.form)
         if is_packed:
-            recipe = AttentionKernel(
+            recipe = CacheKernel(
                 workload=workload, gpu=H200, index=0, schedule=self._schedule, plan=self._plan, proof="", source=""
             ).recipes(lambda *_: {}, programmatic=True)[0]
             self.attention.changed = partial(self._packed, recipe)

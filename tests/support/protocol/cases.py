@@ -114,6 +114,7 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
 UNTAILED = {
     SplitTiles.ALL: (),
     SplitTiles.TAIL: (Assignment.SHARES,),
+    SplitTiles.TAILS: (Assignment.SHARES,),
     SplitTiles.STREAM: tuple(set(ASSIGNMENTS) - {Assignment.STATIC}),
 }
 

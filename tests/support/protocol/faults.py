@@ -144,7 +144,7 @@ _FIRST_ADDS_UP = Mutant(
 )
 MUTANTS = {
     "signals count from zero in every launch": Mutant(
-        was="return epoch * static_cast<u32>(wait.posts_per_launch * kClusterSize);",
+        was="return epoch * static_cast<u32>(wait.posts_per_launch * posts_of_one());",
         becomes="return 0 * epoch;",
         kind=1,
         case="a pair",

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.protocol.tails import Tile, in_whole_waves
+from tests.support.protocol.tails import Tile, in_whole_waves, in_whole_waves_of_each_op
 from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Workload
@@ -103,6 +103,9 @@ def tables_for(workload: Workload, tiling: Tiling, ordering: Ordering, plans: Se
     strided = ordering.split_order is SplitOrder.STRIDED
     if ordering.split_tiles is SplitTiles.ALL:
         return tables_of(workload, tiling, strided=strided)
+    if ordering.split_tiles is SplitTiles.TAILS:
+        whole = frozenset(tile for plan in plans for tile in in_whole_waves_of_each_op(plan))
+        return tables_of(workload, tiling, strided=strided, whole=whole)
     whole = frozenset(tile for plan in plans for tile in in_whole_waves(plan, ordering.partition))
     stretches = stretches_of(plans) if ordering.split_tiles is SplitTiles.STREAM else None
     return tables_of(workload, tiling, strided=strided, whole=whole, stretches=stretches)

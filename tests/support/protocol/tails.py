@@ -28,6 +28,15 @@ def in_whole_waves(plan: Plan, partition: int) -> frozenset[Tile]:
     return frozenset(whole)
 
 
+def in_whole_waves_of_each_op(plan: Plan) -> frozenset[Tile]:
+    """The tiles that are not of their op's tail."""
+    ((tasks, num_ctas),) = _sides(plan, 0)
+    by_op: dict[int, dict[Tile, None]] = {}
+    for tile in map(tuple, plan.tasks[tasks, :3].tolist()):
+        by_op.setdefault(tile[0], {})[tile] = None
+    return frozenset(tile for tiles in by_op.values() for tile in list(tiles)[: len(tiles) - len(tiles) % num_ctas])
+
+
 def _sides(plan: Plan, partition: int) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
     """The tasks of a side in the order in which they are dealt, and its CTAs; one side where there is no partition."""
     tasks = np.arange(plan.num_tasks)

@@ -2,9 +2,9 @@
 
 From some 64 to 1,000 rows large tiles read their operands least often, and there are too few of them for all SMs. So
 they are divided into as many parts as fill the SMs; or whole waves of them stay whole, and each op's last wave is in
-parts. A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine writes and
-the products read: whichever are more. Source: the instruction's shapes, 128 bytes a clock, and what scattered sums took
-(docs/findings/scattered-sums.md).
+parts. A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine
+writes and the products read: whichever are more. Source: the instruction's shapes, 128 bytes a clock, and what
+scattered sums took (docs/findings/scattered-sums.md).
 """
 
 from __future__ import annotations

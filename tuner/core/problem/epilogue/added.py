@@ -316,7 +316,7 @@ def _part_from_json(place: str, data: Any) -> AddedPart:
     part = added_parts().get(name) if isinstance(name, str) else None
     if part is None:
         because = f": {reason}" if (reason := _found().broken.get(str(name))) else ""
-        known = f"use one of {', '.join(added_parts())}" if added_parts() else "install the package that brings it"
+        known = f"install the package that brings it, or use one of {', '.join(added_parts())}"
         raise InvalidInput(f"{place}.part", f"is {name!r}, which no package here brings{because}", known)
     try:
         return part.from_json(data)
