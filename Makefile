@@ -14,8 +14,8 @@ SOURCE := pyproject.toml
 # Tests start a few hundred processes: without compiled modules each of them compiles ours again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Three processes on two cores, since tests wait, too; whoever is done early takes over tests of the others.
-PYTEST_FLAGS ?= -n 3 --dist worksteal
+# Four processes on two cores, since tests wait, too; whoever is done early takes over tests of the others.
+PYTEST_FLAGS ?= -n 4 --dist worksteal
 # Lanes with targets of their own.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 
