@@ -125,8 +125,8 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
     row = workload.dtype.row
-    refused = conversion_problem(workload, gpu) or multiply_problem(workload, engine) or parts_problem(workload, engine)
-    if refused:
+    refused = conversion_problem(workload, gpu) or multiply_problem(workload.dtype, engine)
+    if refused := refused or parts_problem(workload, engine):
         return refused
     if engine is Engine.WGMMA and row.tensor_map is None:
         return f"no tensor map has elements of {workload.dtype}: use simt"

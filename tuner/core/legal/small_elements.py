@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
@@ -17,24 +20,27 @@ def has_promoted_sums(workload: Workload) -> bool:
 
 def conversion_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why the GPU has no instructions for a type of the workload's."""
-    for dtype in workload.dtypes:
+    return _conversion_problem(workload.dtypes, gpu.name, gpu.compute_capability)
+
+
+@lru_cache(maxsize=256)
+def _conversion_problem(dtypes: tuple[Dtype, ...], gpu_name: str, compute_capability: tuple[int, int]) -> str | None:
+    for dtype in dtypes:
         needed = dtype.row.compute_capability
-        if gpu.compute_capability < needed:
-            have, need = (".".join(map(str, one)) for one in (gpu.compute_capability, needed))
-            return f"{gpu.name} has compute capability {have}, and {dtype} needs {need}: use another dtype"
+        if compute_capability < needed:
+            have, need = (".".join(map(str, one)) for one in (compute_capability, needed))
+            return f"{gpu_name} has compute capability {have}, and {dtype} needs {need}: use another dtype"
     return None
 
 
-def multiply_problem(workload: Workload, engine: Engine) -> str | None:
+@lru_cache(maxsize=256)
+def multiply_problem(dtype: Dtype, engine: Engine) -> str | None:
     """Why the engine has no instruction that multiplies such elements."""
-    row = workload.dtype.row
-    if engine is Engine.SIMT or row.tensor_kind is not None:
+    if engine is Engine.SIMT or dtype.row.tensor_kind is not None:
         return None
-    if row.fp8_kind is None:
-        return f"no tensor core of ours multiplies {workload.dtype}: use simt"
-    return (
-        None if engine is Engine.WGMMA else f"{engine} multiplies 16-bit elements alone, not {workload.dtype}: use simt"
-    )
+    if dtype.row.fp8_kind is None:
+        return f"no tensor core of ours multiplies {dtype}: use simt"
+    return None if engine is Engine.WGMMA else f"{engine} multiplies 16-bit elements alone, not {dtype}: use simt"
 
 
 def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
