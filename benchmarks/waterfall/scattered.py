@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import ceil
 from pathlib import Path
@@ -113,48 +114,32 @@ def first_legal(workload: Workload, gpu: Gpu, ranked: Ranked, count: int) -> Ran
     return found
 
 
-def split_guesses(workload: Workload, gpu: Gpu, count: int, l2_share: float) -> Ranked:
-    """All tiles of an op in parts: the best by the forecast, of each height and kind of operand at most two."""
-    found: Ranked = []
-    for height, swap_ab, warpgroups in product(heights(workload.tile_ops[0].m), (False, True), (1, 2, 3)):
-        own: Ranked = []
-        per_op = [
-            sorted(
-                shapes_of(op, height, swap_ab, warpgroups),
-                key=lambda shape, op=op: op_clocks(op, shape, gpu.num_sms, l2_share),  # type: ignore[misc]
-            )[:10]
-            for op in workload.tile_ops
-        ]
-        for shapes in product(*per_op):
-            if max(shape.parts for shape in shapes) > 1:
-                clocks = sum(
-                    op_clocks(op, shape, gpu.num_sms, l2_share)
-                    for op, shape in zip(workload.tile_ops, shapes, strict=True)
-                )
-                own.append((us_of(workload, clocks), scattered(schedule_of(workload, shapes))))
-        found += first_legal(workload, gpu, own, 2)
-    return sorted(found, key=lambda one: one[0])[:count]
+#: Of an op, a shape of its tiles, how many SMs there are, and the share of the L2: clocks of the busiest SM.
+Clocks = Callable[[TileOp, Shape, int, float], float]
 
 
-def tail_guesses(workload: Workload, gpu: Gpu, count: int, l2_share: float) -> Ranked:
-    """Whole waves of whole tiles, and what each op has left in parts."""
+def guesses_in_parts(
+    workload: Workload, gpu: Gpu, count: int, l2_share: float, clocks: Clocks, split_tiles: SplitTiles
+) -> Ranked:
+    """Tiles in parts, all of an op or those of its last wave: the best by the forecast, of each height and kind of
+    operand at most two."""
     found: Ranked = []
+
+    def of_op(op: TileOp, shape: Shape) -> float:
+        return clocks(op, shape, gpu.num_sms, l2_share)
+
     for height, swap_ab, warpgroups in product(heights(workload.tile_ops[0].m), (False, True), (1, 2, 3)):
-        own: Ranked = []
         per_op = [
-            sorted(
-                shapes_of(op, height, swap_ab, warpgroups),
-                key=lambda shape, op=op: tails_clocks(op, shape, gpu.num_sms, l2_share),  # type: ignore[misc]
-            )[:10]
-            for op in workload.tile_ops
+            sorted(shapes_of(op, height, swap_ab, warpgroups), key=partial(of_op, op))[:10] for op in workload.tile_ops
         ]
-        for shapes in product(*per_op):
-            if max(shape.parts for shape in shapes) > 1:
-                clocks = sum(
-                    tails_clocks(op, shape, gpu.num_sms, l2_share)
-                    for op, shape in zip(workload.tile_ops, shapes, strict=True)
-                )
-                own.append((us_of(workload, clocks), scattered(schedule_of(workload, shapes), SplitTiles.TAILS)))
+        own = [
+            (
+                us_of(workload, sum(map(of_op, workload.tile_ops, shapes))),
+                scattered(schedule_of(workload, shapes), split_tiles),
+            )
+            for shapes in product(*per_op)
+            if max(shape.parts for shape in shapes) > 1
+        ]
         found += first_legal(workload, gpu, own, 2)
     return sorted(found, key=lambda one: one[0])[:count]
 
@@ -177,8 +162,10 @@ class Asked:
 def asked_of(row: WaterfallRow, gpu: Gpu) -> Iterator[Asked]:
     """All launches of a row."""
     wanted: dict[Schedule, float | None] = {row.schedule: None, scattered(row.schedule): None}
-    for make, l2_share in product((split_guesses, tail_guesses), L2_SHARES):
-        for number, (us, schedule) in enumerate(make(row.workload, gpu, NUM_GUESSES, l2_share)):
+    ways: tuple[tuple[Clocks, SplitTiles], ...] = ((op_clocks, SplitTiles.ALL), (tails_clocks, SplitTiles.TAILS))
+    for (clocks, split_tiles), l2_share in product(ways, L2_SHARES):
+        guesses = guesses_in_parts(row.workload, gpu, NUM_GUESSES, l2_share, clocks, split_tiles)
+        for number, (us, schedule) in enumerate(guesses):
             wanted.setdefault(schedule, us)
             swept = schedule.but(ordering=replace(schedule.ordering, part_major=True))
             wanted.setdefault(swept, us)
