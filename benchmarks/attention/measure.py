@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import subprocess
 import time
 import traceback
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.common.report import rows_of_this_build, write_report
+from benchmarks.common.report import driver_version, rows_of_this_build, write_report
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
@@ -95,12 +94,10 @@ def bandwidth_here() -> float:
 
 
 def machine_here() -> dict[str, Any]:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
     source = render_attention(tiling_of(64), Dtype.BF16)
     return {
         "gpu": torch.cuda.get_device_name(),
-        "driver": driver,
+        "driver": driver_version(),
         "cuda": str(torch.version.cuda),
         "torch": torch.__version__,
         "kernel_version": hashlib.sha256(source.encode()).hexdigest()[:12],

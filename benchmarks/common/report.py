@@ -117,6 +117,12 @@ def machine_of(environment: Environment) -> dict[str, Any]:
     }
 
 
+def driver_version() -> str:
+    """Of this machine's card, for programs without an evaluator."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
+
+
 def results_file(target_id: str, name: str) -> Path:
     """Where the results of a benchmark belong."""
     return Path(f"benchmarks/results/{target_id.replace(':', '-')}/{name}.json")

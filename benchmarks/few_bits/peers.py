@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.attention.timing import captured, samples_us
-from benchmarks.common.report import rows_of_this_build, write_report
+from benchmarks.common.report import driver_version, rows_of_this_build, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
 from .peer import Inputs, Peer
@@ -100,9 +99,7 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
 
 
 def _machine() -> Json:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
-    named = {"gpu": torch.cuda.get_device_name(), "driver": driver}
+    named = {"gpu": torch.cuda.get_device_name(), "driver": driver_version()}
     return named | {"cuda": str(torch.version.cuda), "torch": torch.__version__}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import cupy
 
-from benchmarks.common.report import write_report
+from benchmarks.common.report import driver_version, write_report
 from tuner.core.trial.stats import median
 
 #: CTAs, rounds of a launch, launches of a sample, samples.
@@ -217,7 +217,7 @@ def main() -> None:
             rows.append(row | {"round_us": round(sums.round_us(way), 3)})
             print(rows[-1], flush=True)
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    write_report(options.out, rows, {"gpu": name, "driver": str(cupy.cuda.runtime.driverGetVersion()), "cuda": ""})
+    write_report(options.out, rows, {"gpu": name, "driver": driver_version(), "cuda": ""})
 
 
 if __name__ == "__main__":
