@@ -79,21 +79,9 @@ def main() -> None:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    from vllm import LLM, SamplingParams
-    from vllm.model_executor.model_loader import weight_utils
-
     if asked.layers or asked.runs:
-        import layers_by_torch
-
         os.environ["PROGRAMS_OF_A_LAYER"] = "2" if asked.runs else "1"
-
-        import tuner.vllm.loader
-
-        tuner.vllm.loader.programs_of = layers_by_torch.programs_of
-        tuner.vllm.loader.install = layers_by_torch.install
-
-    # vLLM draws weights so small that an MLP would hardly change a token.
-    weight_utils.initialize_dummy_weights.__defaults__ = (-0.2, 0.2, 1234)
+    from vllm import LLM, SamplingParams
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(SIZES | FAMILIES[asked.family] | asked.config))

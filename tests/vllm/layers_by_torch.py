@@ -115,6 +115,18 @@ def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, tuple[Prog
     return dict.fromkeys((1, 3), programs)
 
 
+def register() -> None:
+    """Puts it in the plugin's place. vLLM calls it in each of its processes, as a plugin by itself."""
+    from vllm.model_executor.model_loader import weight_utils
+
+    # vLLM draws weights so small that an MLP would hardly change a token.
+    weight_utils.initialize_dummy_weights.__defaults__ = (-0.2, 0.2, 1234)
+    if "PROGRAMS_OF_A_LAYER" in os.environ:
+        import tuner.vllm.loader
+
+        tuner.vllm.loader.programs_of, tuner.vllm.loader.install = programs_of, install
+
+
 #: Of modules, as they were loaded: on a CPU vLLM keeps weights in a form of its own, and drops these.
 _kept: list[tuple[Any, Any]] = []
 

@@ -2,8 +2,8 @@
 
 A program is a layer from its attention on to the next layer's qkv; or two are, up to an all-reduce each: norm, qkv,
 attention, o_proj, and norm, gate_up, down. They compute decode steps of as many sequences as they were made for. All
-other steps stay vLLM's, with the same weights: the norms' are folded into the products behind them in place. The
-kernels' qkv has its rows in another order, so it is a copy.
+other steps stay vLLM's, with the same weights: a norm's are folded into gate and up behind it in place. The kernels'
+qkv has its rows in another order, so it is a copy, and the norm in front of it is folded into that alone.
 """
 
 from __future__ import annotations
@@ -96,15 +96,12 @@ def _against_layer(layer: Any) -> str:
 
 
 def fold_norms(model: Any) -> None:
-    """Multiplies weights of qkv and of gate and up by the norm's in front of them, which become ones. In place."""
+    """Multiplies weights of gate and up by the norm's in front of them, which become ones. In place."""
     with torch.no_grad():
         for layer in model.model.layers:
-            for norm, product in (
-                (layer.input_layernorm, layer.self_attn.qkv_proj),
-                (layer.post_attention_layernorm, layer.mlp.gate_up_proj),
-            ):
-                product.weight.mul_(norm.weight)
-                norm.weight.fill_(1)
+            norm = layer.post_attention_layernorm
+            layer.mlp.gate_up_proj.weight.mul_(norm.weight)
+            norm.weight.fill_(1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """Of a layer, as its program reads them, norms folded in. All but the first two are vLLM's own."""
+    """Of a layer, as its program reads them, norms folded in. All but the first two lie where vLLM's do."""
 
     #: First halves of all heads, then second halves; None of a first layer whose qkv stays vLLM's.
     w_qkv: torch.Tensor | None
@@ -91,16 +91,16 @@ class Model:
         return sum(one.numel() * one.element_size() for one in copied)
 
 
-def weights_of(model: Any, *, copies_first: bool = False) -> list[LayerWeights]:
-    """Of each layer, once norms are folded and vLLM has laid the weights out."""
+def weights_of(model: Any, *, copies_first: bool) -> list[LayerWeights]:
+    """Of each layer, once norms are folded into gate and up, and vLLM has laid the weights out."""
     found = []
     for place, layer in enumerate(model.model.layers):
-        attention, mlp = layer.self_attn, layer.mlp
-        bias, is_copied = getattr(attention.qkv_proj, "bias", None), place > 0 or copies_first
+        attention, mlp, norm = layer.self_attn, layer.mlp, layer.input_layernorm
+        qkv, is_copied = attention.qkv_proj, place > 0 or copies_first
         found.append(
             LayerWeights(
-                w_qkv=halves_first(attention.qkv_proj.weight.data, attention.head_dim) if is_copied else None,
-                b_qkv=None if bias is None or not is_copied else halves_first(bias.data, attention.head_dim),
+                w_qkv=halves_first(qkv.weight.data * norm.weight.data, attention.head_dim) if is_copied else None,
+                b_qkv=halves_first(qkv.bias.data, attention.head_dim) if is_copied and qkv.bias is not None else None,
                 w_o=attention.o_proj.weight.data,
                 w_up=mlp.gate_up_proj.weight.data,
                 w_down=mlp.down_proj.weight.data,

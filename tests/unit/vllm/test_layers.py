@@ -189,11 +189,13 @@ def test_norms_are_folded_and_rows_of_qkv_are_halves_of_heads() -> None:
     wanted = (x * second.input_layernorm.weight) @ second.self_attn.qkv_proj.weight.T
     up = (x * second.post_attention_layernorm.weight) @ second.mlp.gate_up_proj.weight.T
     fold_norms(one)
-    assert all(bool((layer.input_layernorm.weight == 1).all()) for layer in layers)
-    assert torch.allclose(x @ second.self_attn.qkv_proj.weight.T, wanted, atol=1e-5)
+    assert all(bool((layer.post_attention_layernorm.weight == 1).all()) for layer in layers)
     assert torch.allclose(x @ second.mlp.gate_up_proj.weight.T, up, atol=1e-5)
-    first, found = weights_of(one)
+    of_qkv = (x * second.input_layernorm.weight) @ second.self_attn.qkv_proj.weight.T
+    assert torch.equal(of_qkv, wanted), "steps of vLLM's own read the qkv that was loaded"
+    first, found = weights_of(one, copies_first=False)
     assert first.w_qkv is None, "the first layer's qkv is vLLM's own"
+    assert all(one.w_qkv is not None for one in weights_of(one, copies_first=True))
     heads = torch.cat([(x @ found.w_qkv.T)[:, at : at + 6].view(3, 3, 2) for at in (0, 6)], dim=-1)
     assert torch.allclose(heads.reshape(3, 12), wanted, atol=1e-5)
     assert found.w_up.data_ptr() == second.mlp.gate_up_proj.weight.data_ptr(), "no other weight lies twice"
