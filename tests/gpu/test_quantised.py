@@ -11,7 +11,7 @@ from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.outcome import Failed, FailureKind
-from tuner.ops.gemm.asked import Scheme
+from tuner.ops.gemm.quantised import Scheme
 from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")

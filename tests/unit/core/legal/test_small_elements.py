@@ -16,7 +16,7 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, InvalidInput
-from tuner.ops.gemm.asked import Scheme
+from tuner.ops.gemm.quantised import Scheme
 from tuner.ops.gemm.op import GemmOp
 
 PAIR = pair(Scheme.TOKEN)
