@@ -34,7 +34,7 @@ def test_every_number_is_right(on_card: OnCard, tiling: str) -> None:
     assert on_card.measured(PAIR, fused(chosen(tiling))).time_us > 0
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@pytest.mark.parametrize("scheme", [Scheme.TENSOR, Scheme.TOKEN])
 @pytest.mark.parametrize("m", [1, 16])
 def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
     assert on_card.measured(pair(scheme, m=m, d=1024, hidden=768), LIBRARY).time_us > 0

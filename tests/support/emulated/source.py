@@ -57,7 +57,10 @@ RULES = (
     (r'asm\("cvt\.rn\.f16x2.*?\);\n', "packed = emu::to16(low) | static_cast<u32>(emu::to16(high)) << 16;\n"),
     (r'asm\("cvt\.rn\.bf16x2.*?\);\n', "packed = emu::tob16(low) | static_cast<u32>(emu::tob16(high)) << 16;\n"),
     (r'asm\("mul\.\w*x2.*?\);\n', "y = both(x, f, [](float one, float other) { return one * other; });\n"),
-    (r'asm\("sub\.\w*x2.*?\);\n', "pairs[i] = both(raised, zero, [](float one, float other) { return one - other; });\n"),
+    (
+        r'asm\("sub\.\w*x2.*?\);\n',
+        "pairs[i] = both(raised, zero, [](float one, float other) { return one - other; });\n",
+    ),
     (r"(struct Weights \{\n  enum : int \{ kBits = [48])", _BOTH + r"\1"),
     (r'asm volatile\(\s*"mma\.sync.*?\n  }\n', "emulated_multiply<Element>(d, a, b);\n  }\n"),
     (r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];", r"unsigned char* \1 = emu::cta().memory.data();"),

@@ -133,9 +133,7 @@ class ProblemData:
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
         self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
-        self._weights = [
-            [self._draw_weights(op) for op in ops] for _ in range(num_slots)
-        ]
+        self._weights = [[self._draw_weights(op) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
         #: By check and name, what a launch op changes in place as it is before each launch.

@@ -11,7 +11,8 @@
 // done; then its stage is released where it was the last one there.
 //
 // Groups. A group of 64 or 128 codes of a row shares a factor. Its products are sums of their own, which the thread multiplies
-// with the factors of its two rows and adds to its own sums in fp32: the weights themselves are exact.
+// with the factors of its two rows and adds to its own sums in fp32: the weights themselves are exact. No group's sums are
+// left to the next stage: the compiler would not see that they are done, and let no two products overlap.
 #pragma once
 #include "mainloop_wgmma.cuh"
 
@@ -121,19 +122,18 @@ struct Converted {
           }
         }
         wgmma_commit();
-        wgmma_wait<1>();
         if constexpr (kHasGroups) {
-          constexpr bool kIsAhead = kSets > 1;
-          const u32 stage = stages.weights.data + slot * kWeightStageBytes;
-          if (kIsAhead && begins) {
-            if (!is_first || group > 0) add(acc, sums[(group + 1) % kSets], factors[(group + 1) % kSets]);
-            load_factors(factors[group % kSets], stage, group);
-          }
-          if (!kIsAhead && span % kGroupSpans == kGroupSpans - 1) {
-            load_factors(factors[0], stage, group);
+          const bool ends = span % kGroupSpans == kGroupSpans - 1;
+          if (begins) load_factors(factors[group % kSets], stages.weights.data + slot * kWeightStageBytes, group);
+          if (ends && (kSets == 1 || span == kSpans - 1)) {
             wgmma_wait<0>();
-            add(acc, sums[0], factors[0]);
+          } else {
+            wgmma_wait<1>();
           }
+          if (kSets > 1 && begins && group > 0) add(acc, sums[(group + 1) % kSets], factors[(group + 1) % kSets]);
+          if (ends && (kSets == 1 || span == kSpans - 1)) add(acc, sums[group % kSets], factors[group % kSets]);
+        } else {
+          wgmma_wait<1>();
         }
         if (span == 0 && !is_first) stages.release_before(places, lane);
       }
@@ -142,9 +142,6 @@ struct Converted {
     }
     issued();
     wgmma_wait<0>();
-    if (!is_first) {
-      if constexpr (kHasGroups && kSets > 1) add(acc, sums[kSets - 1], factors[kSets - 1]);
-      stages.release_before(places, lane);
-    }
+    if (!is_first) stages.release_before(places, lane);
   }
 };
