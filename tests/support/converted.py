@@ -28,7 +28,7 @@ TILINGS = {
 #: The tiling, and what is changed in the device text.
 FAULTS = {
     "a wrong group's factor": ("int4", "group * kRows * kElementBytes", "(group ^ 1) * kRows * kElementBytes"),
-    "factors of gate and up exchanged": ("int4", "half * Tile::kConfig.tile_n", "(1 - half) * Tile::kConfig.tile_n"),
+    "factors of gate and up exchanged": ("int4", "row / 8 % 2 * kConfig.tile_n", "(1 - row / 8 % 2) * kConfig.tile_n"),
     "codes exchanged": ("int4", "word >> 4 * i", "word >> 4 * (i ^ 1)"),
     "a zero point forgotten": ("int4", "zero = 0x43084308u", "zero = 0x43004300u"),
     "a group left out": ("int4", "begins && group > 0) add", "begins && group > 1) add"),

@@ -45,7 +45,8 @@ _TRANSPOSED = """const int slot = emu::meet(two), lane = emu::lane();
 #: What an instruction on two elements does.
 _BOTH = """template <class Of>
 inline u32 both(u32 x, u32 y, Of of) {
-  return Element::narrow_two(of(Element::widen(x), Element::widen(y)), of(Element::widen(x >> 16), Element::widen(y >> 16)));
+  const float high = of(Element::widen(x >> 16), Element::widen(y >> 16));
+  return Element::narrow_two(of(Element::widen(x), Element::widen(y)), high);
 }
 """
 #: How a word of the device code is said in C++; assertions about what is not compiled are left out.

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile
 
+#: Of the GPUs whose tensor cores take converted weights from registers.
+COMPUTE_CAPABILITY = (9, 0)
 #: fp32 sums of a thread beside fragments of weights; with groups it has twice as many again, of a group each.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
 #: Bytes of a line of codes, and groups that take turns in a thread's registers.
 _LINE_BITS, _GROUPS = 1024, 2
+
+
+def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
+    """Why nothing on the GPU converts the weights."""
+    stored = next((op.weights for op in workload.tile_ops if op.weights), None)
+    if stored is None or gpu.compute_capability == COMPUTE_CAPABILITY:
+        return None
+    major, minor = gpu.compute_capability
+    what = f"{gpu.name} has compute capability {major}.{minor}, and wgmma alone converts weights in {stored}"
+    return f"{what}, for 9.0: use another GPU, or leave weights out"
 
 
 def engine_problem(workload: Workload, engine: Engine) -> str | None:

@@ -13,7 +13,7 @@ from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, sto
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
-from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.graph.products import product_tile, weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -110,12 +110,6 @@ def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
     weight_bytes = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
     most = -(-weight_bytes // STAGE_ALIGNMENT_BYTES) * STAGE_ALIGNMENT_BYTES
     return max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes, most
-
-
-def weight_stage_bytes(op: TileOp, tile: Tile, dtype: Dtype) -> int:
-    """A stage of an op's weights, with factors of groups."""
-    factors = tile.k // op.weights.row.group * dtype.size_bytes if op.weights and op.weights.row.group else 0
-    return product_tile(op, tile).n * (tile.k * op.weight_bits(dtype) // 8 + factors)
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:

@@ -28,9 +28,9 @@ from tuner.core.legal.wgmma import (
     num_accumulators,
     stage_depths,
     tile_problem,
-    weight_stage_bytes,
 )
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
+from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp

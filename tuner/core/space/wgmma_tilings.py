@@ -23,8 +23,8 @@ from tuner.core.legal.wgmma import (
     smem_bytes,
     stage_bytes,
     stage_depths,
-    weight_stage_bytes,
 )
+from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp

@@ -32,6 +32,7 @@ from .outputs import GuardedOutput, bits_type
 from .reference import Reference, reference
 from .segments import Segments
 from .turned import Turned, TurnedCache
+from .weights import draw_weights, known_weights
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -83,8 +84,8 @@ class _Tensors:
             return Known(values=self._made[name].values, tolerance=self._made[name].tolerance)
         array = self._data._array(self._op, name, self._inputs)
         dtype = self._data.workload.dtype
-        if name == f"{self._op.name}.weight" and (stored := self._op.weights):
-            return Known(values=stored.row.known(cupy, array, self._op.k, dtype.row))
+        if name == f"{self._op.name}.weight":
+            return Known(values=known_weights(self._op, array, dtype))
         if array.dtype == bits_type(dtype):
             array = from_bits(array, dtype, as_type=cupy.float64)
         return Known(values=array)
@@ -133,7 +134,7 @@ class ProblemData:
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
         self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
-        self._weights = [[self._draw_weights(op) for op in ops] for _ in range(num_slots)]
+        self._weights = [[draw_weights(self._random, op, dtype) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
         #: By check and name, what a launch op changes in place as it is before each launch.
@@ -386,19 +387,6 @@ class ProblemData:
 
     def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
         return draw_bits(self._random, shape, scale, self.workload.dtype)
-
-    def _draw_weights(self, op: TileOp) -> Array:
-        """As they are stored. Those that an epilogue scales are of deviation 1, as quantised ones are: of elements of 8
-        bits small ones are few."""
-        if op.weights is None:
-            brings_size = any(part.brings_size for part in op.parts)
-            return self._draw((op.weight_rows, op.k), 1.0 if brings_size else max(1, op.k) ** -0.5)
-        row, shape = op.weights.row, (op.weight_rows, op.k)
-        normal = self._random.standard_normal(shape, dtype=cupy.float32)
-        factors = None
-        if row.group:
-            factors = 0.5 + 1.5 * self._random.random((shape[0], op.k // row.group), dtype=cupy.float32)
-        return row.drawn(cupy, normal, factors, self.workload.dtype.row)
 
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range

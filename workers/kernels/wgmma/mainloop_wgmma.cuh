@@ -243,6 +243,12 @@ struct WgmmaTile {
   // Threads that hold some of the tile: where the last block is lower than 64 rows, the last warps hold none.
   static constexpr int kHolders = kBlocks == 1 ? 2 * kSharedRows : kTeamThreads;
 
+  // Of a row of a stage of swapped operands its place among the tile's rows of W, where those of a gate come first.
+  __device__ static __forceinline__ int weight_row(int row) {
+    if constexpr (!kConfig.gated) return row;
+    return row / 8 % 2 * kConfig.tile_n + row / kPairRows * 8 + row % 8;
+  }
+
   __device__ static void fill(float (&acc)[kMaxWgmmaAccumulators], float value) {
 #pragma unroll
     for (int i = 0; i < kNumSums; ++i) acc[i] = value;

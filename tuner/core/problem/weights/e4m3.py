@@ -6,13 +6,17 @@ from pathlib import Path
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import Array, ArrayModule
-from tuner.core.problem.weights.row import WeightRow
+from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 
-#: An element's exponent has 4 bits and its mantissa 3; where these lie in a wider type, and by what that is too small.
-_FIGURES = {
-    "bf16": {"shift": "4", "other": ">> 4", "size": "0x07F007F0u", "factor": "0x7B807B80u"},  # 2^120
-    "f16": {"shift": "7", "other": ">> 1", "size": "0x3F803F80u", "factor": "0x5C005C00u"},  # 2^8
-}
+#: Bits of a mantissa, and what is added to an exponent.
+_MANTISSA, _BIAS = 3, 7
+
+
+def _figures(wide: Sixteen) -> dict[str, str]:
+    """Where exponent and mantissa lie in a wider type, and by what that is too small."""
+    shift = wide.mantissa - _MANTISSA
+    factor = twice(wide.power(wide.bias - _BIAS))
+    return {"shift": str(shift), "other": f">> {8 - shift}", "size": twice(0x7F << shift), "factor": factor}
 
 
 def _values(xp: ArrayModule, codes: Array) -> Array:
@@ -25,5 +29,5 @@ E4M3 = WeightRow(
     values=_values,
     codes=Dtype.FP8_E4M3.row.to_bits,
     device=Path(__file__).with_suffix(".cuh"),
-    figures=_FIGURES.__getitem__,
+    figures=_figures,
 )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuner.core.problem.rows.dtype import Array, ArrayModule
-from tuner.core.problem.weights.row import WeightRow
+from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 
 #: The zero point.
 ZERO = 8
 #: Deviation of the codes of a trial: few are cut off, and all are there.
 SPREAD = 3.0
-#: A number whose lowest bits count in ones, and that plus the zero point.
-_FIGURES = {
-    "bf16": {"base": "0x43004300u", "zero": "0x43084308u"},  # 128
-    "f16": {"base": "0x64006400u", "zero": "0x64086408u"},  # 1024
-}
+
+
+def _figures(wide: Sixteen) -> dict[str, str]:
+    """A number whose lowest bits count in ones, and that plus the zero point."""
+    base = wide.power(wide.mantissa)
+    return {"base": twice(base), "zero": twice(base + ZERO)}
 
 
 def _values(xp: ArrayModule, codes: Array) -> Array:
@@ -35,7 +36,7 @@ def _in_groups_of(size: int) -> WeightRow:
         codes=_codes,
         spread=SPREAD,
         device=Path(__file__).with_suffix(".cuh"),
-        figures=_FIGURES.__getitem__,
+        figures=_figures,
     )
 
 

@@ -13,16 +13,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import log2
 from pathlib import Path
 from string import Template
-from typing import Any
-
-import numpy as np
+from typing import Self
 
 from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
 #: Bits that a thread is given at once for each of four lanes, and those of an element that is multiplied.
 _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sixteen:
+    """How an element of 16 bits has its numbers."""
+
+    #: Bits of the mantissa behind the point, and what is added to an exponent.
+    mantissa: int
+    bias: int
+
+    @classmethod
+    def of(cls, dtype: OperandRow) -> Self:
+        """Of its unit roundoff and of its smallest step."""
+        mantissa = -round(log2(dtype.roundoff)) - 1
+        return cls(mantissa=mantissa, bias=1 - mantissa - round(log2(dtype.smallest_step)))
+
+    def power(self, exponent: int) -> int:
+        """The bits of a power of two."""
+        return self.bias + exponent << self.mantissa
+
+
+def twice(bits: int) -> str:
+    """16 bits in both halves of a word, in C."""
+    return f"{bits << 16 | bits:#010x}u"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +66,8 @@ class WeightRow:
     spread: float = 1.0
     #: Its device code: a member of `struct Weights`, `convert`. Names with a $ are of `figures`.
     device: Path
-    #: Of each element type that it is converted to, by `tensor_kind`, what stands in the device code.
-    figures: Callable[[str], dict[str, str]]
+    #: Of the element type that it is converted to, what stands in the device code.
+    figures: Callable[[Sixteen], dict[str, str]]
 
     def row_bytes(self, k: int) -> int:
         """Of a row of so many weights, its factors among them."""
@@ -56,12 +79,13 @@ class WeightRow:
         return _CHUNK_BITS // self.bits
 
     @cached_property
-    def order(self) -> np.ndarray[Any, np.dtype[np.intp]]:
+    def order(self) -> tuple[int, ...]:
         """[chunk] of each code of 16 bytes, lowest bits first, its column."""
-        lane, place = np.divmod(np.arange(self.chunk), _WORD_BITS // self.bits)
-        half, pair = np.divmod(place, _ELEMENT_BITS // self.bits)
-        found: np.ndarray[Any, np.dtype[np.intp]] = 16 * (pair // 2) + 2 * lane + 8 * (pair % 2) + half
-        return found
+        return tuple(self._column(*divmod(number, _WORD_BITS // self.bits)) for number in range(self.chunk))
+
+    def _column(self, lane: int, place: int) -> int:
+        half, pair = divmod(place, _ELEMENT_BITS // self.bits)
+        return 16 * (pair // 2) + 2 * lane + 8 * (pair % 2) + half
 
     def packed(self, xp: ArrayModule, codes: Array, factors: Array | None = None) -> Array:
         """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of the bits of factors [rows, k / group]."""
@@ -108,6 +132,6 @@ class WeightRow:
     def text(self, dtype: OperandRow) -> str:
         """`struct Weights` of kernels whose elements are of that type."""
         assert dtype.tensor_kind is not None, dtype.name
-        figures = {"kind": dtype.tensor_kind, **self.figures(dtype.tensor_kind)}
+        figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
         member = Template(self.device.read_text(encoding="utf-8")).substitute(figures)
         return f"struct Weights {{\n  enum : int {{ kBits = {self.bits}, kGroup = {self.group} }};\n{member}}};\n"

@@ -4,7 +4,7 @@
 // Layout. A stage holds codes as they lie in global memory, in lines of 128 bytes under the swizzle, all rows of a line one
 // after the other. Codes are ordered so that ldmatrix leaves each lane the words that it converts to its fragment: four 8 x 8
 // matrices of two bytes bring a warp its 16 rows of 32 bytes, a *span*. Behind the codes lie a stage's factors, group by
-// group, as many as it has rows of weights; of a gated op first the gate's.
+// group, as many as it has rows of weights, in the order of W.
 //
 // Registers. wgmma reads them until it is done, so there are two sets of fragments, and where they are few of groups' sums. A span is loaded and
 // converted while the tensor cores have the span before. Behind the issue of a span's products those of the span before are
@@ -74,8 +74,7 @@ struct Converted {
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = first + block * kBlockRows;
-        const int place = Tile::kConfig.gated ? half * Tile::kConfig.tile_n + row / kPairRows * 8 + row % 8 : row + 8 * half;
+        const int place = Tile::weight_row(first + block * kBlockRows + 8 * half);
         factors[block][half] = Element::widen(load_shared_element(begin + min(place, kRows - 1) * kElementBytes));
       }
     }
