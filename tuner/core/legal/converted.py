@@ -11,6 +11,8 @@ from tuner.core.schedule.tiling import Engine, Tile
 COMPUTE_CAPABILITY = (9, 0)
 #: fp32 sums of a thread beside fragments of weights; with groups it has twice as many again, of a group each.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
+#: The same of a kernel that converts nothing.
+MAX_ACCUMULATORS = 192
 #: Bytes of a line of codes, and groups that take turns in a thread's registers.
 _LINE_BITS, _GROUPS = 1024, 2
 
@@ -35,7 +37,8 @@ def engine_problem(workload: Workload, engine: Engine) -> str | None:
 
 def most_converted(op: TileOp) -> int:
     """fp32 sums of a thread, at most."""
-    assert op.weights, op.name
+    if not op.weights:
+        return MAX_ACCUMULATORS
     return MAX_GROUPED if op.weights.row.group else MAX_CONVERTED
 
 

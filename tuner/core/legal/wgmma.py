@@ -37,8 +37,7 @@ PAIR_ROWS = 2 * COLUMNS
 MAX_PRODUCT_COLUMNS = 256
 #: A line: the width of the swizzle.
 LINE_BYTES = 128
-#: Where swizzled stages begin.
-STAGE_ALIGNMENT_BYTES = 1024
+STAGE_ALIGNMENT_BYTES = 8 * LINE_BYTES
 #: Lines of k of a stage.
 STAGE_LINES = (1, 2, 4, 8)
 NUM_WARPS = (4, 8, 12)
@@ -107,9 +106,9 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
     """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
     ops = list(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
-    weight_bytes = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
-    most = -(-weight_bytes // STAGE_ALIGNMENT_BYTES) * STAGE_ALIGNMENT_BYTES
-    return max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes, most
+    weights = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
+    inputs = max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes
+    return inputs, -(-weights // STAGE_ALIGNMENT_BYTES) * STAGE_ALIGNMENT_BYTES
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -213,8 +212,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        most = min(most, MAX_PROMOTED) if has_promoted_sums(workload) else most
-        most = min(most, most_converted(op)) if op.weights else most
+        most = min(most, MAX_PROMOTED if has_promoted_sums(workload) else most, most_converted(op))
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -363,7 +361,7 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
-    if op.weights and (problem := converted_problem(op, tile, swap_ab=swap_ab)):
+    if problem := converted_problem(op, tile, swap_ab=swap_ab):
         return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     is_plain = all(part.is_plain(op) for part in op.parts)

@@ -282,7 +282,7 @@ def _can_multiply(op: TileOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
     is_busy = height.warpgroups is Warpgroups.PING_PONG
     swap_ab, shares_k = height.swap_ab, height.cluster_k > 1
     most = most_accumulators(op, height.groups, swap_ab=swap_ab, shares_k=shares_k, is_busy=is_busy)
-    most = min(most, most_converted(op)) if op.weights else most
+    most = min(most, most_converted(op))
     return tile_problem(op, height.of_cta(tile), height.groups, dtype, swap_ab=swap_ab, most=most) is None
 
 

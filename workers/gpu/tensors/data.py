@@ -82,8 +82,7 @@ class _Tensors:
     def __getitem__(self, name: str) -> Known:
         if name in self._made:
             return Known(values=self._made[name].values, tolerance=self._made[name].tolerance)
-        array = self._data._array(self._op, name, self._inputs)
-        dtype = self._data.workload.dtype
+        array, dtype = self._data._array(self._op, name, self._inputs), self._data.workload.dtype
         if name == f"{self._op.name}.weight":
             return Known(values=known_weights(self._op, array, dtype))
         if array.dtype == bits_type(dtype):

@@ -9,13 +9,13 @@ from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 
 #: Bits of a mantissa, and what is added to an exponent.
-_MANTISSA, _BIAS = 3, 7
+_MANTISSA, _EXCESS = 3, 7
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
     """Where exponent and mantissa lie in a wider type, and by what that is too small."""
     shift = wide.mantissa - _MANTISSA
-    factor = twice(wide.power(wide.bias - _BIAS))
+    factor = twice(wide.power(wide.excess - _EXCESS))
     return {"shift": str(shift), "other": f">> {8 - shift}", "size": twice(0x7F << shift), "factor": factor}
 
 

@@ -30,17 +30,17 @@ class Sixteen:
 
     #: Bits of the mantissa behind the point, and what is added to an exponent.
     mantissa: int
-    bias: int
+    excess: int
 
     @classmethod
     def of(cls, dtype: OperandRow) -> Self:
         """Of its unit roundoff and of its smallest step."""
         mantissa = -round(log2(dtype.roundoff)) - 1
-        return cls(mantissa=mantissa, bias=1 - mantissa - round(log2(dtype.smallest_step)))
+        return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
 
     def power(self, exponent: int) -> int:
         """The bits of a power of two."""
-        return self.bias + exponent << self.mantissa
+        return self.excess + exponent << self.mantissa
 
 
 def twice(bits: int) -> str:
