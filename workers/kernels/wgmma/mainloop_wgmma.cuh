@@ -225,7 +225,7 @@ __device__ __forceinline__ int team_number() { return kNumTeams == 1 ? 0 : threa
 __device__ __forceinline__ int team_group() { return kTeamGroups == 1 ? 0 : uniform(team_thread() / 128); }
 
 // Of weights that are stored in fewer bits: converted_wgmma.cuh.
-constexpr bool kConvertsWeights = Weights::kBits < 8 * kElementBytes;
+__device__ constexpr bool converts_weights() { return Weights::kBits < 8 * kElementBytes; }
 template <int kOp>
 struct Converted;
 
