@@ -32,7 +32,7 @@ CHANGED = [
 ]
 
 
-def is_told_apart(number: int, one: tuple[str, str]) -> bool:
+def is_quick(number: int, one: tuple[str, str]) -> bool:
     """All that a length may become of one case, and of the others the one after the other."""
     return one[0] == "ragged" or number % (len(BECOMES) + 1) == 0 or one[1] == "loses a token"
 
@@ -69,7 +69,7 @@ def test_values_that_nobody_multiplies_hang_nobody_and_are_told() -> None:
 
 
 @pytest.mark.parametrize("engine", AttentionEngine)
-@pytest.mark.parametrize(("name", "becomes"), soak_unless(is_told_apart, CHANGED))
+@pytest.mark.parametrize(("name", "becomes"), soak_unless(is_quick, CHANGED))
 def test_a_length_that_changes_between_two_readers_is_told(
     name: str, becomes: str, engine: AttentionEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
