@@ -42,11 +42,11 @@ from tuner.core.schedule.cache_hints import without_hints
 from tuner.core.schedule.levels import TileOpSchedule, schedule_class
 from tuner.core.schedule.ordering import Granularity, Interleave, Ordering, Raster, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.schedule.tiling import CacheHint, Engine, PartSums, Tile, Tiling
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
-from tuner.core.space.part_guesses import scattered
+from tuner.core.space.part_guesses import scattered, settled_sums
 from tuner.core.space.run_starts import near_run_starts
 from tuner.core.space.simt_tilings import SimtTilings
 from tuner.core.space.wgmma_tilings import WgmmaTilings
@@ -334,8 +334,7 @@ class Space:
             Engine.WGMMA: self._wgmma,
             Engine.SIMT: self._simt,
         }
-        for near_one in of_engine[tiling.engine].near(tiling):  # who adds parts up is settled where there are none
-            yield near_one if near_one.split_k else replace(near_one, part_sums=PartSums.LAST)
+        yield from map(settled_sums, of_engine[tiling.engine].near(tiling))
 
     def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
         ordering = schedule.ordering
