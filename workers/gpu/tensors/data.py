@@ -186,7 +186,8 @@ class ProblemData:
 
     def _operands(self, slot: int, inputs: dict[str, Array]) -> RunOperands:
         written = {name: output.bits for name, output in self.outputs[slot].items()}
-        return RunOperands.of(self._op_buffers(slot, inputs), inputs | written)
+        weights = {f"{op.name}.weight": w for op, w in zip(self.workload.tile_ops, self._weights[slot], strict=True)}
+        return RunOperands.of(self._op_buffers(slot, inputs), self._own | weights | inputs | written)
 
     def poison(self) -> None:
         """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
