@@ -7,12 +7,22 @@ from typing import Any
 
 import torch
 
+from benchmarks.common.report import driver_version
+from tuner.core.trial.stats import median
+from tuner.errors import WorkerError
+
 #: Of an array that is read once, to see how fast a card reads; and how often.
 _READ_BYTES, _READS = 1 << 31, 12
 #: In front of a sample, cycles of an SM: about 200 us, four times what a replay takes the host.
 _DELAY_CYCLES = 360_000
 #: Takes of a sample whose replay came after the delay.
 _MAX_TAKES = 9
+
+
+def machine() -> dict[str, Any]:
+    """What a report tells of the card, of programs that run PyTorch alone."""
+    named = {"gpu": torch.cuda.get_device_name(), "driver": driver_version()}
+    return named | {"cuda": str(torch.version.cuda), "torch": torch.__version__}
 
 
 def read_bytes_per_s() -> float:
@@ -55,6 +65,25 @@ def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, round
             if turn >= 2:
                 samples[name].append(sample_us / num_launches)
     return samples
+
+
+def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -> int:
+    """Which of a library's algorithms is, by equally many launches of each.
+
+    Raises:
+        WorkerError: the library refuses all of them.
+    """
+    graphs = dict[str, torch.cuda.CUDAGraph]()
+    for number, launches in enumerate(algorithms):
+        try:
+            launches[0]()
+        except WorkerError:
+            continue  # offered, and refused when it is launched
+        graphs[str(number)] = captured(launches)
+    if not graphs:
+        raise WorkerError("the library refuses each algorithm that it offers")
+    samples = samples_us(graphs, len(algorithms[0]), rounds)
+    return int(min(samples, key=lambda name: median(samples[name])))
 
 
 def _sample_us(graph: torch.cuda.CUDAGraph) -> float:

@@ -1,8 +1,9 @@
-"""DeepGEMM's block-scaled products, where it is installed. Written for sgl-deep-gemm 0.2.0 with apache-tvm-ffi 0.1.11,
-the last that loads beside PyTorch 2.11."""
+"""DeepGEMM's block-scaled products, where vLLM's wheel is installed, which brings it, or a wheel of its own."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from functools import partial
 
 import torch
@@ -13,8 +14,9 @@ from .peer import Inputs, Peer
 
 def deepgemm(inputs: Inputs) -> Peer:
     """Scales of activations lie as its kernels read them: [m, k / 128], rows beside each other."""
-    import deep_gemm
-
+    deep_gemm = importlib.import_module(
+        "vllm.third_party.deep_gemm" if importlib.util.find_spec("vllm") else "deep_gemm"
+    )
     m, room, pair = inputs.m, inputs.room(), inputs.row.pair
     x = quantised.by_group(inputs.x, room)
     up, down = (

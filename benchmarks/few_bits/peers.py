@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.attention.timing import captured, samples_us
-from benchmarks.common.report import driver_version, rows_of_this_build, write_report
+from benchmarks.attention.timing import captured, machine, samples_us
+from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
 from .peer import Inputs, Peer
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     begin = time.monotonic()
     torch.manual_seed(0)
     torch.ones(1, device="cuda")
-    machine = _machine()
-    done, lt = rows_of_this_build(options.out, machine), CublasLt()
+    found = machine()
+    done, lt = rows_of_this_build(options.out, found), CublasLt()
     for row in rows():
         is_asked = not options.row or row.name.startswith(tuple(options.row))
         if not is_asked or row.name in {one["row"] for one in done}:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if time.monotonic() - begin > options.seconds:
             break
         done += measure_row(row, lt)
-        write_report(options.out, done, machine)
+        write_report(options.out, done, found)
         print(f"[{time.monotonic() - begin:.0f} s]", flush=True)
         gc.collect()
         torch.cuda.empty_cache()
@@ -96,11 +96,6 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
             line["over_floor"] = round(us / row.floor_us, 3)
         print(" ".join(f"{name}={value}" for name, value in line.items() if name != "chosen"), flush=True)
     return lines
-
-
-def _machine() -> Json:
-    named = {"gpu": torch.cuda.get_device_name(), "driver": driver_version()}
-    return named | {"cuda": str(torch.version.cuda), "torch": torch.__version__}
 
 
 def _line(row: Row, peer: str) -> Json:

@@ -27,7 +27,7 @@ def token_peers(inputs: Inputs) -> Makers:
 def block_peers(inputs: Inputs) -> Makers:
     """A factor for 1 x 128 activations and 128 x 128 weights."""
     found: Makers = {"cublaslt": partial(_pair_by_cublaslt, inputs, Mode.BLOCK)}
-    if importlib.util.find_spec("deep_gemm"):
+    if importlib.util.find_spec("vllm") or importlib.util.find_spec("deep_gemm"):
         from .deepgemm_side import deepgemm
 
         found["deepgemm"] = partial(deepgemm, inputs)
@@ -36,11 +36,16 @@ def block_peers(inputs: Inputs) -> Makers:
 
 def weight_only_peers(inputs: Inputs) -> Makers:
     """Activations of 16 bits."""
-    if not importlib.util.find_spec("humming"):
-        return {}
-    from .humming_side import humming_peers
+    found: Makers = {}
+    if importlib.util.find_spec("humming"):
+        from .humming_side import humming_peers
 
-    return humming_peers(inputs)
+        found |= humming_peers(inputs)
+    if importlib.util.find_spec("vllm"):
+        from .vllm_side import vllm_peers
+
+        found |= vllm_peers(inputs)
+    return found
 
 
 PEERS_OF: dict[str, Callable[[Inputs], Makers]] = {

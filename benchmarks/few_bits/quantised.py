@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -49,6 +50,37 @@ def by_group(x: torch.Tensor, room: int) -> Scaled:
     laid = torch.ones(k // BLOCK, room, device=x.device)
     laid[:, :m] = factors.t()
     return Scaled(values=_scaled(x, factors.repeat_interleave(BLOCK, 1)).values, scales=laid)
+
+
+def by_int4(w: torch.Tensor, group: int) -> Scaled:
+    """Codes q of 4 bits [n, k], and a factor in w's type for so many of a row, [n, k / group]: w is about (q - 8) s."""
+    n, k = w.shape
+    groups = w.view(n, k // group, group).float()
+    factors = (groups.abs().amax(2) / 7).to(w.dtype)
+    codes = (groups / factors.float()[:, :, None]).round().clamp(-8, 7) + 8
+    return Scaled(values=codes.to(torch.uint8).view(n, k), scales=factors)
+
+
+#: What e2m1's codes 0 to 7 stand for; bit 3 is the sign.
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def by_mxfp4(w: torch.Tensor, group: int) -> Scaled:
+    """Codes of e2m1 [n, k], and a power of two for so many of a row, [n, k / group], e8m0."""
+    n, k = w.shape
+    groups = w.view(n, k // group, group).float()
+    factors = torch.exp2(torch.ceil(torch.log2(groups.abs().amax(2).clamp(min=2.0**-100) / _E2M1[-1])))
+    sizes = groups.abs() / factors[:, :, None]
+    middles = torch.tensor([sum(two) / 2 for two in pairwise(_E2M1)], device=w.device)
+    codes = torch.bucketize(sizes, middles) + 8 * (groups < 0)
+    return Scaled(values=codes.to(torch.uint8).view(n, k), scales=factors.to(torch.float8_e8m0fnu))
+
+
+def nibbles(codes: torch.Tensor) -> torch.Tensor:
+    """Eight codes of a row in an int32, [n, k / 8]: the first in its lowest bits."""
+    n, k = codes.shape
+    pairs = codes.view(n, k // 2, 2)
+    return (pairs[:, :, 0] | pairs[:, :, 1] << 4).contiguous().view(torch.int32)
 
 
 def _scaled(x: torch.Tensor, factors: torch.Tensor) -> Scaled:

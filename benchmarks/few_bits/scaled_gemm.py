@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from ctypes import byref, c_float, c_int8, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
 
-from benchmarks.attention.timing import captured, samples_us
-from tuner.core.trial.stats import median
-from tuner.errors import WorkerError
+from benchmarks.attention.timing import fastest
 from tuner.ops.gemm.card import cublaslt
 
 from .quantised import Scaled
@@ -98,15 +97,5 @@ class ScaledGemm:
         )  # fmt: skip
 
     def _best(self) -> int:
-        graphs = dict[str, torch.cuda.CUDAGraph]()
-        for algorithm in range(len(self._algorithms)):
-            launches = [lambda i=i, a=algorithm: self.launch(i, a) for i in range(len(self._sets))]
-            try:
-                launches[0]()
-            except WorkerError:
-                continue  # offered, and refused when it is launched
-            graphs[str(algorithm)] = captured(launches)
-        if not graphs:
-            raise WorkerError("cuBLASLt refuses each algorithm that it offers")
-        samples = samples_us(graphs, len(self._sets), _ROUNDS)
-        return int(min(samples, key=lambda name: median(samples[name])))
+        sets = range(len(self._sets))
+        return fastest([[partial(self.launch, i, a) for i in sets] for a in range(len(self._algorithms))], _ROUNDS)

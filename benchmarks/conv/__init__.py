@@ -1,0 +1,1 @@
+"""Pairs of convolutions, beside cuDNN and cuBLASLt."""

@@ -1,0 +1,119 @@
+"""What libraries take for pairs of convolutions: benchmarks/results/<gpu>/conv_library.json.
+
+python -m benchmarks.conv.library [--row r50-s1-1x1-3x3/b1 ...] [--seconds 110] [--residual] [--compile] [--out FILE]
+
+fp16, channels last, bias and ReLU behind each layer; cuDNN with its benchmark on. Cold: launches of a graph take sets
+of weights in turns, more than an L2 holds, and six images. Warm: one set. All of a row are timed in the same
+interleaved rounds, and a delay before each sample hides what the host takes to launch it. A row of the file is a way to
+run a pair: medians, quartiles of the cold samples, and the error against fp32 sums. What refuses a row says why.
+`--residual` adds an image before the last ReLU, `--compile` has `torch.compile` beside (some 20 seconds a row). Rows
+that the file has from this commit and card are left out. About two seconds a row on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.attention.timing import captured, machine, samples_us
+from benchmarks.common.report import rows_of_this_build, write_report
+from tuner.ops.gemm.card.cublaslt import CublasLt
+
+from .rows import Row, rows
+from .sides import Inputs, Side, sides
+
+Json = dict[str, Any]
+
+#: Bytes of weights that launches take in turns, and sets at least; launches of a graph of one set.
+_COLD_BYTES, _LEAST_SETS, _WARM_LAUNCHES = 190e6, 8, 20
+#: Rounds of a row; fewer where one takes so long that all would take more.
+_MOST_ROUNDS, _LEAST_ROUNDS, _ROUNDS_US = 25, 7, 400e3
+#: Relative error of a right result, at most: two roundings to fp16, and sums in another order.
+_MOST_ERROR = 2e-3
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rows until the time is over; what is there is written after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
+    parser.add_argument("--seconds", type=float, default=110)
+    parser.add_argument("--residual", action="store_true", help="add an image before the last ReLU")
+    parser.add_argument("--compile", action="store_true", help="torch.compile beside them")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/conv_library.json"))
+    options = parser.parse_args(arguments)
+    begin = time.monotonic()
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0  # 0: all of its plans
+    torch.backends.cudnn.allow_tf32 = False
+    torch.ones(1, device="cuda")
+    done, lt = rows_of_this_build(options.out, machine()), CublasLt()
+    found = {(one["pair"], one["batch"], one["residual"]) for one in done}
+    for row in rows():
+        is_asked = not options.row or row.name.startswith(tuple(options.row))
+        if not is_asked or (row.pair.name, row.batch, options.residual) in found:
+            continue
+        if time.monotonic() - begin > options.seconds:
+            break
+        done += measure_row(row, lt, residual=options.residual, compiled=options.compile)
+        write_report(options.out, done, machine())
+        print(f"[{time.monotonic() - begin:.0f} s]", flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> list[Json]:
+    """A line for each library."""
+    num_sets = max(_LEAST_SETS, int(_COLD_BYTES // (2 * row.pair.num_weights)) + 1)
+    inputs = Inputs(row=row, num_sets=num_sets, residual=residual)
+    expected = inputs.expected()
+    lines, ready = list[Json](), dict[str, Side]()
+    for number, make in enumerate(sides(inputs, lt, compiled=compiled)):
+        line = _line(row, residual=residual)
+        try:
+            side = make()
+            error = float((inputs.run(0, side.convolve).float() - expected).norm() / expected.norm())
+            if not error <= _MOST_ERROR:
+                raise ArithmeticError(f"{side.name}: relative error {error:.3g} against fp32 sums")
+            ready[side.name] = side
+            lines.append(line | {"library": side.name, "chosen": side.chosen, "rel_error": round(error, 6)})
+        except Exception as refusal:  # of one; the others may take the row
+            refused = f"{type(refusal).__name__}: {refusal}"[:300]
+            lines.append(line | {"library": f"number {number}", "refused": refused})
+    cold, warm = _samples(inputs, ready, range(num_sets)), _samples(inputs, ready, [0] * _WARM_LAUNCHES)
+    for line in lines:
+        if samples := cold.get(line["library"]):
+            low, us, high = statistics.quantiles(samples, n=4)
+            line |= {"cold_us": round(us, 3), "low_us": round(low, 3), "high_us": round(high, 3)}
+            line |= {"warm_us": round(statistics.median(warm[line["library"]]), 3), "sets": num_sets}
+            line["over_floor"] = round(us / row.floor_us, 3)
+        print(" ".join(f"{name}={value}" for name, value in line.items() if name != "chosen"), flush=True)
+    return lines
+
+
+def _samples(inputs: Inputs, ready: dict[str, Side], numbers: Sequence[int]) -> dict[str, list[float]]:
+    """Microseconds a pair of each, where a graph's launches take these sets of weights."""
+    graphs = {
+        name: captured([partial(inputs.run, number, side.convolve) for number in numbers])
+        for name, side in ready.items()
+    }
+    if not graphs:
+        return {}
+    once = samples_us(graphs, 1, 1)
+    rounds = int(_ROUNDS_US / sum(us for (us,) in once.values()))
+    return samples_us(graphs, len(numbers), min(_MOST_ROUNDS, max(_LEAST_ROUNDS, rounds)))
+
+
+def _line(row: Row, *, residual: bool) -> Json:
+    return {"pair": row.pair.name, "batch": row.batch, "residual": residual, "floor_us": round(row.floor_us, 3)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Which pairs of convolutions are measured, and what a card needs for them at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+#: What an H200 reads at best, bytes/s, and multiplies at best, operations/s. Source: benchmarks.common.rates.
+BYTES_PER_S, OPERATIONS_PER_S = 4.4e12, 790e12
+#: Images at once.
+BATCHES = (1, 4, 16, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A convolution of stride 1 whose output is as large as its image, with bias and ReLU behind it."""
+
+    #: Rows and columns of its window.
+    kernel: int
+    #: Channels that it reads and makes.
+    channels: int
+    filters: int
+
+    @property
+    def num_weights(self) -> int:
+        """Elements."""
+        return self.kernel**2 * self.channels * self.filters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two convolutions, the second of the first's output."""
+
+    #: Of the network and its stage, as results have it.
+    name: str
+    #: Rows and columns of its images.
+    size: int
+    first: Layer
+    second: Layer
+
+    @cached_property
+    def layers(self) -> tuple[Layer, Layer]:
+        """Both."""
+        return self.first, self.second
+
+    @property
+    def num_weights(self) -> int:
+        """Of both, elements."""
+        return sum(layer.num_weights for layer in self.layers)
+
+
+def pair(name: str, size: int, *layers: tuple[int, int, int]) -> Pair:
+    """By (kernel, channels, filters) of each layer."""
+    first, second = (Layer(kernel=kernel, channels=c, filters=k) for kernel, c, k in layers)
+    return Pair(name=name, size=size, first=first, second=second)
+
+
+PAIRS = (
+    pair("r50-s1-1x1-3x3", 56, (1, 256, 64), (3, 64, 64)),
+    pair("r50-s1-3x3-1x1", 56, (3, 64, 64), (1, 64, 256)),
+    pair("r50-s2-3x3-1x1", 28, (3, 128, 128), (1, 128, 512)),
+    pair("r50-s3-1x1-3x3", 14, (1, 1024, 256), (3, 256, 256)),
+    pair("r50-s3-3x3-1x1", 14, (3, 256, 256), (1, 256, 1024)),
+    pair("r50-s4-1x1-3x3", 7, (1, 2048, 512), (3, 512, 512)),
+    pair("r50-s4-3x3-1x1", 7, (3, 512, 512), (1, 512, 2048)),
+    pair("r38-3x3-3x3-64", 56, (3, 64, 64), (3, 64, 64)),
+    pair("r38-3x3-3x3-128", 28, (3, 128, 128), (3, 128, 128)),
+    pair("r38-3x3-3x3-256", 14, (3, 256, 256), (3, 256, 256)),
+    pair("r38-3x3-3x3-512", 7, (3, 512, 512), (3, 512, 512)),
+    pair("vgg-3x3-3x3-128", 112, (3, 128, 128), (3, 128, 128)),
+    pair("vgg-3x3-3x3-512", 28, (3, 512, 512), (3, 512, 512)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What is measured together."""
+
+    pair: Pair
+    batch: int
+
+    @property
+    def name(self) -> str:
+        """As the command line has it."""
+        return f"{self.pair.name}/b{self.batch}"
+
+    @property
+    def pixels(self) -> int:
+        """Of all images, which every layer keeps."""
+        return self.batch * self.pair.size**2
+
+    @property
+    def floor_us(self) -> float:
+        """What reading images and weights and writing the output takes, or multiplying: the longer one. What passes
+        between the layers is not counted."""
+        values = self.pixels * (self.pair.first.channels + self.pair.second.filters) + self.pair.num_weights
+        operations = 2 * self.pixels * self.pair.num_weights
+        return 1e6 * max(2 * values / BYTES_PER_S, operations / OPERATIONS_PER_S)
+
+
+def rows() -> list[Row]:
+    """Small batches of all pairs first."""
+    return [Row(pair=one, batch=batch) for batch in BATCHES for one in PAIRS]
