@@ -27,7 +27,7 @@ def baselines_of(workload: Workload, programs: Mapping[str, Program]) -> tuple[B
     """
     if programs and (workload.launch_ops or any(op.written_cache for op in workload.ops)):
         problem = f"cannot be given the tensors of {workload.describe()}"
-        raise InvalidInput("baselines", problem, "give them for products: a pair, or a chain without an attention")
+        raise InvalidInput("baselines", problem, "give them for products alone")
     return tuple(_baseline(workload, name, program) for name, program in programs.items())
 
 

@@ -52,7 +52,7 @@ class Asking:
             WorkerError: the card itself does not work any more.
         """
         request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, others=others)
-        deadline_s = self._limits.finals_deadline_s
+        deadline_s = self._limits.finals_s(len(works) + len(others))
         if any(other is not TorchCalls.EAGER for other in others):
             deadline_s += self._limits.torch_compile_deadline_s
         what = "the rounds" if others else "the finals"

@@ -78,6 +78,6 @@ def test_what_cannot_leave_the_process_is_refused() -> None:
 
 
 def test_attentions_are_refused_since_their_caches_cannot_be_given() -> None:
-    with pytest.raises(InvalidInput, match="give them for products"):
+    with pytest.raises(InvalidInput, match="give them for products alone"):
         baselines_of(attention(), {"mine": lambda x: x})
     assert baselines_of(attention(), {}) == ()
