@@ -211,13 +211,13 @@ def test_a_kind_whose_file_another_thread_imports_is_not_known_before_it_is_whol
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(levels.schedule_class, "halved")
         wait_until(lambda: "halved" in sys.modules and hasattr(sys.modules["halved"], "begun"))
-        gates = sys.modules["halved"]
-        assert gates.begun.wait(60)
+        slow = sys.modules["halved"]
+        assert slow.begun.wait(60)
         second = threads.submit(lambda: axes_of(levels.schedule_class("halved")))
         wait_until(lambda: second.running() or second.done())
         time.sleep(0.05)  # for who would not wait
-        gates.may_end.set()
+        slow.may_end.set()
         assert list(second.result(60)) == ["num_halves"]
-        assert first.result(60) is gates.Halved
+        assert first.result(60) is slow.Halved
     levels._KINDS.pop("halved")
     levels._IMPORTED.discard("halved")
