@@ -97,7 +97,7 @@ TITLES = {
     "unneeded_rows": "products of rows that nobody needs",
     "tail": "the busiest SM multiplies on",
     "l2_traffic": "waiting for operands or signals",
-    "epilogue": "gate, activation, stores",
+    "epilogue": "epilogues: activations and stores",
     "launch": "launches and what lies between runs",
 }
 
