@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
 from tuner.errors import WorkerError
+
+
+class CardOfTileOp(Protocol):
+    """The folder ``card``, or the file, of a kind of tile op. It may import what the card's machine has."""
+
+    def kernel_of(self, op: Any, dtype: Dtype) -> Callable[[int, int, int], None]:
+        """What enqueues a kernel to measure beside on CuPy's current stream, by the addresses of A, W and C."""
 
 
 class OwnCall:

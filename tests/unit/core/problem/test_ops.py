@@ -16,7 +16,8 @@ from tests.support.between import between
 from tests.support.chains import block
 from tests.support.repository import ROOT
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import FILES, kind_of, op_kinds
+from tuner.core.problem.op_files import FILES
+from tuner.core.problem.op_kinds import kind_of, op_kinds
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, cache, given, output
 from tuner.core.problem.workload import Workload
