@@ -6,10 +6,10 @@ python -m benchmarks.runtime.vllm_steps --model DIR --pack PACK [--python PYTHON
 DIR has the config.json of a model; its weights are random. `mlps` takes PACK's MLPs alone, `layers` its layers too.
 PYTHON is one that has vLLM and our wheel. All arms start at once, each with a compile cache of its own, and stay on the
 card side by side, so their memory is given by `--settings`; one measures at a time. A turn is all arms at a batch size,
-and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has the medians of an arm at a
-batch size. Its gain is over stock, turn by turn. Greedy tokens must be stock's, but where the two most likely ones are
-closer than `MARGIN` in log-probability. With `--logits` those of decode steps whose tokens are given are held against
-fp32 at such a batch size."""
+and is kept when it ends: the next call continues. `--seconds` begins none behind it. A row has the medians of an arm at
+a batch size. Its gain is over stock, turn by turn. Greedy tokens must be stock's, but where the two most likely ones
+are closer than `MARGIN` in log-probability. With `--logits` those of decode steps whose tokens are given are held
+against fp32 at such a batch size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SETTINGS = (
 )
 #: Of the wait for an arm: until it has started, and until it answers.
 START_S, ANSWER_S = 300.0, 90.0
-#: Of log-probabilities in bf16.
+#: Margin of log-probabilities in bf16.
 MARGIN = 0.05
 
 Json = dict[str, Any]

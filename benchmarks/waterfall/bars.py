@@ -18,7 +18,7 @@ class Figures:
 
     #: Of a run in a graph of runs, beside the library in the same rounds, microseconds.
     time_us: float
-    #: The same of its launches without work, microseconds.
+    #: The same for its launches without work, microseconds.
     launches_us: float
     #: Gate, activation and stores, by their stamps or by leaving them out, microseconds.
     epilogue_us: float
@@ -53,7 +53,7 @@ class Waterfall:
 
     @property
     def sum_us(self) -> float:
-        """Of all bars."""
+        """Sum of all bars."""
         return float(sum(getattr(self, bar.name) for bar in fields(self)))
 
     def off_by(self, time_us: float) -> float:

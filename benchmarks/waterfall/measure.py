@@ -5,7 +5,7 @@ python -m benchmarks.waterfall.measure [--row 12288-6144/m96] [--seconds 240] [-
 Each pair is timed beside the library, and with one thing left out at a time: inputs, weights, products, epilogue, and
 all of these. Then a traced build stamps its tasks. When all pairs are timed, counters are read of the same graphs. The
 bars of a row are `benchmarks.waterfall.bars`; `holds` says whether their sum is the measured time within 5 %. About 20
-seconds a row on 16 cores.
+seconds per row on 16 cores.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tuner.core.trial.reports.inspection import TaskSpan
 
 Json = dict[str, Any]
 
-#: Of an SM, whose cycles its counter adds up.
+#: Tensor cores of an SM, whose cycles its counter adds up.
 TENSOR_CORES = 4
 LIBRARY, OURS = "library", "ours"
-#: Launches of the library: a product each, and an elementwise kernel behind a gated one.
+#: Launches of the library: a product each, and an elementwise kernel after a gated one.
 _WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches without work"
 
 
@@ -77,7 +77,7 @@ def epilogue_us(spans: tuple[TaskSpan, ...]) -> float:
 
 
 def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
-    """Graphs of the library's launches without work, and of its products without the kernel behind a gated one."""
+    """Graphs of the library's launches without work, and of its products without the kernel after a gated one."""
     import cupy
 
     from tuner.ops.gemm.card.library import LibraryRunner

@@ -3,7 +3,7 @@
 From some 64 to 1,000 rows large tiles read their operands least often, and there are too few of them for all SMs. So
 they are divided into as many parts as fill the SMs; or whole waves of them stay whole, and each op's last wave is in
 parts. A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine
-writes and the products read: whichever are more. Source: the instruction's shapes, 128 bytes a clock, and what
+writes and the products read: whichever are more. Source: the instruction's shapes, 128 bytes per clock, and what
 scattered sums took (docs/findings/scattered-sums.md).
 """
 
@@ -53,7 +53,7 @@ class Choice:
 
 
 def step_clocks(op: TileOp, choice: Choice) -> float:
-    """Of 64 elements of k."""
+    """Step clocks of 64 elements of k."""
     weight_rows = choice.tile.n * op.rows_per_column
     a_rows, b_rows = (weight_rows, choice.tile.m) if choice.swap_ab else (choice.tile.m, weight_rows)
     blocks = -(-a_rows // (BLOCK_ROWS * choice.groups)) * choice.groups
@@ -77,7 +77,7 @@ def _num_tiles(op: TileOp, choice: Choice) -> int:
 
 
 def split_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
-    """Of an op all of whose tiles are in parts."""
+    """Split clocks of an op all of whose tiles are in parts."""
     return -(-_num_tiles(op, choice) * choice.parts // num_sms) * task_clocks(op, choice, choice.parts)
 
 

@@ -96,7 +96,7 @@ def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> 
     """A bound that the true median exceeds with a probability of at most 1 - `confidence`; infinity where there are too
     few values to say (below 5 for 95 %).
 
-    It is the least order statistic that the sign test allows: at least j of n values lie below the true median with the
+    It is the least order statistic that the sign test allows: at least j of n values are below the true median with the
     binomial probability P(B(n, 1/2) >= j). Source: Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2.
     """
     n = len(values)
