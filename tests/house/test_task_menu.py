@@ -22,7 +22,7 @@ def row_of(beginning: str) -> str:
 
 def files_of_row(row: str) -> set[str]:
     """Files and folders that a row names."""
-    return set(re.findall(r"`((?:tuner|workers|runtime|migrations|tests|docs|examples|benchmarks)/[\w./-]*)`", row))
+    return set(re.findall(r"`((?:tuner|workers|runtime|migrations|tests|docs|examples|benchmarks|deploy)/[\w./-]*)`", row))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
