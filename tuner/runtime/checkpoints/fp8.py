@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 from tuner.runtime.checkpoints.bits import Array, known
@@ -53,7 +52,7 @@ def of_channels(tensors: Tensors) -> Product:
         InvalidInput: names the tensor, and what would be right.
     """
     codes, dtype = tensors.need("weight")
-    if dtype is not Dtype.FP8_E4M3 or codes.ndim != 2:
+    if dtype is not WeightFormat.E4M3.row.element or codes.ndim != 2:
         what = f"{codes.ndim} dimensions of {dtype or codes.dtype}"
         raise InvalidInput(f"{tensors.name}.weight", f"has {what}", "give [rows, k] of float8_e4m3fn")
     if (spoilt := codes & 0x7F == 0x7F).any():
