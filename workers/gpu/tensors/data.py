@@ -186,7 +186,8 @@ class ProblemData:
 
     def _operands(self, slot: int, inputs: dict[str, Array]) -> RunOperands:
         written = {name: output.bits for name, output in self.outputs[slot].items()}
-        return RunOperands.of(self._op_buffers(slot, inputs), inputs | written)
+        weights = {f"{op.name}.weight": w for op, w in zip(self.workload.tile_ops, self._weights[slot], strict=True)}
+        return RunOperands.of(self._op_buffers(slot, inputs), self._own | weights | inputs | written)
 
     def poison(self) -> None:
         """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
@@ -291,9 +292,8 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        enough = -(
-            -3 * self.l2_bytes // max(1, self.workload.rotated_bytes)
-        )  # an op may have neither weights nor caches
+        # An op may have neither weights nor caches.
+        enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
         if self.own:  # caches are large, so that there are no more than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
