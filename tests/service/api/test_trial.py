@@ -113,9 +113,9 @@ def test_the_source_page_has_colours_by_classes_alone(api: Api) -> None:
 def test_the_page_draws_where_the_time_goes_or_says_why_it_cannot(api: Api) -> None:
     number = number_of(api, "fused")
     path = f"/ui/jobs/{api.job_id}/trials/{number}"
-    of_twin = api.get(f"{path}.json")["waterfall"]
-    assert of_twin["bars"] == []
-    assert of_twin["sentence"].startswith("There is none: not counted: sm__cycles_elapsed")
+    simulated = api.get(f"{path}.json")["waterfall"]
+    assert simulated["bars"] == []
+    assert simulated["sentence"].startswith("There is none: not counted: sm__cycles_elapsed")
     time_us = api.get(f"/jobs/{api.job_id}/trials/{number}")["outcome"]["time_us"]
     names = tuple(one.name for one in counted(time_us).counters)
     with api.service._store.write() as session:

@@ -56,6 +56,10 @@ RULES = (
     (r'asm\("cvt\.f32\.f16.*?\);\n', "value = emu::f16(bits);\n"),
     (r'asm\("cvt\.rn\.f16x2.*?\);\n', "packed = emu::to16(low) | static_cast<u32>(emu::to16(high)) << 16;\n"),
     (r'asm\("cvt\.rn\.bf16x2.*?\);\n', "packed = emu::tob16(low) | static_cast<u32>(emu::tob16(high)) << 16;\n"),
+    (
+        r'asm\("lop3\.b32.*?0xEA;" : "=r"\((\w+)\) : "r"\((.*?)\), "r"\((\w+)\), "r"\((\w+)\)\);\n',
+        r"\1 = (\2 & \3) | \4;\n",
+    ),
     (r'asm\("mul\.\w*x2.*?\);\n', "y = both(x, f, [](float one, float other) { return one * other; });\n"),
     (
         r'asm\("sub\.\w*x2.*?\);\n',
