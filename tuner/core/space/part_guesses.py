@@ -3,7 +3,7 @@
 From some 64 to 1,000 rows large tiles read their operands least often, and there are too few of them for all SMs. So
 they are divided into as many parts as fill the SMs; or whole waves of them stay whole, and each op's last wave is in
 parts. A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine
-writes and the products read: whichever are more. Source: the instruction's shapes, 128 bytes per clock, and what
+writes and the products read: whichever are more. Source: the instruction's shapes, 128 bytes a clock, and what
 scattered sums took (docs/findings/scattered-sums.md).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 
 from tuner.core.legal.scattered_sums import MOST_PARTS
@@ -30,7 +30,8 @@ SMEM_BYTES, ROW_BYTES = 128, 32
 #: Clocks of a task beside its steps; of parts that meet; bytes that an SM stores or loads a clock meanwhile.
 TASK_CLOCKS, MEETING_CLOCKS, SUM_BYTES_A_CLOCK = 3_500, 3_500, 48
 SUM_BYTES = 4
-
+#: SM clock while the tensor cores are busy, and what is read from memory, MHz and bytes a microsecond.
+CLOCK_MHZ, DRAM_BYTES_PER_US = 1_600, 4.4e6
 #: Stages of operands have so much room.
 RING_BYTES, MOST_STAGES = 220_000, 8
 STEP = 64
@@ -53,10 +54,14 @@ class Choice:
 
 
 def step_clocks(op: TileOp, choice: Choice) -> float:
-    """Step clocks of 64 elements of k."""
-    weight_rows = choice.tile.n * op.rows_per_column
-    a_rows, b_rows = (weight_rows, choice.tile.m) if choice.swap_ab else (choice.tile.m, weight_rows)
-    blocks = -(-a_rows // (BLOCK_ROWS * choice.groups)) * choice.groups
+    """Of 64 elements of k."""
+    return _step_clocks(choice.tile.n * op.rows_per_column, choice.tile.m, choice.swap_ab, choice.groups)
+
+
+@lru_cache(maxsize=4096)  # the same for any number of parts
+def _step_clocks(weight_rows: int, rows: int, swap_ab: bool, groups: int) -> float:
+    a_rows, b_rows = (weight_rows, rows) if swap_ab else (rows, weight_rows)
+    blocks = -(-a_rows // (BLOCK_ROWS * groups)) * groups
     tensor = blocks * b_rows / 2
     smem = ROW_BYTES * (blocks * (BLOCK_ROWS + b_rows) + a_rows + b_rows) / SMEM_BYTES
     return 4 * max(tensor, smem)
@@ -77,7 +82,7 @@ def _num_tiles(op: TileOp, choice: Choice) -> int:
 
 
 def split_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
-    """Split clocks of an op all of whose tiles are in parts."""
+    """Of an op all of whose tiles are in parts."""
     return -(-_num_tiles(op, choice) * choice.parts // num_sms) * task_clocks(op, choice, choice.parts)
 
 
