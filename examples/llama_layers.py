@@ -68,7 +68,7 @@ class Weights:
     num_heads: int
     #: The product before the first attention, whose heads' rows lie as PyTorch has them.
     first_qkv: torch.Tensor
-    #: Layers of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last
+    #: Weights of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last
     #: has none of.
     layers: list[dict[str, torch.Tensor]]
 

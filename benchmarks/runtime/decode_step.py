@@ -50,7 +50,7 @@ class Task:
 
     #: `theirs`, `ours`, or `both`: ours with the pack's attention.
     model: str
-    #: Compiler of COMPILERS.
+    #: One of COMPILERS.
     compiler: str
     batch: int
     layers: int

@@ -27,7 +27,7 @@ from .tie import tie, tie_own
 
 @dataclass(frozen=True, kw_only=True)
 class SharedKernel:
-    """Shared kernel of all launches of tile ops."""
+    """The kernel of all launches of tile ops."""
 
     workload: Workload
     #: One of each launch.
