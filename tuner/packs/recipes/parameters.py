@@ -48,8 +48,8 @@ def pack_product(
     encode: Callable[[Json], bytes],
     rows: int = 0,
 ) -> bytes:
-    """The parameter of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there; `own`
-    those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its recipe.
+    """The parameter of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there;
+    `own` those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its recipe.
     `rows`: 0 for those that it was made for."""
     layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
     maps = {recipe["name"]: recipe for recipe in launch["tensor_maps"]}
@@ -91,8 +91,8 @@ def pack_fields(
     own: Mapping[str, int | bytes],
     encode: Callable[[str], bytes],
 ) -> bytes:
-    """The parameter of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are fields
-    that the launch itself has; `encode` makes the tensor map of that name."""
+    """The parameter of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are
+    fields that the launch itself has; `encode` makes the tensor map of that name."""
     buffer = bytearray(parameter["size_bytes"])
     for field in parameter["fields"]:
         name, kind = field["name"], field["type"]
