@@ -137,7 +137,7 @@ class Graphs:
 
 
 def client_of(task: Task) -> Client:
-    """A process that has begun to capture what the task says."""
+    """Starts a process that captures the task's graphs."""
     client = Client(str(task), partial(Graphs, task))
     client.begin(task.batch)
     return client

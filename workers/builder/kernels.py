@@ -54,7 +54,7 @@ class OwnKernel:
     #: Index of the op, among launch ops.
     index: int
     schedule: LaunchOpSchedule
-    #: As the op's kind has plans.
+    #: Plan in the form of the op's kind.
     plan: Any
     gpu: Gpu
 

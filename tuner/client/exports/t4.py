@@ -19,7 +19,7 @@ SCHEMA_VERSION = "1.0.0"
 #: The key under which our own fields are: what reads T4 passes over it.
 OWN = "tuner"
 
-#: Of what failed, by its kind; what is not named failed while it ran.
+#: T4's word for each kind of failure; the others are `runtime`.
 _INVALID = {
     "compile_error": "compile",
     "compile_timeout": "compile",

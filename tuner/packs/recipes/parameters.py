@@ -49,8 +49,8 @@ def pack_product(
     rows: int = 0,
 ) -> bytes:
     """The parameter of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there;
-    `own` those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its recipe.
-    `rows`: 0 for those that it was made for."""
+    `own` those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its
+    recipe. `rows`: 0 for those that it was made for."""
     layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
     maps = {recipe["name"]: recipe for recipe in launch["tensor_maps"]}
     plain = {

@@ -114,7 +114,7 @@ class Turned(ABC):
         return rows, inputs[self._pages][sequences, places // tokens], places % tokens
 
     def by_head(self, cache: Array) -> Array:
-        """Keys, or values, as [pages, KV heads, tokens, head_dim]; of the same memory."""
+        """A view of keys, or values, as [pages, KV heads, tokens, head_dim]."""
         return cache if self._rotary.heads_first else cache.swapaxes(1, 2)
 
 
