@@ -23,6 +23,8 @@ from tuner.core.schedule.ordering import TaskOrder
 
 Json = dict[str, Any]
 
+#: A workload as `POST /jobs` takes it as `pair`.
+_ASKED = {"type": "object", "required": ["kind"], "not": {"required": ["ops"]}}
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -67,7 +69,7 @@ def file_schema() -> Json:
     properties = {
         "$schema": {"type": "string"},
         "gpu": {"enum": list(CATALOGUE)},
-        "workload": workload_schema(),
+        "workload": {"anyOf": [workload_schema(), _ASKED]},
         "schedule": {"anyOf": [schedule_schema(), {"type": "string"}]},
     }
     whole = _object(properties, ["workload", "schedule", "gpu"])
