@@ -77,7 +77,7 @@ class Estimate:
 
 
 class Estimator:
-    """Estimator of one model of card."""
+    """Estimates for one model of card."""
 
     def __init__(self, gpu: Gpu, found: Sequence[Found], finals: Mapping[str, KnownFinals]) -> None:
         self._gpu, self._found, self._finals = gpu, found, finals
@@ -136,7 +136,7 @@ class Estimator:
 
 
 def estimator_of(target_id: str) -> Estimator:
-    """Estimator of the winners that came with the program.
+    """Reads the winners that came with the program.
 
     Raises:
         InvalidInput: there is no such card.
