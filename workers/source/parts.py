@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.core.problem.epilogue import Argument, Product, Stage
+from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.workload import Workload
 
 from .rows import in_place
@@ -29,6 +30,8 @@ def parts_config(workload: Workload) -> str:
     """Definitions in front of the device files; empty where no op has a part that needs some."""
     ops = workload.tile_ops
     text = "".join(part.constants(index, op) for index, op in enumerate(ops) for part in op.parts)
+    if of_sums := sum(1 << index for index, op in enumerate(ops) if _adds_to_sums(op)):
+        text += f"#define TUNER_RESIDUALS_OF_SUMS {of_sums}\n"
     lists = list(dict.fromkeys(op.epilogue for op in ops if op.epilogue))
     if not lists:
         return text
@@ -36,6 +39,10 @@ def parts_config(workload: Workload) -> str:
     pointers = f"#define TUNER_PART_POINTERS {count}\n" if (count := num_pointers(workload)) else ""
     text += f"#define TUNER_PARTS\n{pointers}"
     return f"{text}__device__ constexpr int parts_of(int op) {{ return {numbers}0; }}\n"
+
+
+def _adds_to_sums(op: Product) -> bool:
+    return any(part.slot == Residual.slot and part.stage is Stage.SUMS for part in op.parts)
 
 
 def with_parts(text: str, workload: Workload) -> str:

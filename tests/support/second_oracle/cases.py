@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -92,6 +93,8 @@ CHAINS: tuple[tuple[Workload, Tiling], ...] = (
         wgmma(*[(16, 64, 64)] * 3, cluster_k=2),
     ),
 )
+Pool = Sequence[tuple[Workload, Tiling]]
+Pools = Sequence[Pool]
 PAIRED = tuple(case for case in GRAPHS if len(case[0].tile_ops) == 2 and case[1].cluster_size == 1)
 
 
@@ -180,10 +183,10 @@ def _box(box: Box, tile: tuple[int, int], step: int = 0) -> table.Box:
     return table.Box(box.tensor, tuple(range(side.start, side.stop) for side in box.at(tile, step)))
 
 
-def random_case(rng: random.Random) -> Case:
-    """A plan, nine times in ten with up to three changes to its words."""
+def random_case(rng: random.Random, pools: Pools = (GRAPHS, CHAINS), paired: Pool = PAIRED) -> Case:
+    """A plan of one of `pools`, or two launches of `paired`, mostly with up to three changes to its words."""
     is_paired = rng.random() < 0.12
-    workload, chosen = rng.choice(PAIRED if is_paired else rng.choice((GRAPHS, CHAINS)))
+    workload, chosen = rng.choice(paired if is_paired else rng.choice(pools))
     alone = not is_paired and rng.random() < 0.08
     graph = tile_graph(workload, chosen, (rng.randrange(len(workload.tile_ops)),) if alone else None)
     resident, order = rng.randint(1, 3), random_ordering(graph, rng, is_paired=is_paired)
