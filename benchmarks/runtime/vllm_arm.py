@@ -1,18 +1,27 @@
-"""One arm of a comparison inside vLLM, in a process and a compile cache of its own: prints a line of JSON.
+"""One arm of a comparison inside vLLM, in a process and a compile cache of its own: it starts vLLM, then measures what
+it is asked for, until its input ends.
 
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
 
 ARM is `stock`, or with TUNER_PACK set and the wheel installed `mlps`, or `layers`, which has MLPs as well. It runs with
-the Python that has vLLM, and imports nothing of this repository. A step's time is the difference of two runs that
-differ in their tokens alone, so prefill and start-up cancel. `gpu_ms` is what kernels took of it, by PyTorch's profiler
-in runs of their own. `first_token_ms` is that of one sequence alone, whose prompt no run before it had."""
+the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON: `{"ask": "step", "batch":
+8}`, `trace`, `tokens`, `first_token`, `logits` with a `file`, or in `stock` `reference` with `files`, by arm. Each is
+answered by a line that begins with `ARM`.
+
+A step's time is the difference of two runs that differ in their tokens alone, so prefill and start-up cancel. `trace`
+asks PyTorch's profiler, in runs of its own, what kernels took of a step, and how many launches were a pack's.
+`first_token_ms` is that of one sequence alone, whose prompt no run before it had. `logits` are those of decode steps
+whose tokens are given (teacher forcing); `vllm_logits.py` beside it compares them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import runpy
+import sys
 import time
+import zlib
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,9 +30,13 @@ from typing import Any
 SHORT, LONG, COMPARED = 16, 144, 64
 #: Runs until the first token.
 FIRSTS = 5
+#: What the name of each kernel of a pack begins with.
+OURS = "tuner_"
+
+Json = dict[str, Any]
 
 
-def started(arm: str, model: str, batches: list[int], settings: dict[str, Any]) -> Any:
+def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     """vLLM with this model."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -37,38 +50,45 @@ def started(arm: str, model: str, batches: list[int], settings: dict[str, Any]) 
     return LLM(model=model, load_format="dummy" if arm == "stock" else "tuner", **common)
 
 
+#: By name, the weights of a model on a CPU, where vLLM drops them for a form of its own.
+_drawn: dict[str, Any] = {}
+
+
 def _draw_weights_of_a_models_size() -> None:
     """vLLM draws weights of 0.001, norms among them: then all logits are alike. These keep a stream's size, and norms
     are near 1."""
     import torch
-    from vllm.model_executor.model_loader import dummy_loader
+    from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
-    plain = dummy_loader.initialize_dummy_weights
+    plain = DummyModelLoader.load_weights
 
-    def drawn(model: Any, *others: Any, **how: Any) -> None:
-        plain(model, *others, **{**how, "low": -0.03, "high": 0.03})
+    def load_weights(self: Any, model: Any, *others: Any) -> None:
+        plain(self, model, *others)
         for name, weight in model.named_parameters():
-            if "norm" in name:
-                generator = torch.Generator(device=weight.device).manual_seed(len(name))
-                weight.data.uniform_(0.8, 1.2, generator=generator)
+            generator = torch.Generator(device=weight.device).manual_seed(zlib.crc32(name.encode()))
+            low, high = (0.8, 1.2) if "norm" in name else (-0.03, 0.03)
+            weight.data.uniform_(low, high, generator=generator)
+            if not weight.is_cuda:
+                _drawn[name] = weight.data.clone()
 
-    dummy_loader.initialize_dummy_weights = drawn
+    DummyModelLoader.load_weights = load_weights
 
 
 class Runs:
-    """Runs of one arm, whose prompts are those of the other arm's."""
+    """Runs of one arm, whose prompts are those of the other arms'."""
 
     def __init__(self, llm: Any, prompt: int) -> None:
         self._llm, self._prompt = llm, prompt
 
+    def prompts(self, batch: int, salt: int) -> list[list[int]]:
+        """Token ids, which follow from these numbers."""
+        return [[(7 * i + 13 * j + salt) % 400 + 5 for j in range(self._prompt)] for i in range(batch)]
+
     def run(self, batch: int, tokens: int, first: int = 0, **how: Any) -> tuple[float, list[Any]]:
-        """Seconds, and what came out of prompts that follow from these numbers."""
+        """Seconds, and what came out of the prompts."""
         from vllm import SamplingParams
 
-        prompts = [
-            {"prompt_token_ids": [(7 * i + 13 * j + tokens + first) % 400 + 5 for j in range(self._prompt)]}
-            for i in range(batch)
-        ]
+        prompts = [{"prompt_token_ids": ids} for ids in self.prompts(batch, tokens + first)]
         asked = SamplingParams(
             max_tokens=tokens, min_tokens=tokens, temperature=0, ignore_eos=True, detokenize=False, **how
         )
@@ -76,35 +96,78 @@ class Runs:
         found = self._llm.generate(prompts, asked, use_tqdm=False)
         return time.perf_counter() - begin, [one.outputs[0] for one in found]
 
-    def step_ms(self, batch: int) -> float:
-        """Of a decode step."""
+    def step(self, batch: int) -> Json:
+        """Milliseconds of a decode step."""
         short, long = (self.run(batch, tokens)[0] for tokens in (SHORT, LONG))
-        return 1e3 * (long - short) / (LONG - SHORT)
+        return {"ms_step": round(1e3 * (long - short) / (LONG - SHORT), 4)}
 
-    def gpu_ms(self, batch: int) -> float | None:
-        """What kernels take of a step; None without a card."""
+    def trace(self, batch: int) -> Json:
+        """Milliseconds that kernels take of a step, and launches of a pack's; None and 0 without a card."""
         import torch
 
         if not torch.cuda.is_available():
-            return None
-        busy = []
+            return {"gpu_ms": None, "launches_step": 0}
+        busy, ours = [], []
         for tokens in (SHORT, 2 * SHORT):
             self.run(batch, tokens)  # from then on the prefix cache has the prompts, and both runs the same prefill
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
                 self.run(batch, tokens)
-            busy.append(sum(event.self_device_time_total for event in profile.key_averages()))
-        return float(busy[1] - busy[0]) / 1e3 / SHORT
+            events = profile.key_averages()
+            busy.append(sum(event.self_device_time_total for event in events))
+            ours.append(sum(event.count for event in events if event.key.startswith(OURS)))
+        return {
+            "gpu_ms": round((busy[1] - busy[0]) / 1e3 / SHORT, 4),
+            "launches_step": round((ours[1] - ours[0]) / SHORT, 2),
+        }
 
-    def compared(self, batch: int) -> list[dict[str, Any]]:
+    def tokens(self, batch: int) -> Json:
         """Tokens, with the log-probabilities of the two most likely ones at each."""
         _, outputs = self.run(batch, COMPARED, logprobs=2)
-        return [
-            {
-                "tokens": list(one.token_ids),
-                "logprobs": [sorted((p.logprob for p in at.values()), reverse=True)[:2] for at in one.logprobs],
-            }
-            for one in outputs
-        ]
+        return {
+            "outputs": [
+                {
+                    "tokens": list(one.token_ids),
+                    "logprobs": [sorted((p.logprob for p in at.values()), reverse=True)[:2] for at in one.logprobs],
+                }
+                for one in outputs
+            ]
+        }
+
+    def logits(self, batch: int, file: str) -> Json:
+        """Writes the logits of decode steps whose tokens are given, [steps, batch, words], and what they follow on."""
+        import torch
+
+        forced = torch.tensor(
+            [[(31 * i + 17 * t) % 400 + 5 for t in range(COMPARED + 1)] for i in range(batch)], dtype=torch.int64
+        )
+        found: list[Any] = []
+
+        def at_each_step(model: Any) -> None:
+            plain = model.compute_logits
+
+            def compute_logits(*given: Any, **how: Any) -> Any:
+                logits = plain(*given, **how)
+                if len(found) <= COMPARED and len(logits) == batch:
+                    found.append(logits.float().cpu())
+                    logits = torch.full_like(logits, -1e4)
+                    logits.scatter_(1, forced[:, len(found) - 1 : len(found)].to(logits.device), 0.0)
+                return logits
+
+            model.compute_logits = compute_logits
+
+        def as_before(model: Any) -> None:
+            del model.compute_logits
+
+        self._llm.apply_model(at_each_step)
+        _, outputs = self.run(batch, COMPARED + 1)
+        self._llm.apply_model(as_before)
+        if [list(one.token_ids) for one in outputs] != forced.tolist():
+            raise SystemExit("other tokens came out than those that were given")
+        # The first logits are prefill's.
+        prompts = torch.tensor(self.prompts(batch, COMPARED + 1), dtype=torch.int64)
+        saved = {"logits": torch.stack(found[1:]), "prompts": prompts, "forced": forced[:, :COMPARED]}
+        torch.save(saved, file)
+        return {"steps": len(found) - 1}
 
 
 def main() -> None:
@@ -121,36 +184,43 @@ def main() -> None:
         os.environ.pop("TUNER_PACK", None)
     begin = time.perf_counter()
     llm = started(options.arm, options.model, batches, options.settings)
-    found: dict[str, Any] = {"arm": options.arm, "start_s": round(time.perf_counter() - begin, 1), "batches": {}}
-    if options.arm == "layers" and not _layers():
+    found: Json = {"arm": options.arm, "start_s": round(time.perf_counter() - begin, 1)}
+    if options.arm == "layers" and not _calls().get("layers"):
         raise SystemExit("no decode step runs the pack's layers: vLLM's log has the reasons")
     runs = Runs(llm, options.prompt)
     runs.run(1, 1)
-    # The prefix cache has no prompt that differs in its first token.
-    found["first_token_ms"] = round(1e3 * median(runs.run(1, 1, 1 + i)[0] for i in range(FIRSTS)), 3)
-    for batch in batches:
-        runs.step_ms(batch)
-        found["batches"][batch] = {
-            "ms_step": round(runs.step_ms(batch), 4),
-            "gpu_ms": runs.gpu_ms(batch),
-            "outputs": runs.compared(batch),
-        }
-    if options.arm != "stock":
-        from tuner.vllm.operator import calls
-
-        found["calls"] = dict(calls)
-    found["machine"] = machine()
-    print("ARM", json.dumps(found))
+    answer(found | {"calls": _calls(), "machine": machine()})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer(asked | _answered(runs, llm, Path(options.model), asked))
 
 
-def _layers() -> int:
-    """How many layers of steps ran or were captured by a pack's programs."""
-    from tuner.vllm.operator import calls
-
-    return int(calls["layers"])
+def answer(found: Json) -> None:
+    """For whoever asked."""
+    print("ARM", json.dumps(found), flush=True)
 
 
-def machine() -> dict[str, Any]:
+def _answered(runs: Runs, llm: Any, model: Path, asked: Json) -> Json:
+    if asked["ask"] == "first_token":
+        # The prefix cache has no prompt that differs in its first token.
+        return {"first_token_ms": round(1e3 * median(runs.run(1, 1, 1 + i)[0] for i in range(FIRSTS)), 3)}
+    if asked["ask"] == "reference":
+        weights = _drawn or llm.apply_model(lambda inner: dict(inner.named_parameters()))[0]
+        compared = runpy.run_path(str(Path(__file__).with_name("vllm_logits.py")))["compared"]
+        found = compared(json.loads((model / "config.json").read_text()), weights, asked["files"])
+        return dict(found)
+    more = {name: asked[name] for name in ("file",) if name in asked}
+    return dict(getattr(runs, asked["ask"])(asked["batch"], **more))
+
+
+def _calls() -> Json:
+    """How many MLPs, and layers of steps, ran or were captured by what."""
+    if (module := sys.modules.get("tuner.vllm.operator")) is None:
+        return {}
+    return dict(module.calls)
+
+
+def machine() -> Json:
     """What a report tells of it."""
     import torch
     import vllm

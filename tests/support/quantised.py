@@ -23,7 +23,7 @@ TILINGS = {
 FAULTS = {
     "two channels exchanged": ("factors[channel]", "factors[channel ^ 1]"),
     "a wrong factor of the output": ("__fdividef(x, *factor)", "x * *factor"),
-    "factors of rows left out": ("if constexpr (kRowScale) sum *= scale;", ""),
+    "factors of rows left out": ("if constexpr (scales_rows(kOp)) sum *= scale;", ""),
     "a line of k left out": ("slice < 4", "slice < 3"),
 }
 #: Sums that stay with the tensor cores until the end.

@@ -71,9 +71,11 @@ def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
 
 
 def _e4m3_from_bits(xp: ArrayModule, bits: Array) -> Array:
-    """Its exponent and mantissa at the place of a float32's, which has 120 more."""
+    """Its exponent and mantissa at the place of a float32's, which has 120 more; below 2^-6 the unit is 2^-9. No
+    float32 on the way is subnormal: CuPy's kernels take those for 0."""
     wide = bits.astype(xp.uint32)
-    size = ((wide & 0x7F) << 20).view(xp.float32) * xp.float32(2.0**120)
+    units = (wide & 0x07).astype(xp.float32) * xp.float32(2.0**-9)
+    size = xp.where(wide & 0x78 == 0, units, (((wide & 0x7F) << 20) + (120 << 23)).view(xp.float32))
     signed = xp.where(wide & 0x80 != 0, -size, size)
     return xp.where(wide & 0x7F == 0x7F, xp.float32(float("nan")), signed)
 
