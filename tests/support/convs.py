@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
@@ -42,6 +43,37 @@ def _pair(first: Json, second: Json) -> Workload:
     """The second one reads what the first one writes, by options beside these sizes."""
     one, sizes = _image("a", **first), ("images", "height", "width")
     return workload(one, _image("b", "a", **{name: one[name] for name in sizes}, channels=one["filters"], **second))
+
+
+def bottleneck(images: int = 1) -> tuple[Workload, Tiling]:
+    """Of ResNet-50's third stage."""
+    made = workload_of({"kind": "network-block", "network": "resnet50", "stage": 3, "images": images})
+    return made, tiling((64, 64, 64), (64, 64, 64), (64, 128, 64), parts=(2, 4, 1), num_stages=4)
+
+
+#: Run on the CPU, and on a card.
+SHORTCUT = (
+    workload(
+        conv("a", stride=2, height=13, width=11, bias=True, activation="relu"),
+        conv("b", "a", channels=24, filters=40, residual_source="r", bias=True, activation="silu"),
+    ),
+    tiling((16, 32, 32), (32, 32, 64)),
+)
+CASES: dict[str, tuple[Workload, Tiling]] = {
+    "a stride, a shortcut": SHORTCUT,
+    "three channels, 7x7 and 5x5": (
+        workload(
+            conv("a", kernel=7, padding=3, stride=2, channels=3, filters=16, height=9, width=11),
+            conv("b", "a", height=5, kernel=5, padding=2, filters=16, residual_source="a", activation="relu"),
+            dtype="bf16",
+        ),
+        tiling((16, 32, 32), (16, 32, 64)),
+    ),
+    "between products, in parts": (
+        workload(product("up", "x", 84, 16, 32), conv("a", "up"), product("down", "a", 84, 16, 24)),
+        tiling((16, 32, 32), (16, 32, 32), (16, 32, 32), parts=(1, 3, 1)),
+    ),
+}
 
 
 #: Of at most nine tasks each, so that every state can be visited: tiles of two rows of an image, tiles of two images, a

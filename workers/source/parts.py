@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.core.problem.epilogue import Argument, Product, Stage
-from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.workload import Workload
 
 from .rows import in_place
@@ -31,7 +30,7 @@ def parts_config(workload: Workload) -> str:
     ops = workload.tile_ops
     text = "".join(part.constants(index, op) for index, op in enumerate(ops) for part in op.parts)
     if of_sums := sum(1 << index for index, op in enumerate(ops) if _adds_to_sums(op)):
-        text += f"#define TUNER_RESIDUALS_OF_SUMS {of_sums}\n"
+        text += f"#define TUNER_ADDED_TO_SUMS {of_sums}\n"
     lists = list(dict.fromkeys(op.epilogue for op in ops if op.epilogue))
     if not lists:
         return text
@@ -42,7 +41,7 @@ def parts_config(workload: Workload) -> str:
 
 
 def _adds_to_sums(op: Product) -> bool:
-    return any(part.slot == Residual.slot and part.stage is Stage.SUMS for part in op.parts)
+    return any(part.is_read_first and part.stage is Stage.SUMS for part in op.parts)
 
 
 def with_parts(text: str, workload: Workload) -> str:

@@ -10,21 +10,16 @@ from typing import ClassVar, Self
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Part
-from tuner.core.problem.epilogue.activate import Activate
-from tuner.core.problem.epilogue.bias import Bias
 from tuner.core.problem.op_kinds import OpKind
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
 from tuner.errors import InvalidInput
-from tuner.ops.conv.added_image import AddedImage
+from tuner.ops.conv.parts import PARTS
 
 KERNELS, STRIDES = (1, 3, 5, 7), (1, 2)
 #: Of images, most rows and columns: a place in one, with what is around it, has 15 bits.
 MAX_SIDE = 2**13
-
-#: Of its epilogue, in the order in which a kernel does them.
-_PARTS: tuple[Part, ...] = (Bias(), AddedImage(), Activate())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +135,7 @@ class ConvOp(TileOp):
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """Of its epilogue, in their order."""
-        return tuple(part for part in _PARTS if part.is_in(self))
+        return tuple(part for part in PARTS if part.is_in(self))
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

@@ -292,9 +292,8 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        enough = -(
-            -3 * self.l2_bytes // max(1, self.workload.rotated_bytes)
-        )  # an op may have neither weights nor caches
+        rotated_bytes = max(1, self.workload.rotated_bytes)  # an op may have neither weights nor caches
+        enough = -(-3 * self.l2_bytes // rotated_bytes)
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
         if self.own:  # caches are large, so that there are no more than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
