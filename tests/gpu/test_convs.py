@@ -22,7 +22,7 @@ pytest.importorskip("cupy")
 ALL = CASES | {"a bottleneck": bottleneck(), "a bottleneck of four images": bottleneck(4)}
 #: Sizes by which cuDNN's plans are asked for: whole channels, and three of them.
 ASKED: dict[str, dict[str, Any]] = {
-    "a bottleneck": {"kind": "network-block", "network": "resnet50", "stage": 2, "images": 4},
+    "a bottleneck": {"kind": "network-convs", "network": "resnet50", "stage": 2, "images": 4},
     "three channels": {
         "kind": "conv-pair",
         "images": 1,

@@ -47,7 +47,7 @@ def _pair(first: Json, second: Json) -> Workload:
 
 def bottleneck(images: int = 1) -> tuple[Workload, Tiling]:
     """Of ResNet-50's third stage."""
-    made = workload_of({"kind": "network-block", "network": "resnet50", "stage": 3, "images": images})
+    made = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 3, "images": images})
     return made, tiling((64, 64, 64), (64, 64, 64), (64, 128, 64), parts=(2, 4, 1), num_stages=4)
 
 

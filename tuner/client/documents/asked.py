@@ -209,10 +209,10 @@ class ConvPair(TypedDict):
     dtype: NotRequired[str]
 
 
-class NetworkBlock(TypedDict):
+class NetworkConvs(TypedDict):
     """Neighbouring convolutions of a network, with batch norm folded into filters and biases."""
 
-    kind: Literal["network-block"]
+    kind: Literal["network-convs"]
     network: str
     stage: int
     run: NotRequired[str]
@@ -243,4 +243,4 @@ Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
 #: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.
-Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer | ConvPair | NetworkBlock
+Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer | ConvPair | NetworkConvs

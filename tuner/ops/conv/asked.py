@@ -76,7 +76,7 @@ class ConvPair(AskedWorkload):
     """Two convolutions of images, NHWC, with a bias each; the second reads the first one's output."""
 
     KIND: ClassVar[str] = "conv-pair"
-    SUMMARY: ClassVar[str] = "two convolutions, the second reads the first one's output"
+    SUMMARY: ClassVar[str] = "two convolutions, one behind the other"
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
         "conv_pair": Example(
             "The 3x3 and the last 1x1 convolution of a bottleneck, with its shortcut",
@@ -128,14 +128,14 @@ class ConvPair(AskedWorkload):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkBlock(AskedWorkload):
+class NetworkConvs(AskedWorkload):
     """Neighbouring convolutions of a network, with batch norm folded into filters and biases."""
 
-    KIND: ClassVar[str] = "network-block"
-    SUMMARY: ClassVar[str] = "convolutions of a block of ResNet-50, ResNet-38 or VGG-19"
-    CHOICES: ClassVar[Mapping[str, Mapping[str, object]]] = {"network block": {}}
+    KIND: ClassVar[str] = "network-convs"
+    SUMMARY: ClassVar[str] = "convolutions of ResNet-50, ResNet-38 or VGG-19"
+    CHOICES: ClassVar[Mapping[str, Mapping[str, object]]] = {"convolutions of a network": {}}
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
-        "network_block": Example(
+        "network_convs": Example(
             "A bottleneck of ResNet-50", {"network": "resnet50", "stage": 3, "run": "block", "images": 1}
         )
     }
@@ -157,4 +157,4 @@ class NetworkBlock(AskedWorkload):
 
 
 OP = ChainConv
-WORKLOADS = (ConvPair, NetworkBlock)
+WORKLOADS = (ConvPair, NetworkConvs)

@@ -32,9 +32,9 @@ CHAIN = {
     [
         PAIR | {"residual": True, "activation": "silu"},
         CHAIN,
-        {"kind": "network-block", "network": "resnet50", "stage": 2, "images": 4},
-        {"kind": "network-block", "network": "resnet50", "stage": 4, "run": "back", "images": 1},
-        {"kind": "network-block", "network": "vgg19", "stage": 5, "images": 1},
+        {"kind": "network-convs", "network": "resnet50", "stage": 2, "images": 4},
+        {"kind": "network-convs", "network": "resnet50", "stage": 4, "run": "back", "images": 1},
+        {"kind": "network-convs", "network": "vgg19", "stage": 5, "images": 1},
     ],
 )
 def test_what_is_asked_is_what_answers_spell(asked: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ def test_what_is_asked_is_what_answers_spell(asked: dict[str, Any]) -> None:
 
 
 def test_a_bottleneck_has_the_sizes_of_the_paper_and_adds_what_it_reads() -> None:
-    made = workload_of({"kind": "network-block", "network": "resnet50", "stage": 3, "images": 4})
+    made = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 3, "images": 4})
     assert [(op.m, op.n, op.k) for op in made.tile_ops] == [(784, 256, 1024), (784, 256, 2304), (784, 1024, 256)]
     assert [op.read_names for op in made.tile_ops] == [("x",), ("conv1",), ("conv2", "x")]
     assert made.num_flops == 2 * 784 * (256 * 1024 + 256 * 2304 + 1024 * 256)
@@ -88,8 +88,8 @@ def test_what_is_wrong_is_told_by_its_field(changed: dict[str, Any], field: str)
         (PAIR | {"second": {"filters": 32, "kernel": 4, "stride": 1}}, "second.kernel"),
         (PAIR | {"height": 0}, "height"),
         (PAIR | {"dtype": "fp8_e4m3"}, "dtype"),
-        ({"kind": "network-block", "network": "resnet50", "stage": 5, "images": 1}, "stage"),
-        ({"kind": "network-block", "network": "lenet", "stage": 1, "images": 1}, "network"),
+        ({"kind": "network-convs", "network": "resnet50", "stage": 5, "images": 1}, "stage"),
+        ({"kind": "network-convs", "network": "lenet", "stage": 1, "images": 1}, "network"),
         (CHAIN | {"m": 61}, "b.k"),
         ({"kind": "chain", "m": 85, "ops": [conv("a")]}, "m"),
         ({"kind": "chain", "m": 84, "ops": [conv("a"), conv("b", "a")]}, "b.channels"),

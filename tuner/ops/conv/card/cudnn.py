@@ -32,8 +32,8 @@ _C_TYPES = {
 #: Descriptors. Source: cudnnBackendDescriptorType_t.
 _POINTWISE, _CONVOLUTION, _ENGINE_CONFIG, _HEURISTIC, _PLAN = 0, 1, 3, 4, 5
 _CONVOLUTION_FORWARD, _OP_POINTWISE, _GRAPH, _PACK, _TENSOR = 10, 13, 15, 16, 17
-#: Elements, and what they are summed in. Source: cudnnDataType_t.
-_ELEMENTS, _FP32 = {Dtype.FP16: 2, Dtype.BF16: 9}, 0
+#: Elements, by what other libraries of CUDA call them, and what they are summed in. Source: cudnnDataType_t.
+_ELEMENTS, _FP32 = {"CUDA_R_16F": 2, "CUDA_R_16BF": 9}, 0
 _CROSS_CORRELATION, _ADD, _RELU = 1, 0, 100
 #: Its best guesses first, then what runs nearly always. Source: cudnnBackendHeurMode_t.
 _MODES = (3, 1, 2)
@@ -153,8 +153,15 @@ def handle() -> Cudnn:
 
 
 def operations_of(library: Any, op: ConvOp, dtype: Dtype) -> list[Descriptor]:
-    """The convolution, and what its epilogue does in the library, each on what the one before leaves in fp32."""
-    element, filters = _ELEMENTS[dtype], op.filters
+    """The convolution, and what its epilogue does in the library, each on what the one before leaves in fp32.
+
+    Raises:
+        WorkerError: of other elements, or the library refuses a size.
+    """
+    vendor, filters = dtype.row.library, op.filters
+    if vendor is None or vendor.name not in _ELEMENTS:
+        raise WorkerError(f"{op.name}: cuDNN is not asked for convolutions of {dtype} here")
+    element = _ELEMENTS[vendor.name]
     image = (op.images, filters, op.out_height, op.out_width)
     steps: list[tuple[int, Descriptor | None]] = []
     if op.residual:

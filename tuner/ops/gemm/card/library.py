@@ -46,7 +46,7 @@ class LibraryRunner:
         self._gemms = [
             product_of(lt, op, self._dtype, {one.w for one in of_op}, of_op[0].bias, tools)
             if op.is_plain_product
-            else call_of(op, self._dtype, of_op[0].bias)
+            else call_of(op, self._dtype, of_op[0])
             for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1
