@@ -32,7 +32,7 @@ def _preparation_data(name: str) -> dict[str, Any]:
     return data
 
 
-# The one place at which the standard library decides it (docs/adr/0064-our-processes-do-not-import-the-main-module.md).
+# The one place at which the standard library decides it (docs/adr/README.md).
 # Whoever else starts processes in this program is not affected.
 spawn.get_preparation_data = _preparation_data
 

@@ -117,6 +117,13 @@ ONE_JOB_ROWS = tuple(
     for batch, context in product(BATCHES, CONTEXTS)
 )
 
+#: The same of an attention with its projection.
+PAIR_ROWS = tuple(
+    LayerRow(model=model, tp=tp, runs=(LayerRun.ATTENTION,), batch=batch, context=context)
+    for model, tp in (("llama3-8b", 1), ("llama3-70b", 8))
+    for batch, context in product((*BATCHES, 64), (*CONTEXTS, 8192))
+)
+
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
     """Those of these names, or of names that begin so; those on pages by their whole names. Where nothing is named all
@@ -125,7 +132,7 @@ def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
     Raises:
         InvalidInput: there is none.
     """
-    known = (*ROWS, *ONE_JOB_ROWS) if names else ROWS
+    known = (*ROWS, *ONE_JOB_ROWS, *PAIR_ROWS) if names else ROWS
     chosen = tuple(row for row in known if not names or any(_is_called(row, name) for name in names))
     if not chosen:
         raise InvalidInput("row", f"no row is called {' '.join(names)}", f"a row is called like {ROWS[0].name}")

@@ -21,13 +21,6 @@ NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
 LINE = 120
 
 
-def recorded_machine(path: Path) -> dict[str, Any]:
-    """The machine of a results file, and which program was measured there when."""
-    meta: dict[str, Any] = json.loads(path.read_text())["meta"]
-    own = {"recorded_at": meta.pop("commit"), "recorded": meta.pop("date"), "recorded_by": meta.pop("command")}
-    return meta | own
-
-
 def write_report(
     path: Path, rows: list[dict[str, Any]], machine: dict[str, Any], *, command: str = "", **tables: Any
 ) -> None:

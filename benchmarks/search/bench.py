@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,8 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment, Evaluator, Prepared, Problem
-from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
+from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice
 from tuner.core.trial.ladders.batch import BatchRecord
-from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
 from tuner.core.trial.stats import compare, median, paired_ratios
 from tuner.dispatch.factory import make_evaluators
@@ -121,36 +118,6 @@ class Timed:
             found.update({f"finals.{stage}": seconds for stage, seconds in span.stage_s.items()})
         return {stage: round(seconds, 3) for stage, seconds in found.items()}
 
-    def raw(self) -> dict[str, Any]:
-        """All that is known of each trial, and when each of the evaluator's calls began and ended."""
-        return {
-            "target": self.ended.job.spec.target_id,
-            "workload": self.ended.job.spec.workload.to_json(),
-            "created_at": self.ended.job.created_at,
-            "finished_at": self.ended.job.finished_at,
-            "trials": [_raw_trial(trial) for trial in self.ended.trials],
-            "spans": [asdict(span) for span in self.spans],
-        }
-
-
-def _raw_trial(trial: Trial) -> dict[str, Any]:
-    outcome = trial.outcome
-    rounds = outcome.rounds if isinstance(outcome, Measured) else ()
-    return {
-        "number": trial.number,
-        "candidate": candidate_json(trial.candidate),
-        "num_known": trial.num_known,
-        "started_at": trial.started_at,
-        "finished_at": trial.finished_at,
-        "stage_s": outcome.stage_s,
-        "outcome": type(outcome).__name__.lower(),
-        "truncated": isinstance(outcome, Measured) and outcome.truncated,
-        "rounds": [
-            [one.time_us, one.library_us, one.clock_mhz, one.library_clock_mhz, one.dropped and str(one.dropped)]
-            for one in rounds
-        ],
-    }
-
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
     """A candidate as a results file keeps it; `candidate_of` is its inverse."""
@@ -173,12 +140,8 @@ def candidate_of(data: dict[str, Any]) -> Candidate:
 class Bench:
     """One card, and a service that knows of no earlier job."""
 
-    def __init__(
-        self, jobs: Jobs, evaluator: TimedEvaluator, winners: HeldOutWinners, builds: Path, samples: Path | None
-    ) -> None:
-        """Of each job, a line of `samples` has all that was recorded, where that is given."""
+    def __init__(self, jobs: Jobs, evaluator: TimedEvaluator, winners: HeldOutWinners, builds: Path) -> None:
         self.jobs = jobs
-        self._samples = samples
         self._evaluator = evaluator
         self._winners = winners
         self._builds = builds
@@ -205,11 +168,7 @@ class Bench:
         self._winners.without = without
         self._evaluator.take_spans()
         ended = self.jobs.end(self.jobs.begin(spec, anew=True))
-        timed = Timed(ended=ended, spans=self._evaluator.take_spans())
-        if self._samples is not None:
-            with gzip.open(self._samples, "at") as file:
-                file.write(json.dumps(timed.raw()) + "\n")
-        return timed
+        return Timed(ended=ended, spans=self._evaluator.take_spans())
 
     def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps, dict[str, float]]:
         """A batch from its submission to its end, its seconds, the steps of its jobs, which are printed, and for how
@@ -281,11 +240,10 @@ def loss_of(
 class Card:
     """One card of this machine, or a simulated one, on which one service follows the other."""
 
-    def __init__(self, evaluator: Evaluator, scratch: Path, samples: Path | None) -> None:
+    def __init__(self, evaluator: Evaluator, scratch: Path) -> None:
         """Takes `evaluator` over; its builds are in the folder `scratch`, and so is what services keep."""
         self._evaluator = evaluator
         self._scratch = scratch
-        self._samples = samples
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")
         #: One for the job at work, and one in which the next one begins.
         self._processes = SearchProcesses(2)
@@ -303,7 +261,7 @@ class Card:
         lent, winners = LentEvaluator(self._evaluator, self._thread), HeldOutWinners()
         data, builds = self._scratch / f"data{self._num_services}", self._scratch / BUILDS
         with jobs_over(lent, winners=winners, data=data, search=self._processes.search) as jobs:
-            yield Bench(jobs, lent, winners, builds, self._samples)
+            yield Bench(jobs, lent, winners, builds)
 
     def close(self) -> None:
         """Ends its processes."""
@@ -313,12 +271,12 @@ class Card:
 
 
 @contextmanager
-def open_card(gpu: str, samples: Path | None = None) -> Iterator[Card]:
-    """This machine's first card, or a simulated one; nothing of it is kept, but what goes to `samples`."""
+def open_card(gpu: str) -> Iterator[Card]:
+    """This machine's first card, or a simulated one; nothing of it is kept."""
     with tempfile.TemporaryDirectory() as scratch:
         evaluators, why = make_evaluators(gpu, build_cache=Path(scratch) / BUILDS)
         print(why, flush=True)
         for other in evaluators[1:]:
             other.close()
-        with closing(Card(evaluators[0], Path(scratch), samples)) as card:
+        with closing(Card(evaluators[0], Path(scratch))) as card:
             yield card

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import machine_of
@@ -69,11 +68,11 @@ def target_here(gpu: str) -> str:
 class CardProcess:
     """A process at one card; it takes one task after the other."""
 
-    def __init__(self, gpu: str, uuid: str, cores: Sequence[int], samples: Path | None) -> None:
+    def __init__(self, gpu: str, uuid: str, cores: Sequence[int]) -> None:
         """Starts it; nothing is waited for."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        arguments = (theirs, gpu, uuid, tuple(cores), samples, os.getpid())
+        arguments = (theirs, gpu, uuid, tuple(cores), os.getpid())
         self._process = context.Process(target=_serve, args=arguments, name=f"bench {uuid}")
         self._process.start()
         theirs.close()
@@ -124,16 +123,14 @@ def run_on_cards(
     table: Table,
     opened: Callable[[Opened], None],
     done: Callable[[Done], None],
-    samples: Path | None = None,
 ) -> None:
     """Works the line off. `opened` is told of each card before its first task, and `done` of each task."""
     cores = sorted(os.sched_getaffinity(0))
     shares = [cores[i :: len(uuids)] if len(cores) >= 2 * len(uuids) else cores for i in range(len(uuids))]
     with ExitStack() as stack:
         at_work = list[CardProcess]()
-        for i, (uuid, share) in enumerate(zip(uuids, shares, strict=True)):
-            own = samples and samples.with_name(f"{i}-{samples.name}")
-            process = CardProcess(gpu, uuid, share, own)
+        for uuid, share in zip(uuids, shares, strict=True):
+            process = CardProcess(gpu, uuid, share)
             stack.callback(process.end)
             at_work.append(process)
         idle = list[CardProcess]()
@@ -165,14 +162,14 @@ def _heard(process: CardProcess, opened: Callable[[Opened], None], done: Callabl
     return True
 
 
-def _serve(pipe: Connection, gpu: str, uuid: str, cores: tuple[int, ...], samples: Path | None, parent: int) -> None:
+def _serve(pipe: Connection, gpu: str, uuid: str, cores: tuple[int, ...], parent: int) -> None:
     """Opens the card, and runs what comes. Neighbouring tasks of one part share a service."""
     die_with_parent(parent)
     os.sched_setaffinity(0, cores)
     if uuid:
         os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     tasks = {task.name: task for task in all_tasks()}
-    with open_card(gpu, samples) as card, ExitStack() as stack:
+    with open_card(gpu) as card, ExitStack() as stack:
         environment = card.environment
         pipe.send(Opened(machine=machine_of(environment), simulated=environment.simulated))
         part, bench = "", None

@@ -1,16 +1,15 @@
 """Whether a search is as fast and as good as it must be: jobs of the service on this machine's GPU.
 
-python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540] [--samples FILE.jsonl.gz]
+python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540]
 
 Tasks that are named come first, those of the named parts behind them. Parts, in the order of their worth: burst, long,
-sustained, more, priors, seeds, ladder, own, diet. Where there are several cards of one model, each takes tasks of its
+sustained, more, priors, seeds, ladder, own. Where there are several cards of one model, each takes tasks of its
 own, with its share of the cores. A part has a service of its own on each card, with an empty folder, so no job knows of
 another part's. A job of burst, sustained, long, more or ladder begins with no cubin. What a contest compares was timed
-in the rounds of one finals. Of the jobs of diet the samples are wanted, which `benchmarks.search.diet` reads.
+in the rounds of one finals.
 
 The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
-after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there again. `--samples` keeps
-every trial with its samples and its seconds by stage, in a file a card.
+after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there again.
 """
 
 from __future__ import annotations
@@ -78,9 +77,7 @@ class Table:
         write_report(self.path, judge(self.entries), self._machine, jobs=jobs)
 
 
-def run_tasks(
-    tasks: Sequence[Task], table: Table, gpu: str, limit_s: float, *, samples: Path | None = None
-) -> list[str]:
+def run_tasks(tasks: Sequence[Task], table: Table, gpu: str, limit_s: float) -> list[str]:
     """Runs the tasks on the cards that are here; the names of those that failed, each with its reason."""
     watch, failures = Watch(), list[str]()
 
@@ -96,7 +93,7 @@ def run_tasks(
         print(f"{watch.seconds} s: {task.name} took {task.wall_s} s: {_line(task.entry)}", flush=True)
 
     line = SideBySide(tasks, table.entries, lambda: limit_s - watch.seconds)
-    run_on_cards(gpu, cards_here(gpu), line, table.entries, opened, done, samples)
+    run_on_cards(gpu, cards_here(gpu), line, table.entries, opened, done)
     if left := line.not_begun():
         print(f"{watch.seconds} s: not begun: {', '.join(left)}", flush=True)
     return failures
@@ -148,7 +145,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that does not fit")
     parser.add_argument("--again", action="store_true", help="run what the file has anew")
     parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
-    parser.add_argument("--samples", type=Path, help="a file of lines, under gzip, one a job, to which is added")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/search.json")
     options = parser.parse_args(arguments)
     chosen = chosen_tasks(tasks, options.part or (), options.task or ())
@@ -158,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for task in chosen:
             print(f"{task.name}: {task.seconds:g} s{', kept' if task.name in table.names() else ''}")
         return
-    failures = run_tasks(chosen, table, options.gpu, options.seconds, samples=options.samples)
+    failures = run_tasks(chosen, table, options.gpu, options.seconds)
     for row in judge(table.entries):
         print(json.dumps({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")}))
     if failures:

@@ -40,8 +40,6 @@ QUALITY = (*BURST, *SUSTAINED, *MORE)
 LONG, SEEDS = "decode-swiglu/llama3-8b/m16", BURST[0]
 NUM_SEEDS = 10
 NUM_TRIALS, NUM_LONG, NUM_WITH_PRIORS = 60, 300, 20
-#: Of a search that says which values of the axes are used (`benchmarks.search.diet`).
-NUM_DIET = 200
 #: Of the winners that are kept for a row, how many come into its contest.
 NUM_KEPT = 4
 
@@ -86,13 +84,6 @@ def run_with_priors(name: str, bench: Bench, table: Table) -> Entry:
     timed = bench.run(bench.spec(row.problem, NUM_WITH_PRIORS, priors=PriorsChoice.NEAREST), without=name)
     entry = {"row": name, "m": row.m, "regime": str(row.regime), **timed.figures()}
     return entry | _beside_kept(bench, row, entry)
-
-
-def run_diet(name: str, bench: Bench, table: Table) -> Entry:
-    """A fair search, whose trials are wanted: they are in the samples."""
-    row = _row(name)
-    timed = bench.run(bench.spec(row.problem, NUM_DIET))
-    return {"row": name, "m": row.m, "regime": str(row.regime), **timed.figures()}
 
 
 def _beside_kept(bench: Bench, row: Row, entry: Entry) -> Entry:
@@ -198,15 +189,6 @@ def all_tasks() -> tuple[Task, ...]:
         Task(name="seeds", part="seeds", seconds=15.0, run=run_seeds_contest, needs=(f"burst/{SEEDS}", *seeds)),
         Task(name="ladder", part="ladder", seconds=170.0, run=run_ladder),
         *(_own(m) for m in OWN_MS),
-        *(
-            Task(
-                name=f"diet/{name}",
-                part="diet",
-                seconds=200.0 if name in SUSTAINED else 25.0,
-                run=partial(run_diet, name),
-            )
-            for name in (*BURST, *MORE, *SUSTAINED)
-        ),
     )
 
 

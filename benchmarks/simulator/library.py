@@ -1,4 +1,4 @@
-"""How near the simulated GPU's library is to what cards measured: draws the tables of docs/simulator.md.
+"""How near the simulated GPU's library is to what cards measured: draws the table of docs/simulator.md.
 
 python -m benchmarks.simulator.library [--results benchmarks/results] [--docs docs]
 
@@ -107,7 +107,7 @@ def mean_error(found: Sequence[Compared]) -> float:
 
 
 def drawn(found: Sequence[Compared]) -> str:
-    """A line for each card and group, then one for each layer."""
+    """A line for each card and group."""
     lines = [
         "| card, rows | rows | modelled over measured, mean | from | to | a row is off by |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -116,11 +116,6 @@ def drawn(found: Sequence[Compared]) -> str:
         ratios = [one.ratio for one in some]
         figures = f"{mean_ratio(some):.2f} | {min(ratios):.2f} | {max(ratios):.2f} | {100 * mean_error(some):.1f} %"
         lines.append(f"| {card}, {group} | {len(some)} | {figures} |")
-    lines += ["", "| layer | card | measured, µs | modelled, µs | ratio |", "| --- | --- | --- | --- | --- |"]
-    for one in found:
-        if one.group == "layers":
-            figures = f"{one.measured_us:.1f} | {one.modelled_us:.1f} | {one.ratio:.2f}"
-            lines.append(f"| `{one.row}` | {one.card} | {figures} |")
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ from tuner.core.insight.traces.tracing import Stamped, spans_from_stamps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
-from tuner.errors import TunerError, WorkerError
+from tuner.errors import WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import PreparedKernel, prepare
@@ -81,22 +81,6 @@ class Builds:
         """
         return dict(zip(asked, self._threads.map(self._make, asked.values()), strict=True))
 
-    def try_all(self, asked: Mapping[str, Build]) -> dict[str, PreparedKernel]:
-        """Those that can be made and may be launched, by name; of the others it is printed why not."""
-
-        def tried(one: Build) -> PreparedKernel | str:
-            try:
-                made = self._make(one)
-            except TunerError as error:
-                return str(error)
-            return made.refusal or made
-
-        found = dict(zip(asked, self._threads.map(tried, asked.values()), strict=True))
-        for name, made in found.items():
-            if isinstance(made, str):
-                print("  not made:", name, made[:200], flush=True)
-        return {name: made for name, made in found.items() if not isinstance(made, str)}
-
     def _make(self, asked: Build) -> PreparedKernel:
         patching = cast(Builder, PatchingBuilder(self._builder, asked.patches))
         return prepare(asked.row.workload, self.gpu, asked.row.candidate, patching, {}, traced=asked.traced)
@@ -135,24 +119,16 @@ class PairOnCard:
         #: Runner of each graph of ours.
         self._runners: dict[int, Any] = {}
 
-    def graph(self, prepared: PreparedKernel, *, checked: bool = True, gang: int = 1) -> Any:
-        """Of our kernel, once its numbers are right; `gang` CTAs are placed together, where that is more than 1.
+    def graph(self, prepared: PreparedKernel, *, checked: bool = True) -> Any:
+        """Of our kernel, once its numbers are right.
 
         Raises:
             WrongNumbers, Aborted: they are not.
         """
-        from benchmarks.waterfall.gangs import GangKernel
-        from tuner.workers.gpu.library.runners import launchable_of, runner_of
         from tuner.workers.gpu.session import load_runner
         from tuner.workers.gpu.tensors.check import check_numbers
 
-        if gang > 1:
-            kernel = GangKernel(launchable_of(prepared.work), gang)
-            for plan in prepared.plans:
-                kernel.check_fits(plan.plan.num_ctas)
-            runner: Any = runner_of(prepared.work, kernel, input_squares=self.on_card.input_squares)
-        else:
-            runner = load_runner(self.on_card, prepared.work, self._kernels)
+        runner: Any = load_runner(self.on_card, prepared.work, self._kernels)
         if checked:
             run = partial(self.on_card.run_once, runner)
             check_numbers(self.on_card.data, self.on_card.comparer, run, prepared.work)

@@ -1,6 +1,6 @@
 """Kernels that are not the product's: its rendered source with lines changed, built and launched like the product's.
 
-What leaves work out computes wrong numbers and is timed alone. What only moves work is checked like any candidate.
+What leaves work out computes wrong numbers and is timed alone.
 """
 
 from __future__ import annotations
@@ -86,29 +86,3 @@ LEFT_OUT = {
     "barriers alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_PRODUCTS, *NO_EPILOGUE),
     "nothing": (*NO_INPUTS, *NO_WEIGHTS, *NO_STEPS, *NO_EPILOGUE),
 }
-
-_KNOWN_FIRST = (
-    "  const FirstTask& known = args.first_tasks[cluster_number()];\n"
-    "  if (!knows_first_task(args.base) || known.op < 0) return 0;\n"
-)
-_TRIGGER = "  const int warp = static_cast<int>(threadIdx.x) / 32;\n  launch_dependents();\n"
-_CTA_NUMBER = "cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }"
-#: A CTA waits for the launch before it before it asks for weights.
-WAITS_FIRST = (Patch(before=_KNOWN_FIRST, after=f"  wait_for_prerequisites();\n{_KNOWN_FIRST}"),)
-#: A launch lets the next one in when its CTAs end.
-LATE_TRIGGER = (Patch(before=_TRIGGER, after="  const int warp = static_cast<int>(threadIdx.x) / 32;\n"),)
-#: An SM processes the queue of its own number. Of a CTA for each SM, without clusters.
-BY_SM = (Patch(before=_CTA_NUMBER, after="cluster_number() { return static_cast<int>(read_smid()); }"),)
-
-
-def by_table(queues: Sequence[int]) -> tuple[Patch, ...]:
-    """An SM processes the queue that stands at its number: where a plain launch would put that queue."""
-    table = ", ".join(map(str, queues))
-    head = "__device__ __forceinline__ int cluster_number() {"
-    listed = f"__constant__ unsigned char kQueueOfSm[{len(queues)}] = {{{table}}};\n"
-    return (
-        Patch(
-            before=f"{head} return static_cast<int>(blockIdx.x) / kClusterSize; }}",
-            after=f"{listed}{head} return kQueueOfSm[read_smid()]; }}",
-        ),
-    )

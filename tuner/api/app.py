@@ -33,7 +33,6 @@ from tuner.api.routes.jobs import job_routes
 from tuner.api.routes.orders import order_routes
 from tuner.api.routes.packs import pack_routes
 from tuner.api.routes.results import result_routes
-from tuner.api.routes.submitting import ShortSubmission
 from tuner.api.routes.trials import trial_routes
 from tuner.api.routes.webhooks import describe_webhooks
 from tuner.service import Service
@@ -93,7 +92,6 @@ def create_app(
     describe_webhooks(app)
     describe_access(app)
     add_error_handlers(app)
-    app.add_middleware(ShortSubmission, service=service)
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
     app.add_middleware(DropEmptyFields)

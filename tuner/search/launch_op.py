@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
@@ -29,6 +29,12 @@ class LaunchOpSearch:
     #: For the model: what is compiled, and what a launch is told.
     compiled_features: Callable[[Any], list[float]]
     plan_features: Callable[[Any, Any, Gpu], list[float]]
+
+
+class SearchOfKind(Protocol):
+    """The file ``search`` of a kind of launch op."""
+
+    SEARCH: LaunchOpSearch
 
 
 def search_of(op: LaunchOp) -> LaunchOpSearch:

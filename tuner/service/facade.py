@@ -197,16 +197,15 @@ class Service(TrialReader):
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
         """
-        return self.submissions.submit(
-            Submission(
-                spec=spec,
-                caller=caller,
-                terms=terms or JobTerms(),
-                idempotency_key=idempotency_key,
-                body_digest=body_digest,
-                reuse=reuse,
-            )
+        asked = Submission(
+            spec=spec,
+            caller=caller,
+            terms=terms or JobTerms(),
+            idempotency_key=idempotency_key,
+            body_digest=body_digest,
+            reuse=reuse,
         )
+        return self.intake.submit(asked).result()
 
     def job(self, job_id: str) -> JobRecord:
         """A job as it stands; an open one whose target nobody serves has that for its reason.

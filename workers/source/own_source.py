@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.ops.op import LaunchOp
@@ -9,9 +11,19 @@ from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import IllegalSchedule
 
 
+class OwnSource(Protocol):
+    """The file ``source`` of a kind of launch op."""
+
+    def source_of(self, op: Any, schedule: Any, dtype: Dtype) -> str:
+        """CUDA C++ of all its kernels; of one that leaves stamps it takes ``traced_tasks``, too: so many tasks of each
+        CTA are stamped."""
+
+    def version(self) -> str:
+        """A digest of the text: results of another are a weaker match."""
+
+
 def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_tasks: int = 0) -> str:
-    """CUDA C++ of all its kernels. The kind's file ``source`` has ``source_of(op, schedule, dtype)``, of which one that
-    leaves stamps takes ``traced_tasks``, too: so many tasks of each CTA are stamped.
+    """CUDA C++ of all its kernels, as `OwnSource` has it.
 
     Raises:
         IllegalSchedule: the kind has no source, or its kernels leave no stamps.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 from tests.service.api.conftest import NUM_TRIALS, Api
@@ -25,45 +22,6 @@ def test_a_new_job_is_accepted_and_says_where_it_is(slow_api: Api) -> None:
         **SMALL_PAIR,
         "activation": "identity",
         **dict.fromkeys(("bias", "gated", "residual", "row_scale"), False),
-    }
-
-
-@pytest.mark.parametrize(
-    ("content", "headers"),
-    [
-        ({}, {}),
-        ({"labels": ["a", "a"], "priority": -1, "deadline_s": 60}, {}),
-        ({}, {"Idempotency-Key": "nightly"}),
-        ({}, {"Idempotency-Key": ""}),
-        ({}, {"Idempotency-Key": "x" * 256}),
-        ({"target": "a100"}, {}),
-        ({"target": "b9000"}, {}),
-        ({"webhook": "https://evil.example/"}, {}),
-        ({"seed": "1"}, {}),
-        ({"deadline_s": 1e400}, {}),
-        ({"unknown": 1}, {}),
-        ({"pair": {**SMALL_PAIR, "m": 2**30, "d_in": 2**30}}, {}),
-    ],
-)
-def test_the_short_way_answers_as_the_route_does(
-    slow_api: Api, monkeypatch: pytest.MonkeyPatch, content: dict[str, Any], headers: dict[str, str]
-) -> None:
-    text = json.dumps(body(budget={"trials": 2}) | content)
-
-    def answer() -> tuple[int, set[str], dict[str, Any]]:
-        response = slow_api.http.post("/jobs", content=text, headers={"Content-Type": "application/json", **headers})
-        found = response.json()
-        for name in ("id", "created_at", "links", "state", "started_at", "finished_at", "reason"):
-            found.pop(name, None)
-        return response.status_code // 100, set(response.headers), found
-
-    short = answer()
-    monkeypatch.setattr("tuner.api.routes.submitting._read", lambda _: None)
-    long = answer()
-    assert short[:2] == long[:2]
-    assert short[2].keys() == long[2].keys()
-    assert {name: short[2].get(name) for name in ("detail", "errors", "pair", "labels")} == {
-        name: long[2].get(name) for name in ("detail", "errors", "pair", "labels")
     }
 
 

@@ -13,6 +13,7 @@ from tuner.api.access.access import Asker
 from tuner.api.access.forms import Form
 from tuner.api.http.rendering import render
 from tuner.api.routes.jobs import default_target_id
+from tuner.api.routes.submitting import submission_of
 from tuner.core.access.caller import Caller
 from tuner.core.problem.dtype import Dtype
 from tuner.core.trial.job import PriorsChoice
@@ -57,7 +58,7 @@ def submit_body(service: Service, body: dict[str, Any], caller: Caller) -> str:
         raise InvalidInput(first.field, first.problem, first.remedy) from error
     target_id = default_target_id(service)
     if isinstance(one, TuneRequest):
-        job, _ = service.submit(one.to_spec(target_id), body_digest=one.digest, caller=caller, terms=one.terms)
+        job, _ = service.intake.submit(submission_of(one, target_id, caller)).result()
         return f"/ui/jobs/{job.id}"
     specs = one.to_specs(target_id)
     batch, _ = service.batches.submit(specs, caller=caller, terms=one.terms, body_digest=one.digest)

@@ -31,6 +31,9 @@ class Words(Protocol):
     def library_of(self, recipe: LibraryRecipe | None) -> str:
         """What was timed as the library for it, e.g. ``cuBLASLt``; by the recipe, where that is known."""
 
+    def order_of_sums(self, op: Any, schedule: Any) -> str:
+        """What makes a row's bits; empty where nothing is said of it."""
+
 
 def words_of(op: LaunchOp) -> Words | None:
     """Those of an op's kind; None where it says nothing."""

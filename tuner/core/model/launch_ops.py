@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.ops.op import Op
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tile
 from tuner.errors import IllegalSchedule
 
 
@@ -34,18 +36,29 @@ class LaunchTimeline:
     tasks: tuple[TimedTask, ...]
 
 
-class Costs(Protocol):
-    """The file ``costs`` of a kind."""
+class LibraryCosts(Protocol):
+    """The file ``costs`` of any kind."""
+
+    def library_us(self, ops: Sequence[Any], workload: Workload, gpu: Gpu) -> float:
+        """What a vendor's library takes for all ops of the kind in a workload, microseconds."""
+
+
+class TileCosts(LibraryCosts, Protocol):
+    """The same of a kind of tile op that has what a task does."""
+
+    def task_us(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, gpu: Gpu) -> float:
+        """What a task takes an SM, microseconds. `chosen` is what only the kind chooses, None for the plainest."""
+
+
+class Costs(LibraryCosts, Protocol):
+    """The same of a kind of launch op."""
 
     def launch_us(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> float:
-        """Of a launch op: from the begin of its launch in a graph to its last store, with a cold cache, less what it
+        """From the begin of its launch in a graph to its last store, with a cold cache, less what it
         saves the launch behind it; microseconds."""
 
     def timeline(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> LaunchTimeline:
         """The tasks of that launch."""
-
-    def library_us(self, ops: Sequence[Any], workload: Workload, gpu: Gpu) -> float:
-        """What a vendor's library takes for all ops of the kind in a workload, microseconds."""
 
 
 def costs_of(op: Op) -> Costs:

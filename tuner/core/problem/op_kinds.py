@@ -21,7 +21,9 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.ops.codec import spelling_problem
+from tuner.core.problem.interface import ANY_FAULT, fields_problem, overrides_problem, reason_of
+from tuner.core.problem.op_files import FILES, file_problem, held
+from tuner.core.problem.ops.codec import fields_of, spelling_problem
 from tuner.core.problem.ops.op import LaunchOp, Op
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
@@ -33,12 +35,6 @@ _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 GROUP = "tuner.op_kinds"
 #: What a kind may be called, in JSON and in lists of several.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-#: What a kind may bring beside its `op`, each asked for by those that read it. Only a card's child imports `card`.
-FILES = (
-    *("asked", "schedule", "rules", "lowering", "plans", "costs", "space", "search", "source", "launches", "numbers"),
-    *("reference", "words", "stamps", "library", "artifact", "pack.shape", "pack.launches", "pack.program", "models"),
-    "card",
-)
 #: What its class has that is no field of its JSON.
 _TAKEN = ("op", "kind", "dtype")
 #: Where the kinds lie that come with the program.
@@ -74,6 +70,8 @@ class _Registry:
         #: Why what is declared as a kind cannot be used, by its name, or by its place where that name is another's.
         self.broken: dict[str, str] = {}
         self._are_checked = False
+        #: Of packages, by kind and file.
+        self._held: dict[tuple[str, str], ModuleType | None] = {}
 
     def kinds(self) -> Mapping[str, OpKind]:
         with self._lock:
@@ -95,11 +93,14 @@ class _Registry:
             package, place = module.rpartition(".")[0], f"{module}:{attribute}"
             try:
                 kind = getattr(importlib.import_module(module), attribute)
-                if not (problem := _problem(name, kind, found)) and not package.startswith(f"{_OWN}."):
+                is_own = package.startswith(f"{_OWN}.")
+                problem = "" if is_own or not isinstance(kind, OpKind) else fields_problem(kind)
+                problem = problem or _problem(name, kind, found) or ("" if is_own else _class_problem(kind.op))
+                if not (problem or is_own):
                     place = f"{package}.asked"
                     problem = _asked_problem(_file(package, "asked"))
-            except _ANY as error:
-                problem = f"cannot be imported: {_reason_of(error)}"
+            except ANY_FAULT as error:
+                problem = f"cannot be imported: {reason_of(error, __file__)}"
             if problem:
                 self.broken[place if name in found else name] = f"{place} {problem}"
             else:
@@ -113,23 +114,18 @@ class _Registry:
                 return
             self._are_checked = True
             for name, package in added.items():
-                try:
-                    for file in FILES[:-1]:
-                        _file(package, file)
-                except _ANY as error:
-                    self.broken[name] = f"{package} cannot be imported: {_reason_of(error)}"
-                    self._kinds.pop(name, None)
+                if problem := _files_problem(self._kinds[name].op, package):
+                    self.broken[name] = f"{package} {problem}"
+                    self._kinds.pop(name)
 
-
-#: Whatever another package raises as it is imported: the others are here.
-_ANY = (Exception, SystemExit)
-
-
-def _reason_of(error: BaseException) -> str:
-    """What it is, and which line raised it."""
-    lines = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(("<", __file__))]
-    where = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
-    return f"{type(error).__name__}: {error}{where}"
+    def part_of(self, name: str, part: str) -> ModuleType | None:
+        package = self.package_of(name)
+        if package.startswith(f"{_OWN}."):
+            return _file(package, part)
+        if (name, part) not in self._held:
+            found = _file(package, part)
+            self._held[name, part] = found and held(self.kinds()[name].op, part, found)
+        return self._held[name, part]
 
 
 def _file(package: str, name: str) -> ModuleType | None:
@@ -139,6 +135,17 @@ def _file(package: str, name: str) -> ModuleType | None:
         if not importlib.util.find_spec(module):
             return None
     return importlib.import_module(module)
+
+
+def _files_problem(op: type[Op], package: str) -> str:
+    """Why the files of a kind cannot be used, but for `card`, which needs a card's libraries; empty where they can."""
+    for name in FILES:
+        try:
+            if name != "card" and (problem := file_problem(op, name, _file(package, name))):
+                return problem
+        except ANY_FAULT as error:
+            return f"cannot be imported: {reason_of(error, __file__)}"
+    return ""
 
 
 def _asked_problem(asked: ModuleType | None) -> str:
@@ -179,6 +186,18 @@ def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
         return f"has ops that may differ in {', '.join(absent)}, none of their fields: name these in FREE"
     if problem := spelling_problem(op, () if kind.is_unnamed else _TAKEN):
         return f"has ops whose class {problem}"
+    return ""
+
+
+def _class_problem(op: type[Op]) -> str:
+    """Why the class of a package's ops is not as it is asked; empty where it is."""
+    base = TileOp if issubclass(op, TileOp) else LaunchOp
+    if problem := overrides_problem(op, base):
+        return f"has ops whose class has {problem}"
+    has = {one.name for one in fields_of(op)}
+    needed = ("m", "n", "k", "source") if base is TileOp else ("m",)
+    if lacking := [one for one in needed if one not in has and not hasattr(op, one)]:
+        return f"has ops without {', '.join(lacking)}: give fields or properties"
     return ""
 
 
@@ -255,11 +274,12 @@ def part_of(kind: str, part: str) -> ModuleType | None:
 
     Raises:
         ImportError: the file is there, and cannot be imported.
+        TypeError: it is not what is asked for it.
     """
     if kind not in op_kinds():
         return None
     assert part in FILES, part
-    return _file(_REGISTRY.package_of(kind), part)
+    return _REGISTRY.part_of(kind, part)
 
 
 def package_of(kind: str) -> str:

@@ -1,16 +1,6 @@
 """What is proven of a launch op: that each element of what it writes is written once, or what else its kind proves.
 
-A kind has in its file ``plans``
-
-- ``plan_of(op, schedule, gpu)``: what its launches run;
-- ``spaces_of(op, schedule, plan)``: the boxes that tasks write and read, for each of its launches in order. They are
-  held here against the op's tensors;
-- ``check_plan(op, schedule, plan)`` and ``digest_of(plan, schedule)`` of a kind that proves its plans itself, in
-  ``plan_of`` and again before they are launched; it needs no spaces;
-
-and in ``launches``
-
-- ``launches_of(op, schedule, plan, workload)``: the launches, and all that they are told.
+A kind has in its file ``plans`` `OwnPlans`, and in ``launches`` `LaunchesOfKind`.
 """
 
 from __future__ import annotations
@@ -19,7 +9,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +27,39 @@ from tuner.errors import CoverageError, IllegalSchedule, WordError
 
 #: Of a tensor, as an index of a pack has room.
 MOST_DIMENSIONS = 4
+
+
+class OwnPlans(Protocol):
+    """The file ``plans`` of a kind of launch op: it has `spaces_of`, or proves its plans itself and has the other
+    two."""
+
+    def plan_of(self, op: Any, schedule: Any, gpu: Gpu) -> Any:
+        """What its launches run.
+
+        Raises:
+            PlanError: of a kind that proves its plans itself, this one is refused.
+        """
+
+    def spaces_of(self, op: Any, schedule: Any, plan: Any) -> Sequence[TileSpace]:
+        """The boxes that tasks write and read, for each of its launches in order. They are held here against the op's
+        tensors."""
+
+    def check_plan(self, op: Any, schedule: Any, plan: Any) -> None:
+        """That a plan is right, again before it is launched.
+
+        Raises:
+            PlanError: it is not.
+        """
+
+    def digest_of(self, plan: Any, schedule: Any) -> str:
+        """Of all that was proven."""
+
+
+class LaunchesOfKind(Protocol):
+    """The file ``launches`` of a kind of launch op."""
+
+    def launches_of(self, op: Any, schedule: Any, plan: Any, workload: Workload) -> OpLaunches:
+        """The launches, and all that they are told."""
 
 
 def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gpu: Gpu) -> Any:

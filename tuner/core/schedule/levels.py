@@ -43,7 +43,7 @@ class OpSchedule:
         super().__init_subclass__()
         cls.kind = kind
         if kind:
-            _KINDS[kind] = cls
+            _KINDS.setdefault(kind, cls)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ _IN_TURN = 4
 
 
 class OpSpace(Protocol):
-    """What is offered of one launch op: the class of that name in the file ``space`` of its kind."""
+    """What is offered of one launch op."""
 
     @property
     def op(self) -> Any:
@@ -37,6 +37,13 @@ class OpSpace(Protocol):
 
     def near(self, one: Any) -> list[Any]:
         """The legal ones that differ from one in one axis."""
+
+
+class OfferedByKind(Protocol):
+    """The file ``space`` of a kind of launch op."""
+
+    def OpSpace(self, *, workload: Workload, gpu: Gpu, op: Any) -> OpSpace:  # noqa: N802  # a class
+        """What is offered of one of its ops."""
 
 
 def space_of(workload: Workload, gpu: Gpu, op: LaunchOp) -> OpSpace:

@@ -29,7 +29,7 @@ class OtherOrders:
 
     def _with_first_wave(self) -> list[Schedule]:
         """The best with a first wave and the rest drawn, where that is legal. In jobs on cards no other step was better
-        as often (docs/findings/search-choices.md)."""
+        as often (docs/findings/README.md)."""
         best = self._search.best()[:1]
         waved = (one.but(ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
         return [one for one in waved if one.tiling.tiles and self._space.is_legal(one)]

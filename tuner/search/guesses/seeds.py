@@ -54,7 +54,7 @@ STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
 SLICE_TILES = 8
 #: Up to so many rows tasks wait slice by slice in first guesses. In jobs on cards that was faster than waiting for the
-#: row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/search-choices.md).
+#: row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/README.md).
 SLICED_ROWS = 128
 #: Weights that are under way while a ring fills for a task that waits, about.
 AHEAD_WINDOW_BYTES = 40_960

@@ -25,7 +25,7 @@ RENEWED_EVERY = 5
 #: ... and after so many such periods the part drawn from the whole space.
 REDRAWN_EVERY = 4
 #: One choice in so many is from all of the pool, the others among neighbours of the best. In jobs on cards 123 of 2,595
-#: neighbours and 31 of 2,630 others were faster than all before (docs/findings/search-choices.md).
+#: neighbours and 31 of 2,630 others were faster than all before (docs/findings/README.md).
 FAR_EVERY = 4
 #: Best schedules whose neighbours join the pool.
 NUM_BEST = 4

@@ -1,9 +1,7 @@
 """A vendor library's way of one launch op, and a workload's chain of them with the library's products between.
 
-A kind has ``baseline_of(op, data, slots, vendor, tools)`` in its folder ``card``, which makes an `OpLibrary`: `data`
-has the op's tensors, `slots` the arrays of each timed run, `vendor` is the library of products (`Vendor`) and `tools`
-the module of `tools_source`. It may import what the card's machine has. Its calls go into the graphs in which the
-library is timed.
+A kind says in its folder ``card`` what there is (`CardOfLaunchOp`). Its calls go into the graphs in which the library
+is timed.
 """
 
 from __future__ import annotations
@@ -14,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import cupy
 
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.errors import WorkerError
@@ -48,6 +47,20 @@ class OpLibrary(ABC):
 
     def poison(self) -> None:  # noqa: B027  # most have no memory of their own
         """NaN into memory of its own that a run must write before it reads it."""
+
+
+class CardOfLaunchOp(Protocol):
+    """The folder ``card`` of a kind of launch op. It may import what the card's machine has."""
+
+    def baseline_of(self, op: Any, data: Any, slots: list[Arrays], vendor: Any, tools: Any) -> OpLibrary:
+        """What is measured beside: `data` has the op's tensors (`OpData`), `slots` the arrays of each timed run,
+        `vendor` is the library of products (`Vendor`) and `tools` the module of `tools_source`."""
+
+    def data_of(self, workload: Workload, op: Any, seed: int) -> OpData:
+        """Its tensors, of a kind that knows better than `OpData`."""
+
+    def on_device(self, launchable: Any, *, programmatic: bool, spin_limit_cycles: int) -> Any:
+        """Its kernels, of a kind that loads them otherwise than `OwnOnDevice`."""
 
 
 class TorchOpLibrary(OpLibrary):

@@ -42,6 +42,13 @@ def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call:
     return OwnCall(op, dtype)
 
 
+class CardOfTileOp(Protocol):
+    """The folder ``card``, or the file, of a kind of tile op. It may import what the card's machine has."""
+
+    def kernel_of(self, op: Any, dtype: Dtype) -> Callable[[int, int, int], None]:
+        """What enqueues a kernel to measure beside on CuPy's current stream, by the addresses of A, W and C."""
+
+
 class OwnCall:
     """A kernel of the kind's own, from the file ``card`` of its kind, as a library's call."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tuner.core.problem.epilogue import Stage
 from tuner.core.problem.epilogue.sums import Sums, Tensors
@@ -24,6 +24,14 @@ class Reference:
     values: Array
     #: [m, n] float32: the largest |output - values| that rounding can explain.
     tolerance: Array
+
+
+class TileReference(Protocol):
+    """The file ``reference`` of a kind of tile op."""
+
+    def reference(self, xp: Any, op: Any, a: Array, w: Array, *, roundoff: float, off: Array) -> tuple[Array, Array]:
+        """Float64 of a [m, columns] and w [weight rows, k], and how far each may be off. Each element of a is `off` by
+        so much at most; where that is None by `roundoff` of itself."""
 
 
 def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> Reference:

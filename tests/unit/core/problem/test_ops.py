@@ -16,7 +16,8 @@ from tests.support.between import between
 from tests.support.chains import block
 from tests.support.repository import ROOT
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import FILES, kind_of, op_kinds
+from tuner.core.problem.op_files import FILES
+from tuner.core.problem.op_kinds import kind_of, op_kinds
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, cache, given, output
 from tuner.core.problem.workload import Workload
@@ -182,10 +183,8 @@ print(sorted(op_kinds()), one.unknown_kinds, one.describe(), one.compulsory_byte
 print(part_of("gather", "costs").__name__, part_of("gather", "stamps"), part_of("another", "costs"))
 """
     known, part = toys.run(program, toys.install("gather", tmp_path)).splitlines()
-    rows = 16 * 512 * 2
-    assert known == (
-        f"['attention', 'conv', 'gather', 'gemm']; (); gather bf16 gather of 16 from 4096 x 512; {3 * rows + 16 * 4 + 4}"
-    )
+    rows, kinds = 16 * 512 * 2, "['attention', 'conv', 'gather', 'gemm']"
+    assert known == f"{kinds}; (); gather bf16 gather of 16 from 4096 x 512; {3 * rows + 16 * 4 + 4}"
     assert part == "toy_gather.costs None None"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -192,6 +192,17 @@ def trace_from_stamps(
     except ValueError as error:
         return no_trace(str(error), simulated=False)
     return make_trace(spans, op_names(workload), [len(stamped.ctas) for stamped in launches], simulated=False)
+
+
+class StampsOfKind(Protocol):
+    """The file ``stamps`` of a kind of launch op whose kernels leave some."""
+
+    def stamped_of(self, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
+        """Of its launch; `op` as a trace numbers it.
+
+        Raises:
+            ValueError: a task or a CTA left no stamps.
+        """
 
 
 def _stamped(workload: Workload, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:

@@ -25,7 +25,15 @@ from typing import Any, ClassVar, Self
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.ops.codec import fields_from_json, fields_to_json, hints_of
+from tuner.core.problem.interface import (
+    ANY_FAULT,
+    call_problem,
+    overrides_problem,
+    positional,
+    reason_of,
+    value_problem,
+)
+from tuner.core.problem.ops.codec import fields_from_json, fields_to_json, hints_of, spelling_problem
 from tuner.core.problem.ops.op import Role, Tensor
 from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.errors import InvalidInput
@@ -243,8 +251,8 @@ def _found() -> _Found:
 def _loaded(point: EntryPoint) -> tuple[Any, str]:
     try:
         return point.load(), ""
-    except Exception as error:  # whatever a package of somebody else raises
-        return None, f"{point.value} cannot be imported: {type(error).__name__}: {error}"
+    except ANY_FAULT as error:
+        return None, f"{point.value} cannot be imported: {reason_of(error, __file__)}"
 
 
 def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str:
@@ -258,13 +266,33 @@ def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str
         return f"is called {part.name!r} and declared as {name!r}: give both one name of small letters, digits and _"
     if name in others:
         return f"another package has a part that is called {name}"
+    if problem := spelling_problem(part, ("part",)):
+        return f"{part.__name__} {problem}"
     if other := next((field.name for field in fields(part) if hints_of(part)[field.name] not in _NUMBERS), ""):
         return f"{part.__name__}.{other} is no number: give {', '.join(one.__name__ for one in _NUMBERS)}"
+    if problem := _interface_problem(part):
+        return f"{part.__name__} has {problem}"
     try:
         part.text()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return f"{part.__name__} has no file on the device: {error}"
     return ""
+
+
+def _interface_problem(part: type[AddedPart]) -> str:
+    """Why what others ask of a part is not there as they ask for it."""
+    if problem := value_problem(part.stage, Stage):
+        return f"stage, which {problem}"
+    if problem := value_problem(part.owns, tuple[Own, ...]):
+        return f"owns, which {problem}"
+    if strange := next((own for own in part.owns if own.dtype not in ("", *_ELEMENTS)), None):
+        return f"the tensor {strange.name!r} of {strange.dtype!r}: give {', '.join(_ELEMENTS)}, or '' for the op's own"
+    tensors = ", ".join(own.name for own in part.owns)
+    for name, count in (("host", 2), ("spread", 3)):
+        asked = positional(1 + count + len(part.owns))
+        if problem := call_problem(getattr(part, name), asked):
+            return f"{name}, which {problem}, of which the last are {tensors or 'no tensors'}"
+    return overrides_problem(part, AddedPart)
 
 
 def added_parts() -> Mapping[str, type[AddedPart]]:

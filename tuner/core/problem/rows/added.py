@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, TypeVar
 
+from tuner.core.problem.interface import ANY_FAULT, fields_problem, reason_of
+
 #: Rows of packages have numbers from here on, so that none takes one that a later version of the program has.
 FIRST_ADDED_NUMBER = 128
 
@@ -73,11 +75,14 @@ def _problem(row: _Row, taken: dict[object, str]) -> str:
 def _rows_of(point: EntryPoint, of: type[R]) -> Iterator[R]:
     try:
         found = point.load()
-    except Exception as error:  # whatever a package of somebody else raises
-        _broken[point.group, point.name] = f"{point.value} cannot be imported: {type(error).__name__}: {error}"
+    except ANY_FAULT as error:
+        _broken[point.group, point.name] = f"{point.value} cannot be imported: {reason_of(error, __file__)}"
         return
-    for row in found if isinstance(found, tuple) else (found,):
-        if isinstance(row, of):
-            yield row
-        else:
+    for row in found if isinstance(found, tuple | list) else (found,):
+        if not isinstance(row, of):
             _broken[point.group, point.name] = f"{point.value} is a {type(row).__name__} and no {of.__name__}"
+        elif problem := fields_problem(row):
+            named = row.name if isinstance(row.name, str) else point.name
+            _broken[point.group, named] = f"{point.value} {problem}"
+        else:
+            yield row

@@ -1,21 +1,15 @@
-"""What the numbers of a launch op are held against: a kind's file ``numbers`` has
-
-- ``reference(op, given, dtype, xp)``: what each tensor that a launch writes must be, `Expected` by its name. `given`
-  has every tensor that it reads, integers as such and all others in float64; `xp` is NumPy or CuPy, as its arrays are;
-- ``planted(op, schedule, dtype)``, by a sentence each: sources with a fault that this must see;
-- ``draw(op, tensor, turn, random)``, where what is drawn here is not what a launch is given: an array of NumPy, or None
-  for what is drawn here. Turn 0 is what is timed, the others are checks alone.
-"""
+"""What the numbers of a launch op are held against: the file ``numbers`` of its kind."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.problem.dtype import INT32
+from tuner.core.problem.dtype import INT32, Dtype
 from tuner.core.problem.ops.op import LaunchOp, Tensor
 
 
@@ -26,6 +20,21 @@ class Expected(NamedTuple):
     values: Any
     #: How far each element may be off; None where each must be right.
     tolerance: Any = None
+
+
+class Numbers(Protocol):
+    """The file ``numbers`` of a kind of launch op."""
+
+    def reference(self, op: Any, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:
+        """What each tensor that a launch writes must be, by its name. `given` has every tensor that it reads, integers
+        as such and all others in float64; `xp` is NumPy or CuPy, as its arrays are."""
+
+    def planted(self, op: Any, schedule: Any, dtype: Dtype) -> Mapping[str, str]:
+        """By a sentence each: sources with a fault that this must see."""
+
+    def draw(self, op: Any, tensor: Tensor, turn: int, random: np.random.Generator) -> Any:
+        """Where what is drawn here is not what a launch is given: an array of NumPy, or None for what is drawn here.
+        Turn 0 is what is timed, the others are checks alone."""
 
 
 def drawn(

@@ -1,0 +1,242 @@
+"""Whether what a package brings is what is asked of it: how it is called, and of which types it is.
+
+What is asked is written once, as a protocol or a dataclass with types, where it is read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from traceback import extract_tb
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+#: Whatever another package raises as it is imported: the others are here.
+ANY_FAULT = (Exception, SystemExit)
+#: What is looked at one by one, up to so many.
+_MOST_CHECKED = 64
+
+
+def reason_of(error: BaseException, *own: str) -> str:
+    """What it is, and which line raised it; lines of our `own` files are not what is looked for."""
+    lines = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(("<", __file__, *own))]
+    where = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def is_protocol(hint: Any) -> bool:
+    """Whether a type is a protocol."""
+    return bool(getattr(hint, "_is_protocol", False))
+
+
+def hooks_of(protocol: type) -> dict[str, Callable[..., Any]]:
+    """The methods of a protocol, by name."""
+    return {
+        name: one
+        for cls in reversed(protocol.__mro__)
+        if is_protocol(cls)
+        for name, one in vars(cls).items()
+        if inspect.isfunction(one) and not name.startswith("_")
+    }
+
+
+def returned_by(hook: Callable[..., Any]) -> Any:
+    """The type of what a protocol's method returns."""
+    return get_type_hints(hook).get("return", Any)
+
+
+def attributes_of(protocol: type) -> dict[str, Any]:
+    """The types of what a protocol has that is called by nobody, by name: attributes and properties."""
+    found = get_type_hints(protocol)
+    for cls in protocol.__mro__:
+        for name, one in vars(cls).items():
+            if isinstance(one, property) and one.fget and is_protocol(cls):
+                found.setdefault(name, returned_by(one.fget))
+    return found
+
+
+def module_problem(module: Any, protocol: type, optional: Iterable[str] = ()) -> str:
+    """Why a module, or another object, is not as the protocol has it; empty where it is. It may lack `optional`."""
+    lacking = set(optional)
+    for name, hint in attributes_of(protocol).items():
+        if not hasattr(module, name):
+            if name not in lacking:
+                return f"has no {name}: give {type_name(hint)}"
+        elif problem := value_problem(getattr(module, name), hint):
+            return f"has {name}, which {problem}"
+    for name, hook in hooks_of(protocol).items():
+        if not hasattr(module, name):
+            if name not in lacking:
+                return f"has no {name}: give a function of {_arguments(_of_method(hook))}"
+        elif problem := call_problem(getattr(module, name), _of_method(hook), returned_by(hook)):
+            return f"has {name}, which {problem}"
+    return ""
+
+
+def call_problem(what: Any, asked: inspect.Signature, returned: Any = Any) -> str:
+    """Why something is not called as it is asked; empty where it is."""
+    remedy = f"give a function of {_arguments(asked)}"
+    if inspect.isclass(what) and not _makes(what, returned):
+        return f"is the class {what.__name__}: {remedy}"
+    if not callable(what):
+        return f"is {what!r}: {remedy}"
+    if inspect.iscoroutinefunction(what):
+        return f"is a coroutine, which nobody awaits: {remedy}"
+    try:
+        own = inspect.signature(what)
+    except (TypeError, ValueError):  # of C, which says nothing of them
+        return ""
+    return "" if _can_be_called(own, asked) else f"takes {_arguments(own)}: {remedy}"
+
+
+def value_problem(value: Any, hint: Any) -> str:
+    """Why a value is not of a type, as far as that is seen without using it up; empty where it is."""
+    if _is_of(value, hint):
+        return fields_problem(value) if is_dataclass(value) and not isinstance(value, type) else ""
+    return f"is {_short(value)}: give {type_name(hint)}"
+
+
+def fields_problem(one: Any) -> str:
+    """Why a field of a dataclass' instance is not of its type, or is not called as its type says; empty where all
+    are."""
+    hints = get_type_hints(type(one))
+    for field in fields(one):
+        value, hint = getattr(one, field.name), hints[field.name]
+        arguments = get_args(hint)
+        if get_origin(hint) is Callable and isinstance(arguments[0], list):
+            problem = call_problem(value, positional(len(arguments[0])), arguments[1])
+        else:
+            problem = "" if _is_of(value, hint) else f"is {_short(value)}: give {type_name(hint)}"
+        if problem:
+            return f"has {field.name}, which {problem}"
+    return ""
+
+
+def overrides_problem(cls: type, base: type) -> str:
+    """Why what a class has under names of its base is not what is asked there; empty where all of it is: a property
+    where one is read, a method that takes what others give it."""
+    for name in dir(base):
+        asked, own = inspect.getattr_static(base, name), inspect.getattr_static(cls, name, None)
+        if name.startswith("_") or own is asked or own is None:
+            continue
+        if isinstance(asked, property):
+            if inspect.isfunction(own) or isinstance(own, classmethod | staticmethod):
+                return f"{name} as a method: make it a property"
+        elif isinstance(asked, classmethod | staticmethod) or inspect.isfunction(asked):
+            if isinstance(own, property | cached_property):
+                return f"{name} as a property: make it a method"
+            signature = inspect.signature(getattr(base, name))
+            if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in signature.parameters.values()):
+                continue  # who has the number checks it
+            if problem := call_problem(getattr(cls, name), signature):
+                return f"{name}, which {problem}"
+    return ""
+
+
+def type_name(hint: Any) -> str:
+    """A type in words."""
+    if hint in (None, NoneType):
+        return "None"
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(type_name, get_args(hint)))
+    if get_origin(hint) in (Sequence, list, tuple) and (arguments := get_args(hint)):
+        return f"a list of {type_name(arguments[0])}" if arguments[0] is not Any else "a list"
+    named = {float: "a number", int: "a whole number", str: "a string", bool: "True or False", Any: "anything"}
+    return str(named.get(hint) or getattr(hint, "__name__", hint))
+
+
+def _of_method(hook: Callable[..., Any]) -> inspect.Signature:
+    """Without its self."""
+    signature = inspect.signature(hook)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def positional(count: int) -> inspect.Signature:
+    """Of a call with so many arguments."""
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    return inspect.Signature([inspect.Parameter(f"argument{i}", kind) for i in range(count)])
+
+
+def _arguments(signature: inspect.Signature) -> str:
+    """``(op, tile, *, in_band)``."""
+    bare = [
+        one.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)
+        for one in signature.parameters.values()
+    ]
+    text = str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+    return text.replace(", /)", ")")
+
+
+def _can_be_called(own: inspect.Signature, asked: inspect.Signature) -> bool:
+    """With all that is asked, and with what has to be given alone."""
+    for every in (True, False):
+        given = [one for one in asked.parameters.values() if every or one.default is inspect.Parameter.empty]
+        named = {one.name: None for one in given if one.kind is inspect.Parameter.KEYWORD_ONLY}
+        try:
+            own.bind(*(None for one in given if one.kind in _BY_PLACE), **named)
+        except TypeError:
+            return False
+    return True
+
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _makes(cls: type, hint: Any) -> bool:
+    """Whether the instances of a class are what is asked of a call."""
+    if is_protocol(hint):
+        return all(hasattr(cls, name) or _is_field(cls, name) for name in (*hooks_of(hint), *attributes_of(hint)))
+    of = get_origin(hint) or hint
+    return inspect.isclass(of) and issubclass(cls, of)
+
+
+def _is_field(cls: type, name: str) -> bool:
+    return is_dataclass(cls) and name in {one.name for one in fields(cls)}
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any or isinstance(hint, str | TypeVar):
+        return True
+    if origin in (Union, UnionType):
+        return any(_is_of(value, one) for one in arguments)
+    if hint in (float, int):
+        kind: Any = numbers.Real if hint is float else numbers.Integral
+        return isinstance(value, kind) and not isinstance(value, bool) and value == value
+    if origin is type:
+        return isinstance(value, type) and (not inspect.isclass(arguments[0]) or _makes(value, arguments[0]))
+    if origin is Callable or hint is Callable:
+        return callable(value)
+    if origin is None:
+        if is_protocol(hint):
+            return all(hasattr(value, name) for name in (*hooks_of(hint), *attributes_of(hint)))
+        return value is None if hint in (None, NoneType) else not inspect.isclass(hint) or isinstance(value, hint)
+    return _are_of(value, origin, arguments)
+
+
+def _are_of(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
+    """Of what holds others: a list may stand where a tuple or any sequence is asked."""
+    if origin in (Sequence, list, tuple):
+        if not isinstance(value, list | tuple):
+            return False
+        if origin is tuple and arguments[1:] != (...,):
+            return len(value) == len(arguments) and all(map(_is_of, value, arguments))
+        return all(_is_of(one, arguments[0]) for one in value[:_MOST_CHECKED])
+    if issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(
+            _is_of(key, arguments[0]) and _is_of(one, arguments[1]) for key, one in value.items()
+        )
+    if issubclass(origin, Iterator | Iterable):
+        return isinstance(value, Iterable) and not isinstance(value, str)
+    return isinstance(value, origin)
+
+
+def _short(value: Any) -> str:
+    """With its type, where that is not seen."""
+    text = repr(value)
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return shown if isinstance(value, str | int | float | NoneType) else f"{shown}, of {type(value).__name__}"
