@@ -243,7 +243,8 @@ class Settings(BaseSettings):
     )
     finals_deadline_s: float = Field(
         default=Limits.finals_deadline_s,
-        description="seconds for all finalists in one of the two processes; then it is killed",
+        description="seconds for all finalists of a search in one of the two processes; then it is killed. A study has "
+        "as much again for each 16 more of its schedules",
     )
     torch_compile_deadline_s: float = Field(
         default=Limits.torch_compile_deadline_s,

@@ -13,6 +13,10 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 Json = dict[str, Any]
 
 
+#: By tokens, their logits: the sequences of a smaller batch are the first ones of a larger.
+_known: dict[tuple[int, ...], torch.Tensor] = {}
+
+
 def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: torch.Tensor, first: int) -> torch.Tensor:
     """fp32 logits from position `first` on, [sequences, positions, words]; weights by vLLM's names, products at once.
 
@@ -68,8 +72,14 @@ def compared(config: Mapping[str, Any], weights: Mapping[str, Any], files: Mappi
     stock = saved["stock"]
     tokens = torch.cat([stock["prompts"], stock["forced"]], dim=1)
     # Of sequences one after the other: all logits in fp32 are large.
-    with torch.inference_mode():
-        of_each = [reference(config, weights, one[None], stock["prompts"].shape[1])[0].cpu() for one in tokens]
+    first = stock["prompts"].shape[1]
+    of_each = []
+    for one in tokens:
+        key = tuple(one.tolist())
+        if key not in _known:
+            with torch.inference_mode():
+                _known[key] = reference(config, weights, one[None], first)[0].cpu()
+        of_each.append(_known[key])
     right = torch.stack(of_each, dim=1)
     bound = (stock["logits"] - right).abs().amax(dim=-1)
     found = {}

@@ -58,6 +58,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/python/here.py": {"anyio", "fastapi", "httpx"},  # with the extra for the server
     "tuner/packs/signing.py": {"cryptography"},  # imported where it is used: an extra brings it
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
+    "tuner/python/baselines.py": {"cloudpickle"},
     "tuner/server/app.py": {"fastapi", "starlette", "uvicorn"},
     "tuner/cli.py": {"click"},
     "tuner/commands/options.py": {"click", "pydantic"},

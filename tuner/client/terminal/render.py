@@ -192,7 +192,26 @@ def results_table(best: Json) -> Table:
             row["reason"] or row["candidate"]["text"] or "the vendor's own",
             style="bold green" if index == best["winner_row"] else None,
         )
+    for one in best.get("baselines", ()):  # a service of an older version has none
+        interval, time_us = one["speedup_ci95"], one["time_us"]
+        table.add_row(
+            one["name"],
+            microseconds(time_us),
+            ratio(one["speedup"]),
+            "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
+            "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %",
+            *(["–"] if energy else []),
+            own_program_words(one),
+        )
     return table
+
+
+def own_program_words(one: Json) -> str:
+    """What stands in the place of a schedule for a program of a user's own: its loss, or why it has no time."""
+    if one["reason"]:
+        return f"your own: {one['reason']}"
+    behind = one["winner_speedup"]
+    return "your own" if behind is None else f"your own, {behind:.3f} times what the winner takes"
 
 
 def verdict_line(best: Json) -> str:

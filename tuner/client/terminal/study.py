@@ -58,11 +58,14 @@ def study_table(found: Json) -> Table:
     for header in ("time", "95 % interval, µs", "over best", "forecast", "panels"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("plot", no_wrap=True, min_width=_COLUMNS)
+    alone = [one for one in members if one["reason"] and one["time_us"] is not None]
+    if alone:
+        table.caption = f"{table.caption}\n{len(alone)} marked *: {alone[0]['reason']}"
     for one in members:
         is_ours, time_us, interval = one["candidate"]["schedule"] is not None, one["time_us"], one["interval_us"]
         table.add_row(
             one["varied"] or "as given",
-            microseconds(time_us),
+            microseconds(time_us) + ("*" if one in alone else ""),
             "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
             ratio(time_us / best_us) if is_ours and time_us and best_us else "–",
             microseconds(one["forecast_us"]),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tuner.core.legal.converted import converted_problem, most_converted
 from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
-from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.graph.products import product_tile, weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -36,6 +37,7 @@ PAIR_ROWS = 2 * COLUMNS
 MAX_PRODUCT_COLUMNS = 256
 #: A line: the width of the swizzle.
 LINE_BYTES = 128
+STAGE_ALIGNMENT_BYTES = 8 * LINE_BYTES
 #: Lines of k of a stage.
 STAGE_LINES = (1, 2, 4, 8)
 NUM_WARPS = (4, 8, 12)
@@ -103,9 +105,10 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
     """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
-    size = workload.dtype.size_bytes
-    tiles = [product_tile(op, tile) for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True)]
-    return max(tile.m * tile.k for tile in tiles) * size, max(tile.n * tile.k for tile in tiles) * size
+    ops = list(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
+    weights = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
+    inputs = max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes
+    return inputs, -(-weights // STAGE_ALIGNMENT_BYTES) * STAGE_ALIGNMENT_BYTES
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -209,7 +212,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        most = min(most, MAX_PROMOTED) if has_promoted_sums(workload) else most
+        most = min(most, MAX_PROMOTED if has_promoted_sums(workload) else most, most_converted(op))
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -358,6 +361,8 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
+    if problem := converted_problem(op, tile, swap_ab=swap_ab):
+        return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):

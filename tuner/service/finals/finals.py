@@ -17,7 +17,7 @@ from tuner.core.trial.stats import compare, decide, median, relative_spread
 
 #: Finalists beside the usual ones where the least energy is asked for, at most; the energy of each takes over a second.
 NUM_FOR_ENERGY = 8
-#: Given schedules that share the rounds of the finals, at most: of a sweep all, and of a long list the first.
+#: Given schedules that share the rounds of the finals, at most: of a sweep all, and of a long list the fastest.
 MAX_SHARED = 64
 #: By this share a time is clearly shorter. Beside PyTorch's attention a kind in seven had such a trial, by up to 9 %;
 #: beside cuBLASLt alone none had one.
@@ -82,9 +82,14 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
 
 
 def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[Trial, ...]:
-    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds."""
-    measured = (trial for trial in history if isinstance(trial.outcome, Measured))
-    return tuple(trial for trial in measured if trial.candidate in given)[:MAX_SHARED]
+    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds, or
+    the fastest `MAX_SHARED` where they are more."""
+    measured = ((trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured))
+    ranked = sorted(
+        (item for item in measured if item[1].candidate in given),
+        key=lambda item: (item[0].truncated, -item[0].speedup, item[1].number),
+    )
+    return tuple(sorted((trial for _, trial in ranked[:MAX_SHARED]), key=lambda trial: trial.number))
 
 
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:

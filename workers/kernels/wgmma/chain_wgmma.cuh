@@ -50,7 +50,9 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
         if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
       }
     };
-    if constexpr (kElementBytes == 1) {
+    if constexpr (converts_weights()) {
+      Converted<kOp>::multiply(acc, num_steps, stages, places, issued);
+    } else if constexpr (kElementBytes == 1) {
       Tile::multiply_promoted(acc, num_steps, stages, places, issued);
     } else {
       Tile::multiply(acc, num_steps, stages, places, issued);

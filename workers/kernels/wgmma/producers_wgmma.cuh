@@ -72,7 +72,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
       ring.wait_free(place);
       wait_for_window(task, step, ring, place, window);
       request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[kOp], steps[step], task.tile_n,
-                                args.base.ops[kOp].n, policy);
+                                args.base.ops[kOp], policy);
       place.advance();
     }
   }
