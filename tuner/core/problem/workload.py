@@ -92,6 +92,11 @@ class Workload(JsonForm):
         return tuple(op for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
+    def has_wide_products(self) -> bool:
+        """Whether a tile of some op is the product of more rows of W than it has columns."""
+        return any(op.rows_per_column > 1 for op in self.tile_ops)
+
+    @cached_property
     def dtypes(self) -> tuple[Dtype, ...]:
         """Its element types: the operands', and those in which outputs of tile ops are stored."""
         return tuple(dict.fromkeys((self.dtype, *(op.out_dtype or self.dtype for op in self.tile_ops))))
