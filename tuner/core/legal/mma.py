@@ -14,21 +14,22 @@ from tuner.core.schedule.tiling import Tile, Tiling
 
 #: Bytes of k of a stage, which the shared-memory swizzle is made for.
 STAGE_ROW_BYTES = (64, 128, 256)
-#: Of one cp.async.
+#: Bytes of one cp.async.
 COPY_BYTES = 16
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
 #: Addresses, loop counters, epilogue and what the compiler adds, by bytes of k of a stage: 19 of 20 kernels of the
 #: whole space take no more. Near the limit of a thread the compiler does with less.
 _OTHER_REGISTERS = {64: 70, 128: 76, 256: 90}
-#: The largest warp tile, 64 x 64, leaves registers for so many 16-byte copies a thread and stage; with more, ptxas
+#: The largest warp tile, 64 x 64, leaves registers for this many 16-byte copies per thread and stage; with more, ptxas
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
 _LEAST_OTHER_REGISTERS = 64
-#: With so many of the shallowest stages beside full accumulators, ptxas spilled for sm_80 where the other op's tile was
-#: smaller; with any other number it did not. Where there are more ops than two, it did so for sm_90a with deeper ones.
+#: With this many of the shallowest stages beside full accumulators, ptxas spilled for sm_80 where the other op's tile
+#: was smaller; with any other number it did not. Where there are more ops than two, it did so for sm_90a with deeper
+#: ones.
 _RING_THAT_SPILLS = 6
 #: With the shallowest stages, whose main loop is the tightest, adding up the parts of a tile spilled beside more
 #: accumulators.

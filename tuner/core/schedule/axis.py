@@ -30,7 +30,7 @@ NEEDED: Any = object()
 class Axis:
     """What is known of one axis."""
 
-    #: Of the field.
+    #: Name of the field.
     name: str = ""
     #: Its value where nothing is said; `NEEDED` where that must not be.
     default: Any = None
@@ -114,7 +114,7 @@ class FeaturesOf:
         ]  # type: list[tuple[Axis, dict[Any, Sequence[float]], FeaturesOf | None, bool]]
 
     def __call__(self, chosen: Any) -> list[float]:
-        """Of one."""
+        """What one call makes."""
         found = list[float]()
         for value, (one, known, inner, is_name) in zip(self._values(chosen), self._axes, strict=False):
             if inner is not None:
@@ -130,7 +130,7 @@ class FeaturesOf:
 
 
 def axes_of(kind: Any) -> Mapping[str, Axis]:
-    """Of a dataclass, by the names of its fields, in their order. A field that says nothing is an axis as well."""
+    """Axes of a dataclass, by the names of its fields, in their order. A field that says nothing is an axis as well."""
     return _axes_of(kind)
 
 
