@@ -382,7 +382,7 @@ def prepared_of(
 
 
 def name_of(way: Sequence[Candidate]) -> str:
-    """Name of each part its kind and schedule."""
+    """Kind and schedule of each part."""
     return " | ".join(f"{one.plan_kind} {one.schedule}" for one in way)
 
 

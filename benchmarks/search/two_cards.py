@@ -35,7 +35,7 @@ from tuner.service import Service
 from tuner.winners import ShippedWinners
 
 NUM_CARDS = 2
-#: D hiddens of the cards' pairs, 16 rows, 4096 in and out.
+#: Hidden widths of the cards' pairs, 16 rows, 4096 in and out.
 D_HIDDENS = (14336, 11008)
 BAR = 1.9
 #: More than a job tries in its time.
@@ -85,7 +85,7 @@ class Phase:
     figures: dict[str, Any]
 
     def trials_per_s(self, num_trials: int) -> float:
-        """Trials per of all jobs together; of each the trials after the first ones, up to this many."""
+        """Trials per second of all jobs together; of each the trials after the first ones, up to this many."""
         return sum((num_trials - NUM_FIRST) / (at[num_trials - 1] - at[NUM_FIRST - 1]) for at in self.finished_at)
 
 

@@ -63,7 +63,7 @@ def register(attention: Attention) -> int:
 
 
 def _key(shapes: Sequence[tuple[int, ...] | None], options: tuple[Any, ...], dtype: torch.dtype | None) -> Hashable:
-    """Of q, lengths, one cache, pages and w. A cache of pages has any number of them; None is not there."""
+    """Key of q, lengths, one cache, pages and w. A paged cache may have any number of pages; None: no such tensor."""
     q, lengths, cache, pages, w = shapes
     assert cache is not None
     return q, lengths, cache[0 if pages is None else 1 :], pages, w, options, dtype

@@ -84,7 +84,7 @@ class Operands(NamedTuple):
         return self[12:18]
 
 
-#: Tensors of tensors, in the order of the arguments.
+#: The tensors, in the order of the arguments.
 _TENSORS = Operands._fields[:12]
 
 

@@ -161,7 +161,7 @@ def _launch_order(
     own: Sequence[OwnArtifact],
     recipes: Sequence[Sequence[Json]],
 ) -> list[dict[str, Any]]:
-    """Launch order of all launches the list that each is in, and its place there."""
+    """For all launches the list that each is in, and its place there."""
     shared = ((plan.graph.op_indices, [{"list": "launches", "index": index}]) for index, plan in enumerate(plans))
     counts, places = dict.fromkeys((one.section for one in own), 0), []
     for one, of_it in zip(own, recipes, strict=True):

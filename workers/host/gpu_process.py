@@ -180,7 +180,7 @@ class GpuProcesses:
         main: Main = child.main,
         away: Callable[[], str] = str,
     ) -> None:
-        """Init of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away`
+        """Of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away`
         says why, no process goes to the card."""
         self._uuid = uuid
         self._tools_cubin = tools_cubin

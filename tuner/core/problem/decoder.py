@@ -30,7 +30,7 @@ class DecoderModel:
     num_kv_heads: int
     #: Columns of a head.
     head_size: int
-    #: Eps of its norms.
+    #: Epsilon of its norms.
     eps: float
     #: Whether q, k and v add a bias.
     qkv_bias: bool = False

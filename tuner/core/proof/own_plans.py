@@ -25,7 +25,7 @@ from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import CoverageError, IllegalSchedule, WordError
 
-#: Largest dimensions of a tensor, as an index of a pack has room.
+#: Dimensions of a tensor, at most, as an index of a pack has room.
 MOST_DIMENSIONS = 4
 
 

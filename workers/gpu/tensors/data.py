@@ -129,7 +129,7 @@ class ProblemData:
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
         ops = self.workload.tile_ops
-        #: By name, of the op that writes to a cache: that.
+        #: By name of an op that writes to a cache: the cache.
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
         self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
@@ -390,7 +390,7 @@ class ProblemData:
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """The outputs of those ops for these inputs, behind those that are known."""
+        """The outputs of those ops for these inputs, after those that are known."""
         references = dict(known)
         for i in op_indices:
             op = self.workload.tile_ops[i]
