@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.api.http.ending import ToldOfTheEnd
+from tuner.api.http.ending import AnswerAtTheEnd
 
 SCOPE = {"type": "http", "method": "GET", "path": "/ui/results", "headers": []}
 
@@ -29,7 +29,7 @@ async def cut(*, has_begun: bool) -> list[dict[str, Any]]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    task = asyncio.ensure_future(ToldOfTheEnd(app)(SCOPE, receive, send))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(AnswerAtTheEnd(app)(SCOPE, receive, send))  # type: ignore[arg-type]
     await waits.wait()
     task.cancel()
     if has_begun:

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _RETRY_AFTER_S = 5
 
 
-class ToldOfTheEnd:
+class AnswerAtTheEnd:
     """Where a request is cancelled before its answer has begun, it is a 503; uvicorn would answer 500."""
 
     def __init__(self, app: ASGIApp) -> None:
