@@ -23,7 +23,7 @@ from tuner.core.legal.ordering_rules import (
     startup_prefetch_problem,
     sync_problem,
 )
-from tuner.core.legal.own_tasks import own_resources, own_tasks_problem
+from tuner.core.legal.own_tasks import own_resources, own_task_bytes, own_tasks_problem
 from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
 from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
@@ -63,9 +63,8 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
     """Shared memory that the kernel asks for and is launched with, bytes: the engine's, or that of an op whose kind has
-    what a task does, which is used one after the other."""
-    own = (one.smem_bytes for one in own_resources(workload, tiling))
-    return max(_RULES[tiling.engine].smem_bytes(workload, tiling), *own, 0)
+    what a task does, where one is used after the other."""
+    return max(_RULES[tiling.engine].smem_bytes(workload, tiling), own_task_bytes(workload, tiling))
 
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:

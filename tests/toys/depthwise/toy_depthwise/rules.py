@@ -11,7 +11,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tile
 
 #: Whose loop over tasks runs it.
-ENGINES = ("mma", "simt")
+ENGINES = ("mma", "simt", "wgmma")
 #: Of a thread, beside a weight a tap and a sum and a row of each that it makes at once.
 _OTHER_REGISTERS = 40
 

@@ -11,7 +11,7 @@ from tuner.core.schedule.levels import TileOpSchedule
 from tuner.core.schedule.tiling import Tile
 
 #: Whose loop over tasks runs it.
-ENGINES = ("mma", "simt")
+ENGINES = ("mma", "simt", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: PairsOp, schedule: TileOpSchedule) -> str | None:
