@@ -24,7 +24,7 @@ from benchmarks.common.workbench import message_of
 from benchmarks.few_bits.rows import Row, rows
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import Budget, JobSpec, Objective, default_regime
-from tuner.ops.gemm.asked import QuantisedFfn, Scheme
+from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 from tuner.winners import ShippedWinners
 
 Json = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.support.attention_cases import CASES, form_of, plan_of, tiling_of
-from tests.support.attention_faults import BECOMES, FAULTS, SEEN_BY_KEYS, SEEN_BY_VALUES, meanwhile
+from tests.support.attention_faults import BECOMES, FAULTS, MEANWHILE, SEEN_BY_KEYS, SEEN_BY_VALUES
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
+from tests.support.lanes import soak_unless
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import aborted_launch
@@ -21,6 +23,18 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 #: Rounds of all threads; a copy takes 40 at most.
 SPIN_LIMIT_CYCLES = 1200
 MMA = AttentionEngine.MMA
+LAUNCHES = itertools.count()
+
+
+#: A case, and what becomes of its lengths while it runs.
+CHANGED = [
+    (n, becomes) for n in ("ragged", "by length", "new tokens", "pages of 16", "clusters") for becomes in BECOMES
+]
+
+
+def is_quick(number: int, one: tuple[str, str]) -> bool:
+    """All that a length may become of one case, and of the others the one after the other."""
+    return one[0] == "ragged" or number % (len(BECOMES) + 1) == 0 or one[1] == "loses a token"
 
 
 def launched(
@@ -55,8 +69,7 @@ def test_values_that_nobody_multiplies_hang_nobody_and_are_told() -> None:
 
 
 @pytest.mark.parametrize("engine", AttentionEngine)
-@pytest.mark.parametrize("becomes", BECOMES)
-@pytest.mark.parametrize("name", ["ragged", "by length", "new tokens", "pages of 16", "clusters"])
+@pytest.mark.parametrize(("name", "becomes"), soak_unless(is_quick, CHANGED))
 def test_a_length_that_changes_between_two_readers_is_told(
     name: str, becomes: str, engine: AttentionEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,10 +79,11 @@ def test_a_length_that_changes_between_two_readers_is_told(
         pytest.skip("nothing of this kind")
     op = DecodeAttention(**case.op)
     tiling, form, plan = tiling_of(case, op, engine), form_of(case, op), plan_of(case, op, contiguous=False)
-    library = attention_library(tiling, op, (meanwhile(BECOMES[becomes]),), form)
+    library = attention_library(tiling, op, (MEANWHILE,), form)
+    monkeypatch.setenv("BECOMES", str([*BECOMES].index(becomes)))
     num_records = 0
-    for number, right_reads in enumerate((5, 17, 33, 70)):
-        monkeypatch.setenv("LAUNCH", str(number))
+    for right_reads in (5, 17, 33, 70):
+        monkeypatch.setenv("LAUNCH", str(next(LAUNCHES)))
         monkeypatch.setenv("RIGHT_READS", str(right_reads))
         filled = case.lengths if case.pages else [op.max_length] * op.sequences
         run = EmulatedAttention(op=op, lengths=filled, form=form)

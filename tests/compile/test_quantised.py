@@ -16,7 +16,7 @@ from tests.support.quantised import FAULTS, TILINGS, UNPROMOTED, pair
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
-from tuner.ops.gemm.asked import Scheme
+from tuner.ops.gemm.quantised import Scheme
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 

@@ -40,6 +40,9 @@ def words_of(text: str) -> Iterator[str]:
 
 def names_of(text: str, known: Iterable[str]) -> set[str]:
     """The kinds that an identifier or a literal names: ``sgemm`` and ``attentionop`` do, too."""
+    whole = text.lower()
+    if not any(kind in whole for kind in known):  # most texts, and words are dear
+        return set()
     words = [word for word in words_of(text) if word.removesuffix("s") not in _OTHERS]
     return {kind for kind in known if any(word.startswith(kind) or f"{word}s".endswith(f"{kind}s") for word in words)}
 

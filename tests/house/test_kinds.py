@@ -6,18 +6,15 @@ import pytest
 
 from tests.house import kinds
 
-FOUND = kinds.named_in(kinds.sources())
 FROZEN = kinds.Frozen.read()
 KNOWN = ("attention", "gemm")
 
 
-def test_no_file_names_a_kind_but_by_the_names_that_have_a_reason_to_stay() -> None:
+def test_names_of_kinds_are_those_of_the_list() -> None:
     """A file that moved takes its row along. A name that must stay is written into the list with its reason."""
-    assert FROZEN.grown(FOUND) == []
-
-
-def test_what_is_listed_is_there() -> None:
-    assert FROZEN.idle(FOUND) == []
+    found = kinds.named_in(kinds.sources())
+    assert FROZEN.grown(found) == []
+    assert FROZEN.idle(found) == []
 
 
 def test_all_that_the_wheel_brings_is_read_and_each_kind_that_it_brings_is_looked_for() -> None:

@@ -26,14 +26,17 @@ BECOMES = {
     "gains a token": f"min({LENGTH} + 1, args.max_length)",
     "fills the cache": "args.max_length",
 }
-
-
-def meanwhile(becomes: str) -> tuple[str, str]:
-    """Of all reads of a launch the first `$RIGHT_READS` are right; then lanes of one warp see another length. `$LAUNCH`
-    is the launch's number."""
-    count = """  static int count = 0, launch = -1;
-  if (const int now = atoi(getenv("LAUNCH")); now != launch) count = 0, launch = now;"""
-    return READS, f'{count}\n  return count++ < atoi(getenv("RIGHT_READS")) ? {LENGTH} : {becomes};'
+#: Of all reads of a launch the first `$RIGHT_READS` are right; then lanes of one warp see another length: `$BECOMES` is
+#: its number above, so that one build has all of them. `$LAUNCH` is the launch's number.
+MEANWHILE = (
+    READS,
+    f"""  static int count = 0, launch = -1;
+  if (const int now = atoi(getenv("LAUNCH")); now != launch) count = 0, launch = now;
+  if (count++ < atoi(getenv("RIGHT_READS"))) return {LENGTH};
+  switch (atoi(getenv("BECOMES"))) {{
+{"".join(f"    case {number}: return {length};{chr(10)}" for number, length in enumerate(BECOMES.values()))}  }}
+  abort();""",
+)
 
 
 #: Signals that get lost.

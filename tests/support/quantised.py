@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.cases import simt, wgmma
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Warpgroups
-from tuner.ops.gemm.asked import QuantisedFfn, Scheme
+from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 
 TILINGS = {
     "simt": simt((4, 16, 512), (4, 16, 512), num_warps=4),

@@ -22,12 +22,14 @@ from tuner.errors import IllegalSchedule
 
 from .own_tasks import own_tasks
 from .parts import parts_config, with_parts
-from .rows import outputs_of, own_text, with_rows
+from .rows import outputs_of, own_text, weights_of, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
 #: Of kernels that write to pages alone, and in their version alone.
 _PAGES_FILE = "pages.cuh"
+#: Of kernels of the `wgmma` engine whose weights are stored in fewer bits.
+_CONVERTED_FILE = "converted_wgmma.cuh"
 _BASE_FILES = (
     "config.cuh",
     "ptx.cuh",
@@ -116,6 +118,9 @@ START_GATE_NAME = "tuner_start_gate"
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256
 
+#: Instructions of tensor cores of which a source has those that it needs.
+_INSTRUCTIONS = ("wgmma.in", "wgmma8.in", "wgmma_of_registers.in")
+
 _HINTS = {
     CacheHint.NORMAL: "kNoHint",
     CacheHint.EVICT_FIRST: "kEvictFirst",
@@ -146,7 +151,7 @@ def kernel_version() -> str:
     writes to pages has `pages_version` beside."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
-    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in", "wgmma8.in"))
+    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", *_INSTRUCTIONS))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
@@ -202,9 +207,9 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     activations = tuple(op.activation.row for op in workload.tile_ops)
-    outputs = outputs_of(workload)
+    outputs, weights = outputs_of(workload), weights_of(workload)
     with_types = (
-        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations, outputs), workload)
+        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations, outputs, weights), workload)
         for name in names
     )
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
@@ -212,6 +217,9 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     if tiling.part_sums is PartSums.SCATTERED:
         config += "#define TUNER_SCATTERED_SUMS\n__device__ constexpr bool scatters_sums() { return true; }\n"
+    if weights and tiling.engine is Engine.WGMMA:
+        before = names.index("mailbox.cuh")
+        texts.insert(before, f"// ---- {_CONVERTED_FILE}\n{inlined(_CONVERTED_FILE, variant)}")
     if own := own_tasks(workload, tiling):
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         if tiling.engine is Engine.WGMMA:
@@ -227,7 +235,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
             }
         )
         after = names.index("wgmma.cuh") + 1
-        texts[after:after] = [_wgmma_instruction(width, workload.dtype) for width in widths]
+        texts[after:after] = [_wgmma_instruction(width, workload.dtype, converts=bool(weights)) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
@@ -313,12 +321,18 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 
-def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
-    """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
+def _wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
+    """The specialisation of `Wgmma` for one width, or of `WgmmaOfRegisters` for weights that are converted there; the
+    instruction names each accumulator."""
     count, row = columns // 2, dtype.row
     name, kind = ("wgmma8.in", row.fp8_kind) if row.fp8_kind else ("wgmma.in", row.tensor_kind)
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    if converts:
+        places = ", ".join(f"%{count + i}" for i in range(4))
+        figures = {"a": places, "b": f"%{count + 4}", "adds": f"%{count + 5}", "operands": operands}
+        text = device_text("wgmma_of_registers.in")
+        return Template(text).substitute(figures, columns=columns, kind=dtype.row.tensor_kind, accumulators=names)
     figures = {"a": f"%{count}", "b": f"%{count + 1}", "adds": f"%{count + 2}", "operands": operands}
     return Template(device_text(name)).substitute(figures, columns=columns, kind=kind, accumulators=names)
 

@@ -31,8 +31,17 @@ def outputs_of(workload: Workload) -> str:
     return structs + usual + "".join(special.format(op, kinds.index(one)) for op, one in others.items())
 
 
-def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow] = (), outputs: str = "") -> str:
-    """A device file with these rows in the place of what it has by default; `outputs` are those of `outputs_of`."""
+def weights_of(workload: Workload) -> str:
+    """How weights are stored, where that is not as elements, as element.cuh declares it; else empty."""
+    formats = (op.weights for op in workload.tile_ops if op.weights)
+    return next((one.row.text(workload.dtype.row) for one in formats), "")
+
+
+def with_rows(
+    text: str, dtype: OperandRow, activations: Iterable[ActivationRow] = (), outputs: str = "", weights: str = ""
+) -> str:
+    """A device file with these rows in the place of what it has by default; `outputs` are those of `outputs_of`,
+    `weights` of `weights_of`."""
     rows = sorted({row for row in activations if row.device != "x"}, key=lambda row: row.number)
     enumerators = ["kIdentity = 0", *(f"{row.enumerator} = {row.number}" for row in rows)]
     cases = [f"  if constexpr (kActivation == {row.enumerator}) return {row.device};\n" for row in rows]
@@ -40,7 +49,8 @@ def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow]
         "TUNER_ELEMENT": element_of(dtype),
         "TUNER_ACTIVATIONS": f"enum Activation : int {{ {', '.join(enumerators)} }};\n",
         "TUNER_ACTIVATE": "".join(cases),
-    } | ({"TUNER_OUTPUTS": outputs} if outputs else {})
+    }
+    said |= {name: given for name, given in (("TUNER_OUTPUTS", outputs), ("TUNER_WEIGHTS", weights)) if given}
     return in_place(text, said)
 
 

@@ -58,17 +58,18 @@ class TensorMap:
 
 def has_whole_lines(op: TileOp, dtype: Dtype) -> bool:
     """Whether the rows of A and W are whole lines."""
-    return op.k % line_elements(dtype) == 0
+    return op.k % (line_elements(dtype) * op.weights_an_element(dtype)) == 0
 
 
 def _paired_map(index: int, op: TileOp, dtype: Dtype, slice_: tuple[int, int]) -> TensorMap:
     """Of a gated op's weights [2n, k], 8 rows of gate and 8 of up projection in turns; a slice is (rows, lines)."""
     rows, lines = slice_
-    line, row_bytes = line_elements(dtype), op.k * dtype.size_bytes
+    line, columns = line_elements(dtype), op.k // op.weights_an_element(dtype)
+    row_bytes = columns * dtype.size_bytes
     return TensorMap(
         op=index,
         operand="w",
-        dims=(line, COLUMNS, 2, op.n // COLUMNS, op.k // line),
+        dims=(line, COLUMNS, 2, op.n // COLUMNS, columns // line),
         strides_bytes=(row_bytes, op.n * row_bytes, COLUMNS * row_bytes, LINE_BYTES),
         box=(line, COLUMNS, 2, rows // PAIR_ROWS, lines),
     )
@@ -83,17 +84,19 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
         for index, op, tile in products(workload, tiling):
             rows, tile_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
             sharers = tiling.cluster_n if operand == "a" else tiling.cluster_m
-            box_rows, box_lines = stage_slice(tile_rows, tile.k // line, sharers)
-            row_bytes = op.k * dtype.size_bytes
+            share = op.weights_an_element(dtype) if operand == "w" else 1
+            columns, depth = op.k // share, tile.k // share
+            box_rows, box_lines = stage_slice(tile_rows, depth // line, sharers)
+            row_bytes = columns * dtype.size_bytes
             by_line = has_whole_lines(op, dtype)
             if operand == "w" and is_paired(op, tiling):
-                maps.append(_paired_map(index, op, dtype, stage_slice(2 * tile.n, tile.k // line, sharers)))
+                maps.append(_paired_map(index, op, dtype, stage_slice(2 * tile.n, depth // line, sharers)))
                 continue
             maps.append(
                 TensorMap(
                     op=index,
                     operand=operand,
-                    dims=(line, rows, op.k // line) if by_line else (op.k, rows),
+                    dims=(line, rows, columns // line) if by_line else (columns, rows),
                     strides_bytes=(row_bytes, LINE_BYTES) if by_line else (row_bytes,),
                     box=(line, box_rows, box_lines) if by_line else (line, box_rows),
                 )

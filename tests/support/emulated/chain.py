@@ -101,16 +101,17 @@ class EmulatedChain:
             self._draw_operands(op)
 
     def _draw_operands(self, op: GemmOp) -> None:
-        self._put(f"{op.name}.w", self._random.standard_normal((op.weight_rows, op.k)) / op.k**0.5)
+        self._put_weights(op)
         if op.bias:
             self._put(f"{op.name}.bias", self._random.standard_normal(op.weight_rows))
         given = [(op.source, (op.m, op.source_columns)), (self._residual(op), (op.m, op.n))]
         for name, shape in given[: 1 + op.residual]:
             if self.workload.op_index(name) is None and name not in self._tensors:
                 self._put(name, self._sized(self._random.standard_normal(shape)))
-        for tensor in (tensor for part in op.epilogue for tensor in part.tensors(op, self.workload.dtype)):
+        drawn = ((part, tensor) for part in op.epilogue for tensor in part.tensors(op, self.workload.dtype))
+        for part, tensor in drawn:
             factors = aligned(tensor.num_bytes).view(np.float32).reshape(tensor.shape)
-            factors[...] = self._random.uniform(0.5, 2, tensor.shape)
+            factors[...] = part.draw(op, tensor, self)
             self._tensors[tensor.name] = factors
         if op.row_scale:
             self._tensors[f"{op.name}.row_scale"] = aligned(4 * op.m).view(np.float32)
@@ -124,6 +125,22 @@ class EmulatedChain:
             squares[:] = np.nan
             squares[: op.m] = (from_bits(self._tensors[op.norm], self.workload.dtype) ** 2).sum(axis=1)
             self._tensors[f"{op.norm}.squares"] = squares
+
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """From 0.5 to 2, as a trial has them."""
+        return self._random.uniform(0.5, 2, shape)
+
+    def _put_weights(self, op: GemmOp) -> None:
+        normal = self._random.standard_normal((op.weight_rows, op.k))
+        if op.weights is None:
+            brings_size = any(part.brings_size for part in op.parts)
+            return self._put(f"{op.name}.w", normal if brings_size else normal / op.k**0.5)
+        row = op.weights.row
+        factors = self._random.uniform(0.5, 2, (op.weight_rows, op.k // row.group)) if row.group else None
+        bits = row.drawn(np, normal.astype(np.float32), factors, self.workload.dtype.row)
+        self._tensors[f"{op.name}.w"] = aligned(bits.nbytes).reshape(bits.shape)
+        self._tensors[f"{op.name}.w"][...] = bits
+        return None
 
     def _residual(self, op: GemmOp) -> str:
         return op.residual_source or f"{op.name}.residual"
@@ -292,6 +309,8 @@ class EmulatedChain:
             found: Array = getattr(self.caches[op.name], operand)
             return found
         held = self._tensors[f"{op.name}.w" if operand == "weight" else name]
+        if operand == "weight" and op.weights:
+            return np.asarray(op.weights.row.known(np, held, op.k, self.workload.dtype.row))
         return from_bits(held, self.workload.dtype) if held.dtype == self._bits else held
 
     def worst_row(self, got: dict[str, Array]) -> float:

@@ -61,6 +61,7 @@ inline float4 load_past_l1(const float4* a) { if ((uintptr_t)a % 16) { printf("m
 inline void store_shared(u32 a, u16 v) { memcpy(emu::at(a, 2), &v, 2); }
 inline void store_shared(u32 a, float v) { memcpy(emu::at(a, 4), &v, 4); }
 inline void store_shared(u32 a, const uint4& v) { memcpy(emu::at(a, 16), &v, 16); }
+inline u16 load_shared_element(u32 a) { u16 v; memcpy(&v, emu::at(a, 2), 2); return v; }
 inline float load_shared_float(u32 a) { float v; memcpy(&v, emu::at(a, 4), 4); return v; }
 inline uint4 load_shared_vector(u32 a) { uint4 v; memcpy(&v, emu::at(a, 16), 16); return v; }
 template <CacheHint, class T> inline void store_global(T* a, T v) { *a = v; }

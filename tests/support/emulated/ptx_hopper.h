@@ -32,6 +32,10 @@ inline void copy_pairs(u32 s, const TensorMap* m, int pair, int line, u32 b, u64
 inline void copy_line_to(u32 s, const TensorMap* m, int column, int row, u32 b, u64, u16 c) { int at[] = {column, row}; copy_box(s, m, at, b, c); }
 inline void copy_lines_to(u32 s, const TensorMap* m, int row, int line, u32 b, u64, u16 c) { int at[] = {0, row, line}; copy_box(s, m, at, b, c); }
 inline void copy_pairs_to(u32 s, const TensorMap* m, int pair, int line, u32 b, u64, u16 c) { int at[] = {0, 0, 0, pair, line}; copy_box(s, m, at, b, c); }
+inline void copy_bytes(u32 s, const void* from, u32 n, u32 b, u64) {
+  if (s % 16 || (uintptr_t)from % 16 || n % 16) { printf("misaligned copy\n"); abort(); }
+  emu::put(s, {(const unsigned char*)from, (const unsigned char*)from + n}, b);
+}
 inline void prefetch_line(const TensorMap*, int, int, u64) {}
 inline void prefetch_lines(const TensorMap*, int, int, u64) {}
 inline void prefetch_pairs(const TensorMap*, int, int, u64) {}
@@ -103,4 +107,17 @@ template <int n> inline void wgmma_cpu(float* d, u64 a, u64 b, bool adds) {
     for (int h = 0; h < 2; ++h) { float& own = d[4 * j + 2 * h + c]; own = sum_of(adds ? own : 0.0f, av[h], bv); }
   }
 }
+template <int n> inline void wgmma_of_registers_cpu(float* d, const u32 (&a)[4], u64 b, bool adds) {
+  const u32 b0 = (u32)(b & 0x3FFF) << 4; const int l = emu::lane(), s = emu::meet(0, a, 4);
+  float av[2][16], bv[16];
+  for (int h = 0; h < 2; ++h) for (int k = 0; k < 16; ++k) {
+    const u32 word = (u32)emu::warp().more[s][l / 4 * 4 + k % 8 / 2][k / 8 * 2 + h]; av[h][k] = Element::widen(k % 2 ? word >> 16 : word & 0xFFFF);
+  }
+  for (int j = 0; j < n / 8; ++j) for (int c = 0; c < 2; ++c) {
+    for (int k = 0; k < 16; ++k) bv[k] = Element::widen(operand_element(b0, j * 8 + l % 4 * 2 + c, k));
+    for (int h = 0; h < 2; ++h) { float& own = d[4 * j + 2 * h + c]; own = sum_of(adds ? own : 0.0f, av[h], bv); }
+  }
+  emu::meet(0);
+}
+template <int kRows> struct WgmmaOfRegisters { static void multiply(float* d, const u32 (&a)[4], u64 b, bool adds) { wgmma_of_registers_cpu<kRows>(d, a, b, adds); } };
 template <int kRows> struct Wgmma { static void multiply(float* d, u64 a, u64 b, bool adds = true) { wgmma_cpu<kRows>(d, a, b, adds); } };

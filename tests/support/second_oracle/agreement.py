@@ -13,8 +13,8 @@ from tests.support.second_oracle.judge import Verdict
 #: What must never be.
 DISAGREEMENTS = ("false_accept", "false_refusal", "wrong_reason")
 #: Refusals that docs/proof.md names: of plans that some engine, or every engine, would run.
-NAMED = ("order_of_a_queue", "place_of_a_wait", "engine_in_order")
-COLUMNS = ("plans", "chains", "accepted", *REASONS.values(), *DISAGREEMENTS, *NAMED)
+NAMED = ("order_of_a_queue", "place_of_a_wait", "engine_in_order", "order_of_parts")
+COLUMNS = ("plans", "chains", "scattered", "tails", "accepted", *REASONS.values(), *DISAGREEMENTS, *NAMED)
 
 
 class Judged(NamedTuple):
@@ -32,7 +32,7 @@ class Judged(NamedTuple):
         if refusal is None:
             return ["false_accept"] if verdict.faults else []
         if not verdict.faults:
-            return ["false_refusal"]
+            return ["order_of_parts" if refusal == "liveness" and verdict.is_out_of_turn else "false_refusal"]
         if refusal in ("words", "coverage", "capacity") and not {refusal, "pair"} & verdict.rules:
             return ["wrong_reason"]
         if verdict.rules == {"steps"} and not verdict.promised | verdict.ahead | verdict.in_order:
@@ -61,9 +61,10 @@ def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:
     """A row per mutation: plans by the prover's verdict, disagreements, and named refusals."""
     by_mutation: dict[str, Counter[str]] = {}
     for one in judged:
-        by_mutation.setdefault(one.case.mutation, Counter()).update(
-            ["plans", one.refusal or "accepted", *one.kinds, *["chains"] * one.case.is_chain]
-        )
+        case = one.case
+        groups = {"chains": case.is_chain, "scattered": case.kernel.scatters, "tails": case.splits_tails}
+        found = ["plans", one.refusal or "accepted", *one.kinds, *(name for name, is_in in groups.items() if is_in)]
+        by_mutation.setdefault(case.mutation, Counter()).update(found)
     return [
         {"mutation": mutation, **{column: counter[column] for column in COLUMNS}}
         for mutation, counter in sorted(by_mutation.items())

@@ -42,7 +42,7 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
-from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.schedule.tiling import Engine, PartSums, Tiling
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
@@ -92,7 +92,20 @@ CHAINS: tuple[tuple[Workload, Tiling], ...] = (
         wgmma(*[(16, 64, 64)] * 3, cluster_k=2),
     ),
 )
-PAIRED = tuple(case for case in GRAPHS if len(case[0].tile_ops) == 2 and case[1].cluster_size == 1)
+#: Each part of a tile adds up a share of it. Parts of two numbers, whole tiles beside them, a third op behind.
+SCATTERED: tuple[tuple[Workload, Tiling], ...] = tuple(
+    (workload, replace(chosen, part_sums=PartSums.SCATTERED))
+    for workload, chosen in (
+        (ffn_pair(m=16, d_in=64, d_hidden=256, d_out=128), wgmma((16, 64, 64), num_stages=3, split_k=(1, 2))),
+        (ffn_pair(m=16, d_in=128, d_hidden=128, d_out=128), wgmma((16, 64, 64), split_k=(2, 2))),
+        (ffn_pair(m=32, d_in=64, d_hidden=192, d_out=64), wgmma((32, 64, 64), split_k=(1, 3))),
+        (ffn_pair(m=16, d_in=128, d_hidden=192, d_out=64), wgmma((16, 96, 64), split_k=(2, 3))),
+        (ffn_pair(m=32, d_in=128, d_hidden=64, d_out=64), wgmma((16, 64, 64), split_k=(2, 1))),
+        (chain_of_three(16, (64, 64, 128, 64)), wgmma(*[(16, 64, 64)] * 3, split_k=(1, 1, 2))),
+        (decoder_block(16, 128, 64, 64, heads=64), wgmma(*[(16, 64, 64)] * 4, split_k=(1, 2, 1, 2), swap_ab=True)),
+    )
+)
+PAIRED = tuple(case for case in (*GRAPHS, *SCATTERED) if len(case[0].tile_ops) == 2 and case[1].cluster_size == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +118,8 @@ class Case:
     raws: tuple[bytes, ...]
     #: What was done to the words, or "none".
     mutation: str = "none"
+    #: Whether of an op in parts the tiles of its last wave alone were to have them.
+    splits_tails: bool = False
 
     @property
     def is_chain(self) -> bool:
@@ -123,6 +138,7 @@ class Case:
             cluster=(chosen.cluster_m, chosen.cluster_n, chosen.cluster_k),
             resident=self.resident,
             has_readers=chosen.in_band,
+            scatters=chosen.part_sums is PartSums.SCATTERED,
         )
 
     def verdict(self) -> Verdict:
@@ -183,13 +199,15 @@ def _box(box: Box, tile: tuple[int, int], step: int = 0) -> table.Box:
 def random_case(rng: random.Random) -> Case:
     """A plan, nine times in ten with up to three changes to its words."""
     is_paired = rng.random() < 0.12
-    workload, chosen = rng.choice(PAIRED if is_paired else rng.choice((GRAPHS, CHAINS)))
+    workload, chosen = rng.choice(PAIRED if is_paired else rng.choice((GRAPHS, CHAINS, SCATTERED)))
     alone = not is_paired and rng.random() < 0.08
     graph = tile_graph(workload, chosen, (rng.randrange(len(workload.tile_ops)),) if alone else None)
     resident, order = rng.randint(1, 3), random_ordering(graph, rng, is_paired=is_paired)
     gpu = replace(H200, num_sms=resident * chosen.cluster_size)
     plans = make_paired_plans(graph, order, gpu) if is_paired else (make_plan(graph, order, gpu),)
-    case = Case(graph=graph, resident=resident, raws=tuple(plan.words.tobytes() for plan in plans))
+    splits_tails = order.split_tiles is SplitTiles.TAILS and max(chosen.split_k, default=1) > 1
+    raws = tuple(plan.words.tobytes() for plan in plans)
+    case = Case(graph=graph, resident=resident, raws=raws, splits_tails=splits_tails)
     return case if rng.random() < 0.1 else mutated(case, rng)
 
 
@@ -231,8 +249,11 @@ def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = F
         merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2)]
     granularity = rng.choice(tuple(Granularity))
     assignment: Any = rng.choice((Assignment.STATIC, Assignment.SHARES) if is_paired else ASSIGNMENTS)
-    split_tiles = rng.choice((SplitTiles.ALL, SplitTiles.TAIL, SplitTiles.STREAM))
+    split_tiles = rng.choice(tuple(SplitTiles))
     split_order = rng.choice(tuple(SplitOrder))
+    if scatters := graph.tiling.part_sums is PartSums.SCATTERED:  # as is legal; other orders come by changed words
+        assignment = Assignment.STATIC
+        split_tiles = rng.choice((SplitTiles.ALL, SplitTiles.TAIL, SplitTiles.TAILS))
     if split_tiles is SplitTiles.STREAM:
         assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
     return Ordering(
@@ -241,7 +262,7 @@ def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = F
         granularity=granularity,
         sync_width=1 if granularity in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER) else 2,
         assignment=assignment,
-        partition=rng.choice((0, 0, 4)) if assignment is Assignment.STATIC else 0,
+        partition=rng.choice((0, 0, 4)) if assignment is Assignment.STATIC and not scatters else 0,
         wait_position=rng.choice(tuple(WaitPosition)),
         run_ahead=rng.choice((0, 50, 100)),
         split_order=split_order,

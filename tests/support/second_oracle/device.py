@@ -10,7 +10,7 @@ from copy import copy
 from functools import cache
 from typing import NamedTuple
 
-from tests.support.second_oracle.table import EPILOGUE, Box, Kernel, Table, steps_of
+from tests.support.second_oracle.table import EPILOGUE, Box, Kernel, Table, Task, steps_of
 
 WORD = 1 << 32
 
@@ -32,7 +32,8 @@ class Unit(NamedTuple):
     reads: tuple[int, ...]
     #: Its waits: number of the record, and the own k-step before which it stands, in the order of the plan.
     waits: tuple[tuple[int, int], ...]
-    #: The units that share its tile's k with it, itself included: none stores before all have loaded.
+    #: The units that share its tile's k with it, itself included: none stores before all have loaded. Those of a
+    #: cluster, or of all parts of its tile, where these are in CTAs of their own.
     peers: int
 
 
@@ -43,6 +44,8 @@ class Device:
         """The first one on its workspace."""
         self.table, self.kernel, self.size = table, kernel, kernel.size
         self.num_units = len(table.tasks) * self.size
+        #: What a wait counts for one post of the plan.
+        self.posts_of_one = self.size * kernel.posts_of_tile
         self.all = (1 << self.num_units) - 1
         self._writers: dict[tuple[int, int, int, int], int] = {}
         for number, task in enumerate(table.tasks):
@@ -51,10 +54,13 @@ class Device:
                 self._writers[key] = self._writers.get(key, 0) | self.unit(number, rank)
         self._written = [(kernel.ops[key[0]].writes[key[1:]], units) for key, units in self._writers.items()]
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
-        tiles = {task.tile: task.post for task in table.tasks}
+        #: [tasks] posts of each of its CTAs.
+        self.posts_of = [self._posts_of(task) for task in table.tasks]
         #: Signals that get posts, and after them one that stands for all others; each gets so many of CTAs in a launch.
-        self.signals = [*sorted({post for post in tiles.values() if post >= 0}), -1]
-        self.totals = [self.size * sum(post == one for post in tiles.values()) for one in self.signals[:-1]] + [0]
+        self.signals = [*sorted({task.post for task in table.tasks if task.post >= 0}), -1]
+        whole = self.size * kernel.posts_of_tile
+        tiles = {task.tile: task.post for task in table.tasks}
+        self.totals = [whole * sum(post == one for post in tiles.values()) for one in self.signals[:-1]] + [0]
         self._begin(0)
 
     def _begin(self, launch: int) -> None:
@@ -99,7 +105,10 @@ class Device:
                 continue
             waits.append((index, -((rank_k - step) // along_k) if along_k > 1 else step))
         same = (other for other in range(self.size) if self._place(other) == self._place(rank))
-        return Unit(tuple(reads), tuple(waits), sum(self.unit(number, other) for other in same))
+        peers = sum(self.unit(number, other) for other in same)
+        if self.kernel.scatters and task.num_parts:
+            peers = self._writers[(*task.tile, self._place(rank))]
+        return Unit(tuple(reads), tuple(waits), peers)
 
     def _writers_of(self, boxes: Sequence[Box]) -> int:
         """The units that write an element of one of these boxes."""
@@ -109,15 +118,20 @@ class Device:
                 found |= units
         return found
 
+    def _posts_of(self, task: Task) -> int:
+        whole = self.kernel.posts_of_tile
+        return whole // task.num_parts if self.kernel.scatters and task.num_parts else whole
+
     def _table_of(self, number: int) -> dict[int, list[bool]]:
         """Place in `signals` -> [posts so far in this launch] whether the wait's test holds."""
-        wait, base = self.table.waits[number], self.launch * self.table.waits[number].per_launch * self.size
+        wait, one = self.table.waits[number], self.posts_of_one
+        base = self.launch * wait.per_launch * one
         places = [place for place, signal in enumerate(self.signals[:-1]) if wait.begin <= signal < wait.end]
         if len(places) < wait.end - wait.begin:
             places.append(len(self.signals) - 1)
         return {
             place: [
-                is_over((self.launch * self.totals[place] + posts) % WORD, base % WORD, wait.threshold, self.size)
+                is_over((self.launch * self.totals[place] + posts) % WORD, base % WORD, wait.threshold, one)
                 for posts in range(self.totals[place] + 1)
             ]
             for place in places
@@ -137,14 +151,14 @@ class Device:
             for rank in range(self.size):
                 if not stored & self.unit(number, rank):
                     continue
-                if task.num_parts:
+                if task.num_parts and not self.kernel.scatters:
                     counter = (task.slot, rank)
                     before = arrived.setdefault(counter, self.launch * task.num_parts % WORD)
                     arrived[counter] = (before + 1) % WORD
                     if arrived[counter] != (self.launch + 1) * task.num_parts % WORD:
                         continue
                 if task.post >= 0:
-                    posts[self.signals.index(task.post)] += 1
+                    posts[self.signals.index(task.post)] += self.posts_of[number]
         return tuple(posts)
 
     def holds(self, wait: int, posts: tuple[int, ...]) -> bool:

@@ -94,16 +94,32 @@ class Exploration:
     def _after(self, state: State, found: set[str]) -> Iterator[State]:
         stored = self._stored(state)
         posts = self.device.posts(stored)
-        for number, cta in enumerate(state.ctas):
-            ready = self._ready(cta, stored, posts, found)
+        all_ready = [self._ready(cta, stored, posts, found) for cta in state.ctas]
+        scatters = self.device.kernel.scatters
+        left = stored | self._at_head(state, all_ready) if scatters else 0
+        for number, (cta, ready) in enumerate(zip(state.ctas, all_ready, strict=True)):
             for rank, done in enumerate(cta.stored):
                 if done == len(cta.tasks):
                     continue
                 first = cta.tasks[done] * self.device.size
-                peers = self.device.units[first + rank].peers >> first
-                if all(ready[other] > done for other in range(self.device.size) if peers >> other & 1):
+                peers = self.device.units[first + rank].peers
+                if scatters:
+                    goes_on = not peers & ~left
+                else:
+                    of_cluster = (other for other in range(self.device.size) if peers >> first + other & 1)
+                    goes_on = all(ready[other] > done for other in of_cluster)
+                if goes_on:
                     yield self._with(state, number, self._finished(cta, rank))
             yield from self._draws(state, number, ready)
+
+    def _at_head(self, state: State, all_ready: list[list[int]]) -> int:
+        """The units whose CTA has stored all before them and loaded them: of parts, those that have left their sums."""
+        found = 0
+        for cta, ready in zip(state.ctas, all_ready, strict=True):
+            for rank, done in enumerate(cta.stored):
+                if done < len(cta.tasks) and ready[rank] > done:
+                    found |= 1 << cta.tasks[done] * self.device.size + rank
+        return found
 
     def _ready(self, cta: Cta, stored: int, posts: tuple[int, ...], found: set[str]) -> list[int]:
         """[CTAs of the cluster] the tasks that each may have loaded whole, of those in hand; notes what it may have

@@ -138,6 +138,32 @@ def task_lost_or_doubled(words: Words, rng: random.Random) -> Words:
     return sections.words()
 
 
+def part_less(words: Words, rng: random.Random) -> Words:
+    """A tile of three parts or more has one less, and the others its k-steps."""
+    sections = Sections.of(words)
+    tiles: dict[tuple[int, int, int], list[int]] = {}
+    for at, task in enumerate(sections.tasks):
+        if task[0] % 2**32 >> 24 >= 3:
+            tiles.setdefault((task[0] & 0xFFFF, task[1], task[2]), []).append(at)
+    if not tiles:
+        return sections.words()
+    *left, gone = sorted(rng.choice(list(tiles.values())), key=lambda at: sections.tasks[at][0] >> 16 & 255)
+    num_steps = sum(sections.tasks[at][6] % 2**32 >> 16 for at in (*left, gone))
+    begin = 0
+    for part, at in enumerate(left):
+        stride = len(left) if words[13] else 1
+        is_last = part == len(left) - 1
+        count = (num_steps - part + stride - 1) // stride if words[13] else sections.tasks[at][6] % 2**32 >> 16
+        count = num_steps - begin if is_last and not words[13] else count
+        op = sections.tasks[at][0] & 0xFFFF
+        sections.tasks[at][0] = signed(op | part << 16 | len(left) << 24)
+        sections.tasks[at][6] = signed((part if words[13] else begin) | count << 16)
+        begin += count
+    del sections.tasks[gone]
+    sections.queues = [bound - (bound > gone) for bound in sections.queues]
+    return sections.words()
+
+
 def wait_in_front(words: Words, rng: random.Random) -> Words:
     """A task waits for something else before all that it waits for."""
     sections = Sections.of(words)
@@ -264,4 +290,5 @@ MUTATORS: dict[str, Callable[[Words, random.Random], Words]] = {
     "a wait in front": wait_in_front,
     "waits of a task changed": waits_narrowed,
     "a post changed": post_changed,
+    "a part less": part_less,
 }

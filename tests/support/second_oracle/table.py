@@ -6,8 +6,10 @@ or of the first oracle is imported here.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
@@ -78,11 +80,18 @@ class Kernel(NamedTuple):
     resident: int
     #: Whether it has warps that read in band.
     has_readers: bool = False
+    #: Whether each part of a tile adds up a share of it, and waits for the others.
+    scatters: bool = False
 
     @property
     def size(self) -> int:
         """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def posts_of_tile(self) -> int:
+        """On the device, of each CTA: where parts store shares, as many as let all parts of a tile post the same."""
+        return math.lcm(*(op.most_parts for op in self.ops)) if self.scatters else 1
 
     def reads_of_launch(self, op: int) -> bool:
         """Whether the op reads in its steps what an op of the launch writes."""
@@ -233,8 +242,9 @@ def coverage_fault(table: Table, kernel: Kernel) -> str:
     for (number, _, _), tasks in by_tile.items():
         if len(tasks) == 1 and (tasks[0].part, tasks[0].num_parts) == (0, 0):
             continue
-        if not 2 <= len(tasks) <= kernel.ops[number].most_parts:
-            return "a tile is computed twice, or in too many parts"
+        most = kernel.ops[number].most_parts
+        if not (most if kernel.scatters else 2) <= len(tasks) <= most:
+            return "a tile is computed twice, in too many parts, or in other shares than the kernel has"
         if sorted(task.part for task in tasks) != list(range(len(tasks))):
             return "a part is missing or doubled"
         if any(task.num_parts != len(tasks) or not task.num_steps for task in tasks):
@@ -248,3 +258,31 @@ def coverage_fault(table: Table, kernel: Kernel) -> str:
         slots.append(tasks[0].slot)
     is_own = len(slots) == len(set(slots)) and all(slot < table.num_slots for slot in slots)
     return "" if is_own else "two tiles meet in one slot, or in one that is not there"
+
+
+def out_of_turn(table: Table) -> bool:
+    """Whether parts wait for each other, and tiles do not follow in turn: the turn of a tile is the place of its last
+    part, first the heads of all queues, then those behind. Turns rise along each queue, and a wait is over by posts of
+    earlier turns."""
+    if not any(task.num_parts for task in table.tasks):
+        return False
+    if table.assignment != STATIC:
+        return True
+    places: dict[int, tuple[int, int]] = {}
+    for queue, (begin, end) in enumerate(zip(table.queues, table.queues[1:], strict=False)):
+        places |= {number: (number - begin, queue) for number in range(begin, end)}
+    last: dict[tuple[int, int, int], tuple[int, int]] = {}
+    posts: dict[tuple[int, int, int], int] = {}
+    for number, task in enumerate(table.tasks):
+        last[task.tile] = max(last.get(task.tile, (0, 0)), places[number])
+        posts[task.tile] = task.post
+    for begin, end in zip(table.queues, table.queues[1:], strict=False):
+        turns = [last[task.tile] for task in table.tasks[begin:end]]
+        if any(later <= earlier for earlier, later in pairwise(turns)):
+            return True
+    for task in table.tasks:
+        earlier = [post for tile, post in posts.items() if last[tile] < last[task.tile]]
+        for wait in table.waits_of(task):
+            if any(earlier.count(signal) < wait.threshold for signal in range(wait.begin, wait.end)):
+                return True
+    return False

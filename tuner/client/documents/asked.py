@@ -44,6 +44,7 @@ class ChainOp(TypedDict):
     rotary: NotRequired[ChainRotary | None]
     epilogue: NotRequired[list[ChainPart]]
     out_dtype: NotRequired[str | None]
+    weights: NotRequired[str | None]
 
 
 class AttentionSizes(TypedDict):
@@ -121,7 +122,7 @@ class DecoderBlock(TypedDict):
 
 
 class QuantisedFfn(TypedDict):
-    """A feed-forward block of 8-bit weights, X and H: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded."""
+    """A feed-forward block of quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded."""
 
     kind: Literal["quantised-ffn"]
     m: int
@@ -132,7 +133,7 @@ class QuantisedFfn(TypedDict):
     activation: NotRequired[str]
     gated: NotRequired[bool]
     out_dtype: NotRequired[str]
-    dtype: NotRequired[str]
+    dtype: NotRequired[str | None]
 
 
 class Attention(AttentionHeads):

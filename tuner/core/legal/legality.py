@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Protocol
 
+from tuner.core.legal import converted
 from tuner.core.legal import mma as engine_mma
 from tuner.core.legal import simt as engine_simt
 from tuner.core.legal import wgmma as engine_wgmma
@@ -118,13 +119,14 @@ def gpu_problem(gpu: Gpu) -> str | None:
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no schedule of the workload runs on this GPU."""
-    return gpu_problem(gpu) or conversion_problem(workload, gpu)
+    return gpu_problem(gpu) or conversion_problem(workload, gpu) or converted.gpu_problem(workload, gpu)
 
 
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
     row = workload.dtype.row
     refused = conversion_problem(workload, gpu) or multiply_problem(workload.dtype, engine)
+    refused = refused or converted.engine_problem(workload, engine)
     if refused := refused or parts_problem(workload, engine):
         return refused
     if engine is Engine.WGMMA and row.tensor_map is None:

@@ -48,6 +48,8 @@ def own_tasks_problem(workload: Workload, engine: Engine) -> str | None:
     for op in workload.tile_ops:
         if not op.IS_PRODUCT and engine not in (engines := own_rules(op).ENGINES):
             return f"the {engine} engine runs no task of {op.name}, a {op.KIND}: use {' or '.join(engines)}"
+    if engine is Engine.WGMMA and len(workload.own_tile_ops) == len(workload.tile_ops) > 0:
+        return "no op is a product: the wgmma engine has nothing to multiply, use mma or simt"
     return None
 
 
@@ -71,8 +73,10 @@ def with_own_tasks(workload: Workload, tiling: Tiling, engine_bytes: int) -> int
     return aligned + num_teams * own_task_bytes(workload, tiling)
 
 
-def own_clusters_problem(workload: Workload) -> str:
-    """Why the tasks of a workload with such ops are not those of clusters."""
+def own_clusters_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why tasks of such ops are not those of clusters."""
+    if tiling.cluster_size == 1 or not workload.own_tile_ops:
+        return None
     own = workload.tile_ops[workload.own_tile_ops[0]]
     return f"clusters, and {own.name}, a {own.KIND}: its tasks have a CTA each, use 1 x 1 CTAs"
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tuner.core.legal.converted import converted_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
-from tuner.core.plan.graph.products import product_tile
+from tuner.core.plan.graph.products import product_tile, weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -37,6 +38,7 @@ PAIR_ROWS = 2 * COLUMNS
 MAX_PRODUCT_COLUMNS = 256
 #: A line: the width of the swizzle.
 LINE_BYTES = 128
+STAGE_ALIGNMENT_BYTES = 8 * LINE_BYTES
 #: Lines of k of a stage.
 STAGE_LINES = (1, 2, 4, 8)
 NUM_WARPS = (4, 8, 12)
@@ -85,8 +87,6 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     if gpu.num_sms > MAX_CTAS:
         return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
     aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
-    if len(workload.own_tile_ops) == len(workload.tile_ops):
-        return "no op is a product: the wgmma engine has nothing to multiply, use mma or simt"
     for op in workload.tile_ops:
         if op.IS_PRODUCT and (op.n % aligned or op.k % aligned):
             return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
@@ -105,9 +105,10 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
     """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
-    size = workload.dtype.size_bytes
-    tiles = [product_tile(op, tile) for _, op, tile in products(workload, tiling)]
-    return max(tile.m * tile.k for tile in tiles) * size, max(tile.n * tile.k for tile in tiles) * size
+    ops = [(op, tile) for _, op, tile in products(workload, tiling)]
+    weights = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
+    inputs = max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes
+    return inputs, -(-weights // STAGE_ALIGNMENT_BYTES) * STAGE_ALIGNMENT_BYTES
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
@@ -206,12 +207,12 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
         return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
-    if problem := _cluster_problem(workload, tiling):
+    if problem := _cluster_problem(workload, tiling) or own_clusters_problem(workload, tiling):
         return problem
     for _, op, tile in products(workload, tiling):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        most = min(most, MAX_PROMOTED) if has_promoted_sums(workload) else most
+        most = min(most, MAX_PROMOTED if has_promoted_sums(workload) else most, most_converted(op))
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -244,8 +245,6 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
         known, axes = ", ".join(map(str, CLUSTER_EDGES)), "m, n and k" if len(edges) > 2 else "m and n"
         given = " x ".join(map(str, edges))
         return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
-    if tiling.cluster_size > 1 and workload.own_tile_ops:
-        return own_clusters_problem(workload)
     for tile in tiling.tiles:
         if tile.m % edges[0] or tile.n % edges[1]:
             return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot slice it evenly"
@@ -362,6 +361,8 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
+    if problem := converted_problem(op, tile, swap_ab=swap_ab):
+        return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):

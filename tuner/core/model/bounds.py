@@ -117,7 +117,7 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
     epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.tile_ops))))
     for index, op in enumerate(workload.tile_ops):
-        weights, inputs = op.weight_rows * op.k, op.m * op.source_columns
+        weights, inputs = op.weight_bytes(workload.dtype) / size, op.m * op.source_columns
         streamed = 2 * op.m * op.weight_rows * op.k / side if op.IS_PRODUCT else 0.0
         if op.source in seen:
             elements += weights

@@ -31,6 +31,9 @@ L2_BYTES_PER_CLOCK = 64
 HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
+#: Weights that an SM converts to elements a clock where they are stored in fewer bits: a guess, of two to three
+#: instructions for each of two weights.
+CONVERTED_PER_CLOCK = 40
 #: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
 #: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
@@ -258,10 +261,11 @@ def _part_costs(
     own_depth = -(-depth // sharers)  # of the CTA with the most
     ahead = min(own_depth, graph.tiling.stages_ahead)
     a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in mine] for row in reads]
-    w_panels = [[(cells[i][0], cells[i][1] * size) for i in mine] for cells in weights]
+    bits = op.weight_bits(graph.workload.dtype)
+    w_panels = [[(cells[i][0], cells[i][1] * bits // 8) for i in mine] for cells in weights]
     step_us = _step_us(graph, op_index, gpu, rates)
     own, tiling = product_tile(op, graph.tiling.cta_tiles[op_index]), graph.tiling
-    turn_us = _port_us(own, size, gpu, rates.of(tiling.engine))
+    turn_us = _port_us(own, size, bits, gpu, rates.of(tiling.engine))
     return PartCosts(
         a_panels=a_panels,
         a_bytes=[sum(num_bytes for _, num_bytes in row) for row in a_panels],
@@ -272,9 +276,9 @@ def _part_costs(
         turns=max(0, own_depth - ahead) / _stages_under_way(tiling),
         turn_us=turn_us,
         inputs_us=_input_turns(tiling, own_depth) * (rates.l2_latency_us + turn_us),
-        ahead_bytes=min(depth, ahead * sharers) * tile.n * tile.k * size,
-        stage_bytes=sharers * tile.n * tile.k * size,
-        dram_stretch=1 + rates.dram_row_bytes / (tile.k * size),
+        ahead_bytes=min(depth, ahead * sharers) * tile.n * tile.k * bits // 8,
+        stage_bytes=sharers * tile.n * tile.k * bits // 8,
+        dram_stretch=1 + rates.dram_row_bytes / (tile.k * bits / 8),
     )
 
 
@@ -327,9 +331,9 @@ def _input_turns(tiling: Tiling, depth: int) -> float:
     return depth / (tiling.input_stages - 1) if tiling.engine is Engine.WGMMA else 0.0
 
 
-def _port_us(tile: Tile, element_bytes: int, gpu: Gpu, engine: EngineRates) -> float:
+def _port_us(tile: Tile, element_bytes: int, weight_bits: int, gpu: Gpu, engine: EngineRates) -> float:
     """Time of a stage through the SM's port to the L2."""
-    num_bytes = (tile.m + tile.n) * tile.k * element_bytes
+    num_bytes = (tile.m * element_bytes + tile.n * weight_bits / 8) * tile.k
     return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
 
 
@@ -349,7 +353,7 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
     flops_per_s = gpu.tensor_flops_per_s * graph.workload.dtype.row.tensor_speed
     engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / flops_per_s
-    port_us = _port_us(tile, size, gpu, engine)
+    port_us = _port_us(tile, size, op.weight_bits(graph.workload.dtype), gpu, engine)
     a_rows, b_rows = multiplied_by(tiling, op, tiling.cta_tiles[op_index])
     tensor_us = us_per_flop * 2 * a_rows * b_rows * tile.k / engine.tensor_share
     if tiling.engine is Engine.SIMT:
@@ -357,7 +361,8 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
         product_us = (tile.m + 1) * tile.n * tile.k / FP32_LANES / gpu.clock_mhz / FP32_SHARE
         return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
-        return max(port_us, tensor_us / tensor_share(b_rows)) + engine.step_us
+        converting_us = tile.n * tile.k / CONVERTED_PER_CLOCK / gpu.clock_mhz if op.weights else 0.0
+        return max(port_us, tensor_us / tensor_share(b_rows), converting_us) + engine.step_us
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
     smem_us = (tile.m * warps_n + tile.n * warps_m) * tile.k * size / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz

@@ -79,8 +79,8 @@ class AskedWorkload(ABC):
     #: Fields that a model gives on the page of a new job, where one is chosen: what `of_model` has.
     by_model: ClassVar[tuple[str, ...]] = ()
 
-    #: Element type of every tensor; sums are fp32.
-    dtype: Dtype
+    #: Element type of every tensor; sums are fp32. None where other fields say it.
+    dtype: Dtype | None
 
     @classmethod
     def of_model(cls, model: str, tp: int) -> Json:
@@ -145,6 +145,7 @@ class _AloneByFields(AskedWorkload):
     """One op by its fields, called as its kind is."""
 
     _op: ClassVar[type[Op]]
+    dtype: Dtype
 
     def to_workload(self) -> Workload:
         """The op."""

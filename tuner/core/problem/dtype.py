@@ -82,6 +82,8 @@ def _e4m3_from_bits(xp: ArrayModule, bits: Array) -> Array:
 
 #: Of tensors beside the operands: factors and sums of squares; lengths and pages.
 FP32 = DtypeRow(name="fp32", bits=32, number=2, array_name="float32", typestr="<f4", dlpack=(2, 32))
+#: Of weights that are stored as codes.
+UINT8 = DtypeRow(name="uint8", bits=8, number=5, array_name="uint8", typestr="|u1", dlpack=(1, 8))
 INT32 = DtypeRow(name="int32", bits=32, number=3, array_name="int32", typestr="<i4", dlpack=(0, 32))
 
 
@@ -157,7 +159,7 @@ class Dtype(StrEnum):
         library=VendorType(name="CUDA_R_8F_E4M3", number=28),
     )
     locals().update(
-        {row.name.upper(): row for row in added_rows(GROUP, OperandRow, (FP16, BF16, FP8_E4M3, FP32, INT32))}
+        {row.name.upper(): row for row in added_rows(GROUP, OperandRow, (FP16, BF16, FP8_E4M3, FP32, INT32, UINT8))}
     )
 
     @classmethod
@@ -183,6 +185,6 @@ class Dtype(StrEnum):
 UNSCALED = tuple(one for one in Dtype if not one.row.sums)
 
 #: Every element type that a tensor has, by name.
-ELEMENTS: dict[str, DtypeRow] = {row.name: row for row in (*(one.row for one in Dtype), FP32, INT32)}
+ELEMENTS: dict[str, DtypeRow] = {row.name: row for row in (*(one.row for one in Dtype), FP32, INT32, UINT8)}
 #: CUtensorMapDataType of each that has one, by its name. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_TYPES = {one.row.tensor_map.name: one.row.tensor_map.number for one in Dtype if one.row.tensor_map}

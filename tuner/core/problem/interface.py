@@ -18,7 +18,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 #: Whatever another package raises as it is imported: the others are here.
 ANY_FAULT = (Exception, SystemExit)
 #: What is looked at one by one, up to so many.
-_LOOKED_AT = 64
+_MOST_CHECKED = 64
 
 
 def reason_of(error: BaseException, *own: str) -> str:
@@ -225,7 +225,7 @@ def _are_of(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
             return False
         if origin is tuple and arguments[1:] != (...,):
             return len(value) == len(arguments) and all(map(_is_of, value, arguments))
-        return all(_is_of(one, arguments[0]) for one in value[:_LOOKED_AT])
+        return all(_is_of(one, arguments[0]) for one in value[:_MOST_CHECKED])
     if issubclass(origin, Mapping):
         return isinstance(value, Mapping) and all(
             _is_of(key, arguments[0]) and _is_of(one, arguments[1]) for key, one in value.items()

@@ -89,6 +89,14 @@ class TileOp(Op):
         """Rows of W."""
         return self.n * self.rows_per_column
 
+    def weight_bits(self, dtype: Dtype) -> int:
+        """Of an element of W as it is stored, without factors."""
+        return self.weights.row.bits if self.weights else 8 * dtype.size_bytes
+
+    def weights_an_element(self, dtype: Dtype) -> int:
+        """How many of them take the room of an element."""
+        return 8 * dtype.size_bytes // self.weight_bits(dtype)
+
     @property
     def has_weights(self) -> bool:
         """Whether it has any: the kernel of one that has none gets no address of W."""

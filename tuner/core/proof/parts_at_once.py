@@ -19,7 +19,7 @@ from tuner.core.plan.table.header import STATIC
 from tuner.core.plan.table.words import Plan
 from tuner.core.proof.liveness import late_tasks, queue_position, task_name
 from tuner.core.schedule.tiling import PartSums
-from tuner.errors import LivenessError
+from tuner.errors import CoverageError, LivenessError
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,6 +27,20 @@ Ints = npt.NDArray[np.int64]
 def waits_for_parts(plan: Plan, graph: TileGraph) -> bool:
     """Whether parts of the plan's tiles wait for each other."""
     return graph.tiling.part_sums is PartSums.SCATTERED and bool((plan.tasks[:, 7] > 0).any())
+
+
+def check_shares(plan: Plan, graph: TaskGraph) -> None:
+    """A tile in parts has all of them: the kernel was compiled for that many shares, and some would be nobody's.
+
+    Raises:
+        CoverageError: one has fewer.
+    """
+    parts_of = {op: graph.num_parts(op) for op in graph.op_indices}
+    most = np.array([parts_of[op] for op in plan.tasks[:, 0].tolist()])
+    if (fewer := np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.tasks[:, 7] < most))).size:
+        task = int(fewer[0])
+        which = f"{task_name(plan, graph, task)} is one of {plan.tasks[task, 7]}"
+        raise CoverageError("a share of a tile is nobody's", f"{which}, and each of {most[task]} adds one up")
 
 
 def turns(plan: Plan) -> Ints:

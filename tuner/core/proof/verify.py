@@ -18,7 +18,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
-from tuner.core.proof.parts_at_once import check_parts_at_once, waits_for_parts
+from tuner.core.proof.parts_at_once import check_parts_at_once, check_shares, waits_for_parts
 from tuner.core.proof.run_time import check_run_time
 from tuner.core.proof.safety import check_safety
 from tuner.core.schedule.codec import Frozen
@@ -75,7 +75,8 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     Raises:
         WordError: the words are no plan.
         CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid. Or the
-            parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own.
+            parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own. Or a
+            share of a tile, where each part adds one up, is nobody's.
         ResourceError: the grid, the registers, the shared memory, the stages held back or the slots are more than there
             is.
         LivenessError: a wait never ends.
@@ -84,10 +85,12 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     judged = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=judged.strided_parts).with_in_band(judged.in_band_ops)
     check_coverage(judged, graph)
+    if waits := waits_for_parts(judged, graph):
+        check_shares(judged, graph)
     check_run_time(judged, graph)
     check_capacity(judged, graph, resources, gpu)
     check_epochs(judged, graph)
-    if waits_for_parts(judged, graph):
+    if waits:
         check_parts_at_once(judged, graph)
     else:
         check_liveness(judged, graph)

@@ -135,6 +135,11 @@ def scattered(schedule: Schedule) -> Schedule:
     return schedule.but(tiling=replace(schedule.tiling, part_sums=PartSums.SCATTERED), ordering=ordering)
 
 
+def settled_sums(tiling: Tiling) -> Tiling:
+    """The same; where there are no parts, nobody adds shares up."""
+    return tiling if tiling.split_k else replace(tiling, part_sums=PartSums.LAST)
+
+
 def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, choice: Choice) -> float:
     return clocks(op, choice, num_sms)
 

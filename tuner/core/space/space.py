@@ -46,7 +46,7 @@ from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
-from tuner.core.space.part_guesses import scattered
+from tuner.core.space.part_guesses import scattered, settled_sums
 from tuner.core.space.run_starts import near_run_starts
 from tuner.core.space.simt_tilings import SimtTilings
 from tuner.core.space.wgmma_tilings import WgmmaTilings
@@ -334,7 +334,7 @@ class Space:
             Engine.WGMMA: self._wgmma,
             Engine.SIMT: self._simt,
         }
-        yield from of_engine[tiling.engine].near(tiling)
+        yield from map(settled_sums, of_engine[tiling.engine].near(tiling))
 
     def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
         ordering = schedule.ordering

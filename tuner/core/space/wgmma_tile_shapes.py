@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.legal.converted import depth_problem, most_converted
 from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_ACCUMULATORS_BUSY,
@@ -29,6 +30,7 @@ from tuner.core.legal.wgmma import (
     tile_problem,
 )
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
+from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -253,7 +255,7 @@ class WgmmaTileShapes:
         num_whole, num_parted = waves(num_tiles(op, tile), parts, num_lanes)
         # Of an SM by one k-step.
         crowding = tile.n * tile.k * num_lanes * height.cluster_k / (num_rows * op.n * op.k)
-        memory_us = 1e6 * op.weight_rows * op.k * self._workload.dtype.size_bytes / gpu.dram_bytes_per_s
+        memory_us = 1e6 * op.weight_bytes(self._workload.dtype) / gpu.dram_bytes_per_s
         flops_per_s = gpu.tensor_flops_per_s * self._workload.dtype.row.tensor_speed
         product_us = 2e6 * op.m * op.weight_rows * op.k / flops_per_s
         columns = tile.n * op.rows_per_column
@@ -304,6 +306,7 @@ def _can_multiply(op: TileOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
     is_busy = height.warpgroups is Warpgroups.PING_PONG
     swap_ab, shares_k = height.swap_ab, height.cluster_k > 1
     most = most_accumulators(op, height.groups, swap_ab=swap_ab, shares_k=shares_k, is_busy=is_busy)
+    most = min(most, most_converted(op))
     return tile_problem(op, height.of_cta(tile), height.groups, dtype, swap_ab=swap_ab, most=most) is None
 
 
@@ -344,17 +347,12 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     return max(all_us / lanes, max(times_us), num_waves * min(times_us))
 
 
-def weight_stage_bytes(op: TileOp, tile: Tile, dtype: Dtype) -> int:
-    """A stage of weights."""
-    return tile.n * op.rows_per_column * tile.k * dtype.size_bytes
-
-
 def tiles_of(op: TileOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:
     """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
 
     Where a CTA has many rows of a tile, its stages of inputs are as large as the weights', so it takes the shallowest.
     """
-    depths = stage_depths(dtype)
+    depths = [depth for depth in stage_depths(dtype) if depth_problem(op, depth) is None]
     useful = [Tile(m=tile_m, n=tile_n, k=k) for k in depths if k == depths[0] or 2 * k <= op.k]
     if tile_m // cluster_m > FEW_ROWS:
         return useful[:1]

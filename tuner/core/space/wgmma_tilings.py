@@ -24,6 +24,7 @@ from tuner.core.legal.wgmma import (
     stage_bytes,
     stage_depths,
 )
+from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -37,7 +38,6 @@ from tuner.core.space.wgmma_tile_shapes import (
     WgmmaTileShapes,
     by_rate,
     tiles_of,
-    weight_stage_bytes,
 )
 
 MAX_ROWS_OF_TILES_OF_64 = 256
@@ -290,7 +290,7 @@ class WgmmaTilings:
 
         def widest(op: TileOp, tile: Tile, parts: int) -> tuple[Tile, int]:
             width = slot // weight_stage_bytes(op, replace(tile, n=1), dtype)
-            busy, is_small = BUSY_SHARE * num_tiles(op, tile) * parts, op.weight_rows * op.k * dtype.size_bytes <= held
+            busy, is_small = BUSY_SHARE * num_tiles(op, tile) * parts, op.weight_bytes(dtype) <= held
             for n in range(width - width % COLUMNS, tile.n, -COLUMNS) if is_small else ():
                 count = num_tiles(op, wide := replace(tile, n=n))
                 at_once = [most for most in self._shapes.parts(op, wide, Height(tile.m, *who)) if count * most <= lanes]

@@ -12,15 +12,15 @@ from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json
 from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, asked_part, parts_from_json
-from tuner.core.problem.epilogue.channel_scale import ChannelScale
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
-from tuner.core.problem.epilogue.output_scale import OutputScale
 from tuner.core.problem.ops.codec import fields_from_json, fields_to_json
 from tuner.core.problem.ops.rotary import Rotary
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
+from tuner.ops.gemm.quantised import QuantisedFfn
 
 _DTYPE = "element type of every tensor; sums are fp32"
 
@@ -76,6 +76,7 @@ class ChainOp(AskedOp):
         "channel_scale, output_scale, or parts that packages of the server bring, by name", ()
     )
     out_dtype: Dtype | None = asked_field("what C is stored in; null for the chain's dtype", None)
+    weights: WeightFormat | None = asked_field("how W is stored, in fewer bits; null for the chain's dtype", None)
 
     def to_op(self, m: int, dtype: Dtype) -> GemmOp:
         """The op, for so many rows, of any element type.
@@ -102,6 +103,7 @@ class ChainOp(AskedOp):
             rotary=rotary,
             epilogue=self._epilogue(),
             out_dtype=self.out_dtype,
+            weights=self.weights,
         )
 
     def _epilogue(self) -> tuple[AddedPart, ...]:
@@ -142,6 +144,7 @@ class ChainOp(AskedOp):
             rotary=ChainRotary(**op.rotary.to_json()) if op.rotary else None,
             epilogue=tuple(fields_from_json(ChainPart, part.to_json()) for part in op.epilogue),
             out_dtype=op.out_dtype,
+            weights=op.weights,
         )
 
 
@@ -209,66 +212,6 @@ class FfnPair(AskedWorkload):
             residual=down.residual,
             row_scale=up.row_scale,
         )
-
-
-class Scheme(StrEnum):
-    """Which factors quantised operands have."""
-
-    #: Static ones of whole tensors.
-    TENSOR = "tensor"
-    #: Of each row of X, and of each channel of weights.
-    TOKEN = "token"
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuantisedFfn(AskedWorkload):
-    """A feed-forward block of 8-bit weights, X and H: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
-
-    s1 [d_hidden] is of each row of W1, and has the factors of X in it but for those of its rows, which `token` gives
-    beside. s2 [d_out] has h in it, which is static.
-    """
-
-    KIND: ClassVar[str] = "quantised-ffn"
-    SUMMARY: ClassVar[str] = "two GEMMs of 8-bit operands with factors, the second reads the first one's output"
-    EXAMPLES: ClassVar[Mapping[str, Example]] = {
-        "quantised": Example(
-            "A SwiGLU feed-forward block in fp8, with dynamic factors of tokens",
-            {"m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "scheme": "token"},
-        )
-    }
-
-    m: int = asked_field("rows of X and Y", bounds={**SIZE, "example": 16, "label": "Rows (m), or several"})
-    d_in: int = asked_field("columns of X", bounds={**SIZE, "example": 4096, "label": "d_in"})
-    d_hidden: int = asked_field("columns of the intermediate", bounds={**SIZE, "example": 14336, "label": "d_hidden"})
-    d_out: int = asked_field("columns of Y", bounds={**SIZE, "example": 4096, "label": "d_out"})
-    scheme: Scheme = asked_field("which factors there are: of whole tensors, or of tokens and channels")
-    activation: Activation = asked_field("applied to the first product", Activation.SILU)
-    gated: bool = asked_field("whether the intermediate is act(gate) * up", True)
-    out_dtype: Dtype = asked_field("element type of Y", Dtype.BF16)
-    dtype: Dtype = asked_field("element type of weights, X and H; sums are fp32", Dtype.FP8_E4M3)
-
-    def to_workload(self) -> Workload:
-        """The two ops."""
-        up = GemmOp(
-            name="up",
-            m=self.m,
-            n=self.d_hidden,
-            k=self.d_in,
-            activation=self.activation,
-            gated=self.gated,
-            row_scale=self.scheme is Scheme.TOKEN,
-            epilogue=(ChannelScale(), OutputScale()),
-        )
-        down = GemmOp(
-            name="down",
-            m=self.m,
-            n=self.d_out,
-            k=self.d_hidden,
-            source="up",
-            epilogue=(ChannelScale(),),
-            out_dtype=self.out_dtype,
-        )
-        return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

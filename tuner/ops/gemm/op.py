@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UINT8, UNSCALED, Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
@@ -17,6 +17,7 @@ from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp, keep_plain
+from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
 #: Options of an op that are in the JSON form only where they are set.
@@ -84,6 +85,8 @@ class GemmOp(TileOp):
     epilogue: tuple[AddedPart, ...] = ()
     #: What C is stored in; None for the workload's element type.
     out_dtype: Dtype | None = None
+    #: How W is stored, in fewer bits than elements; None for elements.
+    weights: WeightFormat | None = None
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
@@ -101,6 +104,9 @@ class GemmOp(TileOp):
 
     def _check_options(self) -> None:
         """Options that need each other, or are in each other's way."""
+        if self.weights and self.k % (unit := max(self.weights.row.chunk, self.weights.row.group)):
+            problem = f"is {self.k}, and {self.weights} has {unit} weights of a row together"
+            raise InvalidInput(f"{self.name}.k", problem, f"give a multiple of {unit}")
         for part in (*PARTS, *self.epilogue):
             for field, problem, remedy in part.broken(self):
                 raise InvalidInput(f"{self.name}.{field}", problem, remedy)
@@ -126,13 +132,20 @@ class GemmOp(TileOp):
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """A, weights, what the parts of the epilogue read or change, and C."""
         read = [given(self.source, (self.m, self.k), dtype)]
-        read += [weight(f"{self.name}.weight", (self.weight_rows, self.k), dtype)]
+        read += [self._weight(dtype)]
         read += [tensor for part in self.parts for tensor in part.tensors(self, dtype)]
         return (*dict.fromkeys(read), output(self.name, (self.m, self.c_columns), self.stored_in(dtype)))
 
+    def _weight(self, dtype: Dtype) -> Tensor:
+        """Codes are bytes, with what belongs to them behind."""
+        name = f"{self.name}.weight"
+        if self.weights is None:
+            return weight(name, (self.weight_rows, self.k), dtype)
+        return weight(name, (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name)
+
     def weight_bytes(self, dtype: Dtype) -> int:
         """Those of W; a bias is among `own_bytes`."""
-        return self.weight_rows * self.k * dtype.size_bytes
+        return self._weight(dtype).num_bytes
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
         """Bias, a residual of its own, and factors, or sums of squares of an input's rows."""
@@ -202,6 +215,13 @@ class GemmOp(TileOp):
         if isinstance(normed, TileOp) and not normed.IS_PRODUCT:
             problem = f"{self.name} norms by {normed.name}, a {normed.KIND}, which leaves no squares of its rows"
             raise InvalidInput(f"{self.name}.norm", problem, "norm by an input, or by a product's output")
+        products = [one for one in ops if isinstance(one, TileOp) and one.IS_PRODUCT]
+        if other := next((one for one in products if one.weights != self.weights), None):
+            stored = f"{self.weights or dtype}, and those of {other.name} in {other.weights or dtype}"
+            raise InvalidInput(f"{self.name}.weights", f"are stored in {stored}", "give all products one format")
+        if self.weights and dtype.row.tensor_kind is None:
+            problem = f"are stored in {self.weights}, which is converted to 16 bits, and the dtype is {dtype}"
+            raise InvalidInput(f"{self.name}.weights", problem, f"use {' or '.join(UNSCALED)}, or leave weights out")
         if not self.rotary:
             return
         writers = [op.name for op in ops if op.written_cache]
@@ -254,6 +274,7 @@ class GemmOp(TileOp):
         shown = ("bias", "gated", "residual", "row_scale", "norm")
         found += [name for name in shown if any(getattr(op, name) for op in ops)]
         found += [op.rotary.describe() for op in ops if op.rotary]
+        found += [f"weights {one}" for one in dict.fromkeys(op.weights for op in ops) if one]
         return found + [part.describe() for op in ops for part in op.epilogue]
 
     def to_json(self) -> dict[str, Any]:
@@ -280,8 +301,9 @@ class GemmOp(TileOp):
         rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
         epilogue = parts_from_json(data.get("epilogue", ()))
         stored = Dtype(data["out_dtype"]) if data.get("out_dtype") else None
+        weights = WeightFormat(data["weights"]) if data.get("weights") else None
         made = {"activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue}
-        return cls(**{**data, **made, "out_dtype": stored})
+        return cls(**{**data, **made, "out_dtype": stored, "weights": weights})
 
 
 _options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
@@ -297,7 +319,7 @@ def _drop_defaults_of_chains(op: dict[str, Any]) -> None:
     """Takes from an op's JSON what chains alone ask for, where it has its default."""
     if not op["norm"]:
         del op["eps"]
-    for name in ("residual_source", "norm", "is_output", "rotary", "epilogue", "out_dtype"):
+    for name in ("residual_source", "norm", "is_output", "rotary", "epilogue", "out_dtype", "weights"):
         if not op[name]:
             del op[name]
     if rotary := op.get("rotary"):

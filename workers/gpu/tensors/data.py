@@ -32,6 +32,7 @@ from .outputs import GuardedOutput, bits_type
 from .reference import Reference, reference
 from .segments import Segments
 from .turned import Turned, TurnedCache
+from .weights import draw_weights, known_weights
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -81,8 +82,9 @@ class _Tensors:
     def __getitem__(self, name: str) -> Known:
         if name in self._made:
             return Known(values=self._made[name].values, tolerance=self._made[name].tolerance)
-        array = self._data._array(self._op, name, self._inputs)
-        dtype = self._data.workload.dtype
+        array, dtype = self._data._array(self._op, name, self._inputs), self._data.workload.dtype
+        if name == f"{self._op.name}.weight":
+            return Known(values=known_weights(self._op, array, dtype))
         if array.dtype == bits_type(dtype):
             array = from_bits(array, dtype, as_type=cupy.float64)
         return Known(values=array)
@@ -131,9 +133,7 @@ class ProblemData:
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
         self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
-        self._weights = [
-            [self._draw((op.weight_rows, op.k), max(1, op.k) ** -0.5) for op in ops] for _ in range(num_slots)
-        ]
+        self._weights = [[draw_weights(self._random, op, dtype) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
         #: By check and name, what a launch op changes in place as it is before each launch.

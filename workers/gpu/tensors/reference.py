@@ -56,7 +56,9 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     row, stored = dtype.row, op.stored_in(dtype).row
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     is_rounded = source.tolerance is not None or bool(op.norm)
-    roundoff = row.sum_roundoff + is_rounded * row.roundoff
+    # A library multiplies elements: what weights with factors stand for is rounded to one.
+    is_converted = op.weights is not None and op.weights.row.group > 0
+    roundoff = row.sum_roundoff + (is_rounded + is_converted) * row.roundoff
     values, error = part.reference(xp, op, source.values, w, roundoff=roundoff, off=source.tolerance)
     sums = Sums(xp=xp, row=dtype.sums.row, values=values, error=error, held=xp.abs(values))
     for stage in Stage:

@@ -18,6 +18,14 @@ struct Element {
 };
 #endif
 
+#ifndef TUNER_WEIGHTS
+// How weights are stored: as elements. Where that is a code of fewer bits, `convert` makes pairs of elements of a word of
+// codes, and with groups so many share a factor.
+struct Weights {
+  enum : int { kBits = 8 * sizeof(Element::Bits), kGroup = 0 };
+};
+#endif
+
 #ifndef TUNER_OUTPUTS
 // The element type of an op's output.
 template <int kOp>

@@ -274,6 +274,11 @@ __device__ __forceinline__ void store_shared(u32 address, const uint4& value) {
                : "memory");
 }
 
+__device__ __forceinline__ u16 load_shared_element(u32 address) {
+  u16 bits;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
+  return bits;
+}
 __device__ __forceinline__ float load_shared_float(u32 address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");

@@ -105,6 +105,15 @@ __device__ __forceinline__ void copy_pairs_to(u32 shared, const TensorMap* map, 
       : "memory");
 }
 
+// So many bytes that follow each other, a multiple of 16 as both addresses are.
+__device__ __forceinline__ void copy_bytes(u32 shared, const void* from, u32 count, u32 barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          shared),
+      "l"(from), "r"(count), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // The same boxes to the L2 alone.
 __device__ __forceinline__ void prefetch_line(const TensorMap* map, int column, int row, u64 policy) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.L2::cache_hint [%0, {%1, %2}], %3;" ::"l"(map), "r"(column),

@@ -6,3 +6,7 @@
 // multiply(d, a, b): d[n / 2] += a [64, 16] b [n, 16]^T, fp32 accumulators of the warpgroup, operands by descriptor.
 template <int kRows>
 struct Wgmma;
+
+// The same with operand A in registers, as m64k16 has its fragments: multiply(d, a, b, adds).
+template <int kRows>
+struct WgmmaOfRegisters;

@@ -27,69 +27,8 @@ __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& 
   return norm;
 }
 
-// A team's share of one task of a product; false where another part of the tile will be the last. The task's words are read
+// A team's share of one task; false where another part of the tile will be the last. The task's words are read
 // from the feed where they are needed: registers are for the sums.
-template <int kOp>
-__device__ __forceinline__ bool multiply_tile(const WgmmaArgs& args, const FeedSlot& slot, FeedRing::Place feed,
-                                              const Shared& shared, float (&acc)[kMaxWgmmaAccumulators],
-                                              StagePlaces& places, SumRing::Place& sum) {
-  using Tile = WgmmaTile<kOp>;
-  if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
-  const Stages stages{shared.inputs, shared.weights};
-  if constexpr (kTrace) {
-    stages.wait_filled(places);
-    if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
-  }
-  if constexpr (EarlyResidual<kOp>::kIsThere) stages.wait_filled(places);
-  const EarlyResidual<kOp> early = early_residual<kOp>(args.base.ops[kOp], slot.task);
-  const int num_steps =
-      steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
-  const auto issued = [&] {
-    if constexpr (kNumTeams > 1) {
-      if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
-    }
-  };
-  if constexpr (kElementBytes == 1) {
-    Tile::multiply_promoted(acc, num_steps, stages, places, issued);
-  } else {
-    Tile::multiply(acc, num_steps, stages, places, issued);
-  }
-  if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
-  if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
-  const auto ready = [&] {
-    if constexpr (waits_for_epilogue(kChainOps[kOp])) {
-      mbarrier_wait(shared.beside.ready(feed), feed.parity());
-      if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
-    }
-    RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
-    if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
-    return norm;
-  };
-  if constexpr (scatters_sums() && kOps[kOp].num_parts > 1) {
-    if (slot.task.num_parts > 0) {
-      scatter_and_store<kOp>(acc, args.base, slot, shared.flags->epoch, team_barrier() + kNumTeams, ready);
-      return true;
-    }
-  } else if constexpr (kOps[kOp].num_parts > 1) {
-    constexpr int kThreads = Tile::kHolders;
-    if (team_thread() >= kThreads) return true;
-    if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
-            args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
-  }
-  const RowNorm norm = ready();
-  if constexpr (kClusterK > 1) {
-    sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
-  } else if constexpr (kOp == kRotaryOp) {
-    store_turned_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm);
-  } else if constexpr (kSwapAb) {
-    store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm, early);
-  } else {
-    store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(map_of(kOp)), shared.staging, norm, early);
-  }
-  return true;
-}
-
-// A team's share of one task; false as there.
 template <int kOp = 0>
 __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, FeedRing::Place feed,
                                              const Shared& shared, float (&acc)[kMaxWgmmaAccumulators],
@@ -99,7 +38,61 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     if constexpr (is_own_task(kOp)) {
       run_own_tile<kOp>(args.base, slot, shared, places);
     } else {
-      return multiply_tile<kOp>(args, slot, feed, shared, acc, places, sum);
+      using Tile = WgmmaTile<kOp>;
+      if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
+      const Stages stages{shared.inputs, shared.weights};
+      if constexpr (kTrace) {
+        stages.wait_filled(places);
+        if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
+      }
+      if constexpr (EarlyResidual<kOp>::kIsThere) stages.wait_filled(places);
+      const EarlyResidual<kOp> early = early_residual<kOp>(args.base.ops[kOp], slot.task);
+      const int num_steps =
+          steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
+      const auto issued = [&] {
+        if constexpr (kNumTeams > 1) {
+          if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
+        }
+      };
+      if constexpr (converts_weights()) {
+        Converted<kOp>::multiply(acc, num_steps, stages, places, issued);
+      } else if constexpr (kElementBytes == 1) {
+        Tile::multiply_promoted(acc, num_steps, stages, places, issued);
+      } else {
+        Tile::multiply(acc, num_steps, stages, places, issued);
+      }
+      if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
+      if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+      const auto ready = [&] {
+        if constexpr (waits_for_epilogue(kChainOps[kOp])) {
+          mbarrier_wait(shared.beside.ready(feed), feed.parity());
+          if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+        }
+        RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
+        if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
+        return norm;
+      };
+      if constexpr (scatters_sums() && kOps[kOp].num_parts > 1) {
+        if (slot.task.num_parts > 0) {
+          scatter_and_store<kOp>(acc, args.base, slot, shared.flags->epoch, team_barrier() + kNumTeams, ready);
+          return true;
+        }
+      } else if constexpr (kOps[kOp].num_parts > 1) {
+        constexpr int kThreads = Tile::kHolders;
+        if (team_thread() >= kThreads) return true;
+        if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
+                args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
+      }
+      const RowNorm norm = ready();
+      if constexpr (kClusterK > 1) {
+        sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
+      } else if constexpr (kOp == kRotaryOp) {
+        store_turned_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm);
+      } else if constexpr (kSwapAb) {
+        store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm, early);
+      } else {
+        store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(map_of(kOp)), shared.staging, norm, early);
+      }
     }
   }
   return true;

@@ -74,13 +74,19 @@ __device__ constexpr int max_input_stage_bytes() {
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
+// Columns of a stage of weights as they are stored, in elements' sizes; and the factors of a row there.
+template <int kOp>
+constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
+__device__ constexpr int factors_of_row(const OpConfig& op) { return Weights::kGroup > 0 ? op.tile_k / Weights::kGroup : 0; }
+
 __device__ constexpr int max_weight_stage_bytes() {
   int widest = 0;
   for (const OpConfig& op : kOps) {
-    const int bytes = op.weight_rows() * op.tile_k * kElementBytes;
+    const int columns = op.tile_k * Weights::kBits / (8 * kElementBytes) + factors_of_row(op);
+    const int bytes = op.weight_rows() * columns * kElementBytes;
     widest = bytes > widest ? bytes : widest;
   }
-  return widest;
+  return (widest + 1023) / 1024 * 1024;
 }
 constexpr int kWeightStageBytes = max_weight_stage_bytes();
 

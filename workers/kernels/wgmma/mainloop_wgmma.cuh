@@ -187,7 +187,7 @@ template <int kOp, class Target>
 __device__ __forceinline__ void request_weight_boxes(const Target& to, const TensorMap* map, int step, int tile_n, int n) {
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr bool kIsPaired = kSwapAb && kConfig.gated, kIsWhole = kWholeLines[kOp];
-  constexpr int kRows = kIsPaired ? kConfig.weight_rows() : kConfig.tile_n, kTileK = kConfig.tile_k;
+  constexpr int kRows = kIsPaired ? kConfig.weight_rows() : kConfig.tile_n, kTileK = kStoredK<kOp>;
   request_rows<kRows, kTileK, kIsWhole, WeightSharers, kIsPaired>(to, 0, map, step, tile_n * kRows);
   if constexpr (kConfig.gated && !kIsPaired) {
     request_rows<kRows, kTileK, kIsWhole, WeightSharers>(to, kRows * kTileK * kElementBytes, map, step, n + tile_n * kRows);
@@ -195,10 +195,26 @@ __device__ __forceinline__ void request_weight_boxes(const Target& to, const Ten
 }
 
 template <int kOp>
-__device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_n, int n,
-                                                     u64 policy) {
-  mbarrier_arrive_expect(full, kOps[kOp].weight_rows() * kOps[kOp].tile_k * kElementBytes);
-  request_weight_boxes<kOp>(ToRing<WeightSharers>{stage, full, policy}, map, step, tile_n, n);
+__device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_n,
+                                                     const OpArgs& op, u64 policy) {
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr u32 kCodeBytes = kConfig.weight_rows() * kStoredK<kOp> * kElementBytes;
+  // Of groups' factors each CTA brings its own: there are few. Those of a last tile's rows that are none are left out.
+  constexpr int kFactors = factors_of_row(kConfig), kHalves = kConfig.gated ? 2 : 1;
+  const u32 factor_bytes = kFactors > 0 ? min(kConfig.tile_n, op.n - tile_n * kConfig.tile_n) * kElementBytes : 0;
+  mbarrier_arrive_expect(full, kCodeBytes + kFactors * kHalves * factor_bytes);
+  request_weight_boxes<kOp>(ToRing<WeightSharers>{stage, full, policy}, map, step, tile_n, op.n);
+  if constexpr (kFactors > 0) {
+    const int rows = kHalves * op.n;
+    const Element::Bits* const factors = op.w + static_cast<long long>(rows) * op.k / (8 * kElementBytes) * Weights::kBits;
+#pragma unroll
+    for (int i = 0; i < kFactors * kHalves; ++i) {
+      const int group = step * kFactors + i / kHalves, half = i % kHalves;
+      copy_bytes(stage + kCodeBytes + i * kConfig.tile_n * kElementBytes,
+                 factors + static_cast<long long>(group) * rows + half * op.n + tile_n * kConfig.tile_n, factor_bytes, full,
+                 policy);
+    }
+  }
 }
 
 // A thread's number in its team, and the team's: of one team, or of two.
@@ -207,6 +223,11 @@ __device__ __forceinline__ int team_number() { return kNumTeams == 1 ? 0 : threa
 
 // A warpgroup's number in its team.
 __device__ __forceinline__ int team_group() { return kTeamGroups == 1 ? 0 : uniform(team_thread() / 128); }
+
+// Of weights that are stored in fewer bits: converted_wgmma.cuh.
+__device__ constexpr bool converts_weights() { return Weights::kBits < 8 * kElementBytes; }
+template <int kOp>
+struct Converted;
 
 // Multiplies one task's tile into the warpgroup's accumulators.
 template <int kOp>
@@ -221,6 +242,12 @@ struct WgmmaTile {
   static constexpr int kNumSums = kBlocks * kBlockSums;
   // Threads that hold some of the tile: where the last block is lower than 64 rows, the last warps hold none.
   static constexpr int kHolders = kBlocks == 1 ? 2 * kSharedRows : kTeamThreads;
+
+  // Of a row of a stage of swapped operands its place among the tile's rows of W, where those of a gate come first.
+  __device__ static __forceinline__ int weight_row(int row) {
+    if constexpr (!kConfig.gated) return row;
+    return row / 8 % 2 * kConfig.tile_n + row / kPairRows * 8 + row % 8;
+  }
 
   __device__ static void fill(float (&acc)[kMaxWgmmaAccumulators], float value) {
 #pragma unroll

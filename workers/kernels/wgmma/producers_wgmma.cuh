@@ -75,7 +75,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
         mbarrier_arrive(ring.full(place));  // nothing lies there: own_task_wgmma.cuh
       } else {
         request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[map_of(kOp)], steps[step],
-                                  task.tile_n, args.base.ops[kOp].n, policy);
+                                  task.tile_n, args.base.ops[kOp], policy);
       }
       place.advance();
     }

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.support import mutants
 from tests.support.cases import H200
 from tests.support.chains import block
 from tests.support.conformance.scattered import PAIRS, SHAPES, scattered
@@ -24,7 +25,7 @@ from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, PartSums
-from tuner.errors import IllegalSchedule, LivenessError
+from tuner.errors import CoverageError, IllegalSchedule, LivenessError
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.source.render import render
 
@@ -123,6 +124,20 @@ def test_parts_that_stand_the_other_way_round_in_another_queue_deadlock() -> Non
 def test_parts_of_one_tile_in_one_queue_deadlock() -> None:
     with pytest.raises(LivenessError, match="stands behind"):
         verified(with_queues((0, 1), (4, 5), (2, 6), (3, 7)), FEW)
+
+
+def test_a_tile_of_fewer_parts_than_the_kernel_has_shares_is_refused() -> None:
+    """Its first share was added up, and nobody's was left: the kernel of four parts would have stored three shares."""
+    graph = tile_graph(PAIR, FEW.tiling, (1,))
+    plan = make_plan(graph, FEW.ordering, H200)
+    *rest, last = np.flatnonzero((plan.tasks[:, 1:3] == plan.tasks[0, 1:3]).all(axis=1)).tolist()
+    fewer = mutants.edit(plan, rest[-1], 10, int(plan.tasks[rest[-1], 10]) + int(plan.tasks[last, 10]))
+    for part in rest:
+        fewer = mutants.edit(fewer, part, 7, 3)
+    words = mutants.drop(fewer, last).words
+    with pytest.raises(CoverageError, match=r"is nobody's: .* is one of 3, and each of 4 adds one up"):
+        verified(words, FEW)
+    assert verified(words, FEW.but(tiling=replace(FEW.tiling, part_sums=PartSums.LAST)))
 
 
 def test_what_is_not_scattered_is_the_same_source() -> None:

@@ -16,8 +16,8 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, InvalidInput
-from tuner.ops.gemm.asked import Scheme
 from tuner.ops.gemm.op import GemmOp
+from tuner.ops.gemm.quantised import Scheme
 
 PAIR = pair(Scheme.TOKEN)
 SWAPPED = TILINGS["swapped"]

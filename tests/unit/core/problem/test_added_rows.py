@@ -31,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_installed_rows_are_members_of_their_tables(site: Path) -> None:
     dtypes, elements, activations, _, _ = json.loads(run(_ASK, site))
     assert dtypes == ["fp16", "bf16", "fp8_e4m3", "good", "e5m2", "single"]
-    assert elements == [*dtypes, "fp32", "int32"]
+    assert elements == [*dtypes, "fp32", "int32", "uint8"]
     assert activations == ["identity", "relu", "gelu", "silu", "relu2"]
 
 

@@ -100,7 +100,7 @@ def test_a_member_is_one_object_wherever_it_goes(dtype: Dtype) -> None:
 def test_released_names_and_numbers_stay() -> None:
     """JSON, packs and the C API have them."""
     numbers = {name: row.number for name, row in ELEMENTS.items() if row.number < 128}
-    assert numbers == {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3, "fp8_e4m3": 4}
+    assert numbers == {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3, "fp8_e4m3": 4, "uint8": 5}
 
 
 def test_a_name_of_no_row_says_so() -> None:

@@ -39,9 +39,10 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.schedule.tiling import Engine, PartSums, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.part_guesses import part_guesses
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
@@ -305,6 +306,17 @@ def test_a_tail_is_offered_to_be_split_where_tiles_fill_more_than_a_wave() -> No
     assert any(other.tiling == whole and other.ordering == plain() for other in near)
     again = space.neighbours(Schedule.of(tiling=whole, ordering=plain()))
     assert any(other.tiling.split_k and other.ordering.split_tiles is SplitTiles.TAIL for other in again)
+
+
+def test_from_scattered_sums_one_move_leads_back_to_whole_tiles() -> None:
+    space = Space(replace_m(192), H200)
+    guesses = part_guesses(space.workload, space.gpu, space.is_legal)
+    split_once = [one for one in guesses if sorted(one.tiling.split_k)[:-1] == [1]]
+    assert {one.ordering.split_tiles for one in split_once} == {SplitTiles.ALL, SplitTiles.TAILS}
+    for one in split_once:
+        whole = replace(one.tiling, split_k=(), part_sums=PartSums.LAST)
+        back = one.but(tiling=whole, ordering=replace(one.ordering, split_tiles=SplitTiles.ALL))
+        assert back in space.neighbours(one), str(one)
 
 
 def test_iteration_is_lazy() -> None:

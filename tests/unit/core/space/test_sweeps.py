@@ -17,18 +17,23 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = CATALOGUE["h200"]
 WORKLOAD = ffn_pair(m=512, d_in=1024, d_hidden=2048, d_out=1024)
-SAMPLED = Space(WORKLOAD, GPU).sample(random.Random(1), 1)[0]
-BASE = fused(SAMPLED.but(ordering=Ordering(rasters=(Raster(), Raster()))))
 
 
-def varied(one: Candidate) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def base() -> Candidate:
+    """The schedule that is varied."""
+    (sampled,) = Space(WORKLOAD, GPU).sample(random.Random(1), 1)
+    return fused(sampled.but(ordering=Ordering(rasters=(Raster(), Raster()))))
+
+
+def varied(one: Candidate, base: Candidate) -> dict[str, str]:
     """The axes of an order that differ from the base's, and the kind."""
     assert one.schedule
-    assert BASE.schedule
-    own, base = vars(one.schedule.ordering), vars(BASE.schedule.ordering)
-    changed = {name: str(value) for name, value in own.items() if value != base[name]}
-    assert one.schedule.tiling == BASE.schedule.tiling, "the kernel stays"
-    return changed | ({"kind": str(one.plan_kind)} if one.plan_kind is not BASE.plan_kind else {})
+    assert base.schedule
+    own, others = vars(one.schedule.ordering), vars(base.schedule.ordering)
+    changed = {name: str(value) for name, value in own.items() if value != others[name]}
+    assert one.schedule.tiling == base.schedule.tiling, "the kernel stays"
+    return changed | ({"kind": str(one.plan_kind)} if one.plan_kind is not base.plan_kind else {})
 
 
 @pytest.mark.parametrize(
@@ -41,17 +46,17 @@ def varied(one: Candidate) -> dict[str, str]:
         (Sweep.SHARES, {"assignment", "split_tiles"}),
     ],
 )
-def test_only_what_is_studied_is_varied_and_every_one_is_proven(sweep: Sweep, axes: set[str]) -> None:
-    found = swept(sweep, WORKLOAD, GPU, BASE)
-    assert found[0] is BASE
+def test_only_what_is_studied_is_varied_and_every_one_is_proven(base: Candidate, sweep: Sweep, axes: set[str]) -> None:
+    found = swept(sweep, WORKLOAD, GPU, base)
+    assert found[0] is base
     assert len(set(found)) == len(found) >= 3
     for one in found:
-        assert varied(one).keys() <= axes
+        assert varied(one, base).keys() <= axes
         assert plans_for(WORKLOAD, GPU, one)
 
 
-def test_the_studies_of_the_literature_are_among_them() -> None:
-    found = {sweep: swept(sweep, WORKLOAD, GPU, BASE) for sweep in Sweep}
+def test_the_studies_of_the_literature_are_among_them(base: Candidate) -> None:
+    found = {sweep: swept(sweep, WORKLOAD, GPU, base) for sweep in Sweep}
     rasters = {one.schedule.ordering.rasters[0].kind for one in found[Sweep.RASTERS] if one.schedule}
     assert rasters >= {RasterKind.ROW, RasterKind.COLUMN, RasterKind.MORTON, RasterKind.HILBERT}
     merges = {one.schedule.ordering.interleave.kind for one in found[Sweep.MERGES] if one.schedule}

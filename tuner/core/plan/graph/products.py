@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from tuner.core.problem.tile_op import TileOp
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
 
 def product_tile(op: TileOp, tile: Tile) -> Tile:
     """The product that a task computes: as wide as its slice of W, which has two rows a column where it is gated."""
     return Tile(m=tile.m, n=tile.n * op.rows_per_column, k=tile.k) if op.rows_per_column > 1 else tile
+
+
+def weight_stage_bytes(op: TileOp, tile: Tile, dtype: Dtype) -> int:
+    """A stage of an op's weights, with the factors of their groups."""
+    factors = tile.k // op.weights.row.group * dtype.size_bytes if op.weights and op.weights.row.group else 0
+    return product_tile(op, tile).n * (tile.k * op.weight_bits(dtype) // 8 + factors)
 
 
 def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:

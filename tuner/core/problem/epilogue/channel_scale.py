@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tuner.core.problem.epilogue.added import AddedPart, Own
-from tuner.core.problem.epilogue.part import Product, Stage
+from tuner.core.problem.epilogue.part import Draws, Product, Stage
+from tuner.core.problem.ops.op import Tensor
 from tuner.core.problem.rows.dtype import Array, ArrayModule
 
 
@@ -17,6 +18,7 @@ class ChannelScale(AddedPart):
     name: ClassVar[str] = "channel_scale"
     stage: ClassVar[Stage] = Stage.SUMS
     owns: ClassVar[tuple[Own, ...]] = (Own(name="factors"),)
+    brings_size: ClassVar[bool] = True
     planted: ClassVar[tuple[str, str]] = ("factors[channel]", "factors[channel ^ 1]")
 
     def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
@@ -24,6 +26,9 @@ class ChannelScale(AddedPart):
 
     def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
         return error * xp.abs(tensors[0])
+
+    def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
+        return draws.factors(tensor.shape) * op.k**-0.5
 
     def is_plain(self, op: Product) -> bool:
         return True

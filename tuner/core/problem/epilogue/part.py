@@ -15,6 +15,7 @@ from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.kv_cache import WrittenCache
 from tuner.core.problem.ops.op import Tensor
 from tuner.core.problem.ops.rotary import Rotary
+from tuner.core.problem.weights import WeightFormat
 
 #: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
 ROW_SCALE_BYTES = 4
@@ -92,6 +93,8 @@ class Product(Protocol):
     @property
     def epilogue(self) -> tuple[Any, ...]: ...
     @property
+    def weights(self) -> WeightFormat | None: ...
+    @property
     def source(self) -> str: ...
     @property
     def parts(self) -> tuple[Part, ...]: ...
@@ -140,6 +143,8 @@ class Part(ABC):
     meaning: ClassVar[str] = ""
     #: Whether it changes a cache in place, which the measuring protocol keeps for it, with what says where.
     changes_cache: ClassVar[bool] = False
+    #: Whether weights are of deviation 1, of which it makes sums that are about as large as what is multiplied.
+    brings_size: ClassVar[bool] = False
     #: Whether a vendor's library does it before its product.
     is_in_front: ClassVar[bool] = False
     #: The kernel of the measuring protocol that does it behind a vendor's product.

@@ -35,6 +35,8 @@ def torch_chain(data: ProblemData, calls: TorchCalls) -> TorchChain:
     refused = (part.torch(op) for op in data.workload.tile_ops for part in op.parts)
     if reason := next(filter(None, refused), ""):
         raise WorkerError(reason)
+    if stored := next((op.weights for op in data.workload.tile_ops if op.weights), None):
+        raise WorkerError(f"PyTorch has no product with weights in {stored}: compare without it")
     if any(op.norm not in ("", op.source) for op in data.workload.tile_ops):
         raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
     return TorchChain(torch, data, calls)

@@ -11,6 +11,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import VendorType
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.trial.reports.library_recipe import LibraryCall
+from tuner.ops.gemm.card.converted_gemm import ConvertedGemm
 from tuner.ops.gemm.card.cublaslt import CublasLt, LibraryGemm
 from tuner.workers.source.tools import kernel_of
 
@@ -81,12 +82,14 @@ def _convert(kernel: Any, source: int, target: int, count: int) -> None:
 
 def product_of(
     lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any
-) -> LibraryGemm | WidenedGemm:
+) -> LibraryGemm | WidenedGemm | ConvertedGemm:
     """The library's product of an op; the addresses are those of `WidenedGemm`.
 
     Raises:
         WorkerError: the library offers no algorithm.
     """
+    if op.weights:
+        return ConvertedGemm(lt, op, dtype, weights, row)
     if dtype.row.library is None:
         return WidenedGemm(lt, op, dtype, weights, row, tools)
     out_type = None if dtype.sums is dtype else dtype.sums.row.library_type

@@ -1,0 +1,57 @@
+"""Kernels that convert weights, on the CPU by their own text."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.cases import H200
+from tests.support.compiled import compile_source
+from tests.support.converted import FAULTS, TILINGS, pair
+from tests.support.emulated.chain import EmulatedChain, plans_of
+from tuner.core.legal.legality import tiling_problem
+from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.source.render import render
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+#: Those that every change is tried with: a kernel takes some seconds to compile.
+_FEW = {"int4", "a wrong group's factor"}
+
+
+def _some(names: Iterable[str]) -> list[Any]:
+    return [name if name in _FEW else pytest.param(name, marks=pytest.mark.soak) for name in names]
+
+
+def num_bad(tiling: str, changes: tuple[tuple[str, str], ...] = ()) -> int:
+    """Elements of both outputs that are further from the reference than rounding can explain."""
+    scheme, chosen = TILINGS[tiling]
+    workload = pair(scheme)
+    assert tiling_problem(workload, H200, chosen) is None
+    chain = EmulatedChain(workload)
+    found = chain.run(chosen, plans_of(workload, chosen, is_fused=True), changes)
+    wanted = chain.references()
+    return sum(int((~(np.abs(found[name] - one.values) <= one.tolerance)).sum()) for name, one in wanted.items())
+
+
+@pytest.mark.parametrize("tiling", _some(TILINGS))
+def test_numbers_are_right(tiling: str) -> None:
+    assert num_bad(tiling) == 0
+
+
+@pytest.mark.parametrize("fault", _some(FAULTS))
+def test_a_planted_fault_is_found(fault: str) -> None:
+    tiling, before, after = FAULTS[fault]
+    assert num_bad(tiling, ((before, after),)) > 0
+
+
+@pytest.mark.parametrize("tiling", _some(TILINGS))
+def test_the_compiler_spills_nothing_and_serialises_nothing(tiling: str) -> None:
+    scheme, chosen = TILINGS[tiling]
+    _, log = compile_source(render(pair(scheme), chosen), "sm_90a")
+    assert parse_log(log).spill_bytes == 0
+    assert "serialized" not in log

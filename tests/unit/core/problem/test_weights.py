@@ -1,0 +1,66 @@
+"""Formats of weights in fewer bits: what is packed comes back bit by bit, and lies where a lane wants it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.converted import pair
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.weights import WeightFormat
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
+
+
+@pytest.mark.parametrize("stored", WeightFormat)
+def test_codes_and_factors_come_back(stored: WeightFormat) -> None:
+    row, random = stored.row, np.random.default_rng(0)
+    codes = random.integers(0, 1 << row.bits, (24, 512)).astype(np.uint8)
+    factors = random.integers(0, 1 << 16, (24, 512 // row.group)).astype(np.uint16) if row.group else None
+    packed = row.packed(np, codes, factors)
+    assert packed.shape == (24, row.row_bytes(512))
+    found, found_factors = row.unpacked(np, packed, 512)
+    assert (found == codes).all()
+    assert (found_factors is None) == (factors is None)
+    assert factors is None or (found_factors == factors).all()
+
+
+@pytest.mark.parametrize("stored", WeightFormat)
+def test_a_word_has_pairs_of_columns_in_its_halves(stored: WeightFormat) -> None:
+    """Lane c of four: columns 2 c and 2 c + 1, then 8 further, then 16 further."""
+    row = stored.row
+    assert sorted(row.order) == list(range(row.chunk))
+    halves = 16 // row.bits
+    for lane in range(4):
+        word = row.order[lane * 2 * halves : (lane + 1) * 2 * halves]
+        assert word[:halves] == tuple(2 * lane + 16 * (pair // 2) + 8 * (pair % 2) for pair in range(halves))
+        assert word[halves:] == tuple(column + 1 for column in word[:halves])
+
+
+def test_values_are_those_of_the_format() -> None:
+    codes = np.array([[0, 8, 15, 1]], dtype=np.uint8)
+    assert WeightFormat.INT4_G128.row.values(np, codes).tolist() == [[-8.0, 0.0, 7.0, -7.0]]
+    assert WeightFormat.E4M3.row.values(np, np.array([[0x38, 0xB8, 0x01]], dtype=np.uint8)).tolist() == [[1, -1, 2**-9]]
+
+
+@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4])
+def test_json_has_the_format(scheme: Scheme) -> None:
+    workload = pair(scheme)
+    assert Workload.from_json(workload.to_json()) == workload
+    assert workload.to_json()["ops"][0]["weights"] == scheme.row.weights
+    assert workload.weight_bytes == sum(
+        op.weight_rows * scheme.row.weights.row.row_bytes(op.k) for op in workload.tile_ops
+    )
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"up\.k: is 320, and int4_g128 has 128 weights of a row together"):
+        pair(Scheme.INT4, d=320)
+    with pytest.raises(InvalidInput, match=r"up\.weights: are stored in e4m3, which is converted to 16 bits"):
+        QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.W8A16, dtype=Dtype.FP8_E4M3).to_workload()
+    up, down = pair(Scheme.INT4).tile_ops
+    with pytest.raises(InvalidInput, match="give all products one format"):
+        replace(pair(Scheme.INT4), ops=(up, replace(down, weights=None)))

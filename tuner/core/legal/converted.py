@@ -1,0 +1,64 @@
+"""Rules of weights that are stored in fewer bits than what they are multiplied as, and converted in registers."""
+
+from __future__ import annotations
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine, Tile
+
+#: Of the GPUs whose tensor cores take converted weights from registers.
+COMPUTE_CAPABILITY = (9, 0)
+#: fp32 sums of a thread beside fragments of weights; with groups it has twice as many again, of a group each.
+MAX_CONVERTED, MAX_GROUPED = 96, 64
+#: The same of a kernel that converts nothing.
+MAX_ACCUMULATORS = 192
+#: Bytes of a line of codes, and groups that take turns in a thread's registers.
+_LINE_BITS, _GROUPS = 1024, 2
+
+
+def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
+    """Why nothing on the GPU converts the weights."""
+    stored = next((op.weights for op in workload.tile_ops if op.weights), None)
+    if stored is None or gpu.compute_capability == COMPUTE_CAPABILITY:
+        return None
+    major, minor = gpu.compute_capability
+    what = f"{gpu.name} has compute capability {major}.{minor}, and wgmma alone converts weights in {stored}"
+    return f"{what}, for 9.0: use another GPU, or leave weights out"
+
+
+def engine_problem(workload: Workload, engine: Engine) -> str | None:
+    """Why the engine does not convert the weights."""
+    op = next((op for op in workload.tile_ops if op.weights), None)
+    if op is None or engine is Engine.WGMMA:
+        return None
+    return f"{op.name} has weights in {op.weights}, which wgmma alone converts: use wgmma"
+
+
+def most_converted(op: TileOp) -> int:
+    """fp32 sums of a thread, at most."""
+    if not op.weights:
+        return MAX_ACCUMULATORS
+    return MAX_GROUPED if op.weights.row.group else MAX_CONVERTED
+
+
+def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:
+    """Why the weights of a tile cannot be converted."""
+    if op.weights and not swap_ab:
+        return f"weights in {op.weights} are converted as operand A: use swap_ab true"
+    return depth_problem(op, tile.k)
+
+
+def depth_problem(op: TileOp, depth: int) -> str | None:
+    """Why a stage cannot have such weights of so many elements of k."""
+    if not op.weights:
+        return None
+    row = op.weights.row
+    # Whole lines of codes, and pairs of groups.
+    unit = max(_LINE_BITS // row.bits, _GROUPS * row.group)
+    if depth % unit:
+        return f"k must be a multiple of {unit}, for weights in {op.weights}"
+    if op.k % (whole := depth if row.group else unit):
+        what = "stages" if row.group else "lines"
+        return f"{op.name} has k {op.k}: weights in {op.weights} come in whole {what} of {whole}"
+    return None

@@ -1,0 +1,12 @@
+  // Bytes 0 and 2, then 1 and 3: sign, exponent and mantissa move to where the wider type has them, whose exponents are
+  // larger. A NaN becomes a number: there is none among weights.
+  __device__ __forceinline__ static void convert(u32 word, u32 (&pairs)[2]) {
+    pairs[0] = enlarged((word << 8 & 0x80008000u) | (word << $shift & $size));
+    pairs[1] = enlarged((word & 0x80008000u) | (word $other & $size));
+  }
+  __device__ __forceinline__ static u32 enlarged(u32 x) {
+    constexpr u32 f = $factor;
+    u32 y;
+    asm("mul.${kind}x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(f));
+    return y;
+  }

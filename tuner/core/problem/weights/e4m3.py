@@ -1,0 +1,33 @@
+"""fp8 e4m3 without factors of groups: those of channels are a part of the epilogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.rows.dtype import Array, ArrayModule
+from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
+
+#: Bits of a mantissa, and what is added to an exponent.
+_MANTISSA, _EXCESS = 3, 7
+
+
+def _figures(wide: Sixteen) -> dict[str, str]:
+    """Where exponent and mantissa lie in a wider type, and by what that is too small."""
+    shift = wide.mantissa - _MANTISSA
+    factor = twice(wide.power(wide.excess - _EXCESS))
+    return {"shift": str(shift), "other": f">> {8 - shift}", "size": twice(0x7F << shift), "factor": factor}
+
+
+def _values(xp: ArrayModule, codes: Array) -> Array:
+    return Dtype.FP8_E4M3.row.from_bits(xp, codes)
+
+
+E4M3 = WeightRow(
+    name="e4m3",
+    bits=8,
+    values=_values,
+    codes=Dtype.FP8_E4M3.row.to_bits,
+    device=Path(__file__).with_suffix(".cuh"),
+    figures=_figures,
+)

@@ -1,0 +1,43 @@
+"""Integers of 4 bits: code q stands for q - 8 times the factor of its group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.core.problem.rows.dtype import Array, ArrayModule
+from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
+
+#: The zero point.
+ZERO = 8
+#: Deviation of the codes of a trial: few are cut off, and all are there.
+SPREAD = 3.0
+
+
+def _figures(wide: Sixteen) -> dict[str, str]:
+    """A number whose lowest bits count in ones, and that plus the zero point."""
+    base = wide.power(wide.mantissa)
+    return {"base": twice(base), "zero": twice(base + ZERO)}
+
+
+def _values(xp: ArrayModule, codes: Array) -> Array:
+    return codes.astype(xp.float32) - ZERO
+
+
+def _codes(xp: ArrayModule, normal: Array) -> Array:
+    return xp.clip(xp.rint(normal * SPREAD) + ZERO, 0, 15).astype(xp.uint8)
+
+
+def _in_groups_of(size: int) -> WeightRow:
+    return WeightRow(
+        name=f"int4_g{size}",
+        bits=4,
+        group=size,
+        values=_values,
+        codes=_codes,
+        spread=SPREAD,
+        device=Path(__file__).with_suffix(".cuh"),
+        figures=_figures,
+    )
+
+
+INT4_GROUPS_OF_64, INT4_GROUPS_OF_128 = _in_groups_of(64), _in_groups_of(128)

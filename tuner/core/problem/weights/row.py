@@ -1,0 +1,137 @@
+"""What the program has to know of a format of weights, and how a kernel reads them.
+
+A weight is a code of few bits, and with groups so many codes of a row share a factor. A kernel multiplies elements of
+16 bits, into which it converts codes in registers. So codes lie as tensor cores take the elements: of a row 16 bytes
+after 16 bytes, in each four words, word c for lane c of four. A word has a code for each of two columns in each of its
+halves, side by side for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16 further.
+
+Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", fragments of A of wgmma m64k16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import log2
+from pathlib import Path
+from string import Template
+from typing import Self
+
+from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
+
+#: Bits that a thread is given at once for each of four lanes, and those of an element that is multiplied.
+_CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sixteen:
+    """How an element of 16 bits has its numbers."""
+
+    #: Bits of the mantissa behind the point, and what is added to an exponent.
+    mantissa: int
+    excess: int
+
+    @classmethod
+    def of(cls, dtype: OperandRow) -> Self:
+        """Of its unit roundoff and of its smallest step."""
+        mantissa = -round(log2(dtype.roundoff)) - 1
+        return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
+
+    def power(self, exponent: int) -> int:
+        """The bits of a power of two."""
+        return self.excess + exponent << self.mantissa
+
+
+def twice(bits: int) -> str:
+    """16 bits in both halves of a word, in C."""
+    return f"{bits << 16 | bits:#010x}u"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightRow:
+    """One format. Weights are one tensor of bytes: codes [rows, k], then of each group a factor of each row in the
+    workload's element type [k / group, rows]."""
+
+    #: As JSON has it.
+    name: str
+    #: Bits of a code.
+    bits: int
+    #: Elements of k that share a factor; 0 for none.
+    group: int = 0
+    #: Of the array module and codes, unsigned integers of 8 bits: their values, without factors.
+    values: Callable[[ArrayModule, Array], Array]
+    #: Of the array module and normal numbers of deviation 1, float32: codes of about these, times `spread`.
+    codes: Callable[[ArrayModule, Array], Array]
+    spread: float = 1.0
+    #: Its device code: a member of `struct Weights`, `convert`. Names with a $ are of `figures`.
+    device: Path
+    #: Of the element type that it is converted to, what stands in the device code.
+    figures: Callable[[Sixteen], dict[str, str]]
+
+    def row_bytes(self, k: int) -> int:
+        """Of a row of so many weights, its factors among them."""
+        return k * self.bits // 8 + (k // self.group * _ELEMENT_BITS // 8 if self.group else 0)
+
+    @cached_property
+    def chunk(self) -> int:
+        """Elements of k that 16 bytes hold: a row has whole ones."""
+        return _CHUNK_BITS // self.bits
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """[chunk] of each code of 16 bytes, lowest bits first, its column."""
+        return tuple(self._column(*divmod(number, _WORD_BITS // self.bits)) for number in range(self.chunk))
+
+    def _column(self, lane: int, place: int) -> int:
+        half, pair = divmod(place, _ELEMENT_BITS // self.bits)
+        return 16 * (pair // 2) + 2 * lane + 8 * (pair % 2) + half
+
+    def packed(self, xp: ArrayModule, codes: Array, factors: Array | None = None) -> Array:
+        """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of the bits of factors [rows, k / group]."""
+        rows, k = codes.shape
+        laid = codes.reshape(rows, k // self.chunk, self.chunk)[:, :, xp.asarray(self.order)].reshape(rows, k)
+        if self.bits == 4:
+            laid = laid[:, 0::2] | laid[:, 1::2] << 4
+        if factors is None:
+            return xp.ascontiguousarray(laid)
+        behind = xp.ascontiguousarray(factors.T).view(xp.uint8)
+        return xp.concatenate([laid.reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
+
+    def unpacked(self, xp: ArrayModule, weights: Array, k: int) -> tuple[Array, Array | None]:
+        """Inverse of `packed`, of any array of so many bytes."""
+        held, num_bytes = weights.reshape(-1).view(xp.uint8), k * self.bits // 8
+        rows = held.size // self.row_bytes(k)
+        laid = held[: rows * num_bytes].reshape(rows, num_bytes)
+        if self.bits == 4:
+            laid = xp.stack([laid & 15, laid >> 4], axis=2).reshape(rows, k)
+        codes = xp.empty((rows, k // self.chunk, self.chunk), dtype=xp.uint8)
+        codes[:, :, xp.asarray(self.order)] = laid.reshape(rows, k // self.chunk, self.chunk)
+        if not self.group:
+            return codes.reshape(rows, k), None
+        factors = held[rows * num_bytes :].view(xp.uint16).reshape(k // self.group, rows).T
+        return codes.reshape(rows, k), xp.ascontiguousarray(factors)
+
+    def known(self, xp: ArrayModule, weights: Array, k: int, dtype: OperandRow) -> Array:
+        """What they stand for, [rows, k] float64."""
+        codes, factors = self.unpacked(xp, weights, k)
+        values = self.values(xp, codes).astype(xp.float64)
+        if factors is None:
+            return values
+        return values * xp.repeat(dtype.from_bits(xp, factors).astype(xp.float64), self.group, axis=1)
+
+    def drawn(self, xp: ArrayModule, normal: Array, factors: Array | None, dtype: OperandRow) -> Array:
+        """Weights of a trial, of normal numbers [rows, k] and, with groups, of factors [rows, k / group], float32: they
+        leave sums about as large as what is multiplied."""
+        rows_k = self.codes(xp, normal)
+        if factors is None:
+            return self.packed(xp, rows_k)
+        size = xp.float32(1 / (self.spread * normal.shape[1] ** 0.5))
+        return self.packed(xp, rows_k, dtype.to_bits(xp, (factors * size).astype(xp.float32)))
+
+    def text(self, dtype: OperandRow) -> str:
+        """`struct Weights` of kernels whose elements are of that type."""
+        assert dtype.tensor_kind is not None, dtype.name
+        figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
+        member = Template(self.device.read_text(encoding="utf-8")).substitute(figures)
+        return f"struct Weights {{\n  enum : int {{ kBits = {self.bits}, kGroup = {self.group} }};\n{member}}};\n"

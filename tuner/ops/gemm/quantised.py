@@ -1,0 +1,131 @@
+"""Feed-forward blocks of quantised weights as clients ask for them: a row a scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.asked import SIZE, AskedWorkload, Example, asked_field
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.added import AddedPart
+from tuner.core.problem.epilogue.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.output_scale import OutputScale
+from tuner.core.problem.weights import WeightFormat
+from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.ops.gemm.op import GemmOp
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemeRow:
+    """What a scheme's two products have."""
+
+    name: str
+    #: In a few words.
+    doc: str
+    #: Of X and H, unless another one is asked for.
+    dtype: Dtype
+    #: How weights are stored, where that is in fewer bits.
+    weights: WeightFormat | None = None
+    #: Whether each row of X has a factor.
+    row_scale: bool = False
+    #: Parts of the first product's epilogue, and of the second one's.
+    up: tuple[AddedPart, ...] = ()
+    down: tuple[AddedPart, ...] = ()
+
+
+class Scheme(StrEnum):
+    """Which factors quantised operands have."""
+
+    row: SchemeRow
+
+    def __new__(cls, row: SchemeRow | str) -> Scheme:
+        """The member of a row; a name finds its member, and makes none."""
+        assert isinstance(row, SchemeRow), row
+        member = str.__new__(cls, row.name)
+        member._value_, member.row = row.name, row
+        return member
+
+    TENSOR = SchemeRow(
+        name="tensor",
+        doc="static factors of whole tensors, fp8",
+        dtype=Dtype.FP8_E4M3,
+        up=(ChannelScale(), OutputScale()),
+        down=(ChannelScale(),),
+    )
+    TOKEN = SchemeRow(
+        name="token",
+        doc="of tokens and channels, fp8",
+        dtype=Dtype.FP8_E4M3,
+        row_scale=True,
+        up=(ChannelScale(), OutputScale()),
+        down=(ChannelScale(),),
+    )
+    W8A16 = SchemeRow(
+        name="w8a16",
+        doc="of channels, weights in fp8",
+        dtype=Dtype.BF16,
+        weights=WeightFormat.E4M3,
+        up=(ChannelScale(),),
+        down=(ChannelScale(),),
+    )
+    INT4 = SchemeRow(
+        name="int4", doc="of 128 weights of a row, weights in 4 bits", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantisedFfn(AskedWorkload):
+    """A feed-forward block of quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
+
+    In 8 bits throughout, s1 [d_hidden] is of each row of W1, and has the factors of X in it but for those of its rows,
+    which `token` gives beside. s2 [d_out] has h in it, which is static. With X and H of 16 bits there is no h; s1 and
+    s2 are of channels, or weights have factors of groups.
+    """
+
+    KIND: ClassVar[str] = "quantised-ffn"
+    SUMMARY: ClassVar[str] = "two GEMMs of quantised weights with factors, the second reads the first one's output"
+    EXAMPLES: ClassVar[Mapping[str, Example]] = {
+        "quantised": Example(
+            "A SwiGLU feed-forward block in fp8, with dynamic factors of tokens",
+            {"m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "scheme": "token"},
+        )
+    }
+
+    m: int = asked_field("rows of X and Y", bounds={**SIZE, "example": 16, "label": "Rows (m), or several"})
+    d_in: int = asked_field("columns of X", bounds={**SIZE, "example": 4096, "label": "d_in"})
+    d_hidden: int = asked_field("columns of the intermediate", bounds={**SIZE, "example": 14336, "label": "d_hidden"})
+    d_out: int = asked_field("columns of Y", bounds={**SIZE, "example": 4096, "label": "d_out"})
+    scheme: Scheme = asked_field(f"which factors there are: {'; '.join(f'{one} ({one.row.doc})' for one in Scheme)}")
+    activation: Activation = asked_field("applied to the first product", Activation.SILU)
+    gated: bool = asked_field("whether the intermediate is act(gate) * up", True)
+    out_dtype: Dtype = asked_field("element type of Y", Dtype.BF16)
+    dtype: Dtype | None = asked_field("element type of X and H; null for the scheme's, fp8_e4m3 or bf16", None)
+
+    def to_workload(self) -> Workload:
+        """The two ops."""
+        scheme, dtype = self.scheme.row, self.dtype or self.scheme.row.dtype
+        up = GemmOp(
+            name="up",
+            m=self.m,
+            n=self.d_hidden,
+            k=self.d_in,
+            activation=self.activation,
+            gated=self.gated,
+            row_scale=scheme.row_scale,
+            epilogue=scheme.up,
+            weights=scheme.weights,
+        )
+        down = GemmOp(
+            name="down",
+            m=self.m,
+            n=self.d_out,
+            k=self.d_hidden,
+            source="up",
+            epilogue=scheme.down,
+            out_dtype=None if self.out_dtype is dtype else self.out_dtype,
+            weights=scheme.weights,
+        )
+        return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=dtype)
