@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     """What `tuner.python` has, imported when it is asked for: client and workers import this module too."""
-    if name not in ("Result", "connect", "tune"):
+    if name not in ("CudaSource", "KernelLaunch", "Result", "connect", "tune"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 

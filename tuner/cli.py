@@ -206,16 +206,21 @@ def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str,
 
 
 @main.command()
-@click.argument("what", metavar="JOB|SCHEDULE")
+@click.argument("what", metavar="JOB|JOB/TRIAL|SCHEDULE")
+@click.option("--waterfall", is_flag=True, help="Where the time of JOB/TRIAL goes, by its counters and its trace.")
 @data_option
 @database_option
-def explain(what: str, **place: Any) -> None:
+def explain(what: str, *, waterfall: bool, **place: Any) -> None:
     """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
 
     JOB is the id of a job whose result holds a fused schedule, or one of an attention. What was measured is told beside
     what was forecast. Its server may run meanwhile. SCHEDULE is a JSON file
     of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact.
+    JOB/TRIAL is the id of a job and the number of a trial, for --waterfall.
     """
+    if waterfall:
+        click.echo("\n".join(_waterfall(what, place)))
+        return
     from tuner.core.insight.explain import explain as explained
     from tuner.schedule_files.reading import read_schedule
 
@@ -271,6 +276,34 @@ def prove(path: Path, kind: str | None, plans: tuple[Path, ...], task: int | Non
         click.echo(f"\n{op.name}: a launch of its own, whose plan its kind has proven.")
     for one in proven:
         click.echo("\n".join(("", *in_words(one), "", *drawn(one, task))))
+
+
+def _waterfall(what: str, place: dict[str, Any]) -> list[str]:
+    """The bars of a trial, in lines."""
+    from tuner.core.insight.waterfall import NoWaterfall, in_words, waterfall_of_trial
+    from tuner.core.trial.outcome import Measured
+    from tuner.core.trial.records import InspectionKind
+    from tuner.store.jobs import jobs
+    from tuner.store.trials import inspections, trials
+
+    job_id, _, number = what.partition("/")
+    if not number.isdecimal():
+        raise click.BadParameter(
+            f"{what!r} is no trial; give JOB/TRIAL, as job-f7b1c593a8c2/12", param_hint="JOB/TRIAL"
+        )
+    with store_beside_servers(settings_of_service(place)) as store, store.read() as session:
+        spec, trial = jobs.get(session, job_id).spec, trials.get(session, job_id, int(number))
+        newest = [inspections.newest(session, job_id, int(number), kind) for kind in InspectionKind]
+    if not isinstance(trial.outcome, Measured):
+        raise click.ClickException(f"trial {number} of {job_id} was not measured")
+    try:
+        results = [one.result for one in newest if one is not None]
+        bars = waterfall_of_trial(trial.outcome, spec.workload.num_flops, results)
+    except NoWaterfall as error:
+        asked = f"curl -X POST .../jobs/{job_id}/trials/{number}/counters takes them again, and .../trace a trace"
+        raise click.ClickException(f"trial {number} of {job_id} has no waterfall: {error}; {asked}") from error
+    heading = f"{spec.workload.describe()} on {spec.target_id}, trial {number}: {trial.candidate}"
+    return [heading, *in_words(bars, trial.outcome.time_us)]
 
 
 def _from_job(job_id: str, place: dict[str, Any]) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:

@@ -42,9 +42,10 @@ def torch_figures(bench: Workbench, row: Row, num_rounds: int) -> dict[str, Any]
     if not isinstance(bench.evaluator, GpuSupervisor):
         return {"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"}
     library = Work(plan_kind=PlanKind.LIBRARY)
-    answer = bench.evaluator.time_together(row.problem, (library,), num_rounds, torch=TorchCalls.EAGER)
-    torch_us = None if answer.torch_us is None else round(median(answer.torch_us), 3)
-    return {"torch_us": torch_us, "torch_reason": answer.torch_reason}
+    answer = bench.evaluator.time_together(row.problem, (library,), num_rounds, (TorchCalls.EAGER,))
+    (torch,) = answer.others
+    torch_us = round(median(torch.times_us), 3) if torch.times_us else None
+    return {"torch_us": torch_us, "torch_reason": torch.reason}
 
 
 def main() -> None:

@@ -1,17 +1,17 @@
 """One arm of a comparison inside vLLM, in a process and a compile cache of its own: it starts vLLM, then measures what
-it is asked for, until its input ends.
+it is requested, until its input ends.
 
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
 
 ARM is `stock`, or with TUNER_PACK set and the wheel installed `mlps`, or `layers`, which has MLPs as well. It runs with
 the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON: `{"ask": "step", "batch":
-8}`, `trace`, `tokens`, `first_token`, `logits` with a `file`, or in `stock` `reference` with `files`, by arm. Each is
-answered by a line that begins with `ARM`.
+8}`, `trace`, `first_token`, `logits` with a `file`, or in `stock` `reference` with `files`, by arm. Each is answered by
+a line that begins with `ARM`.
 
-A step's time is the difference of two runs that differ in their tokens alone, so prefill and start-up cancel. `trace`
-asks PyTorch's profiler, in runs of its own, what kernels took of a step, and how many launches were a pack's.
+A step's time is the mean of those of one run, from one end to the next. `trace` asks PyTorch's profiler, in runs of
+their own: for how much of a step kernels ran, of which launches that begin early overlap, and how many were a pack's.
 `first_token_ms` is that of one sequence alone, whose prompt no run before it had. `logits` are those of decode steps
-whose tokens are given (teacher forcing); `vllm_logits.py` beside it compares them."""
+whose tokens are given (teacher forcing), of the first sequences; `vllm_logits.py` beside it compares them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ import runpy
 import sys
 import time
 import zlib
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-#: New tokens of the two runs, and of the sequences whose tokens are compared.
-SHORT, LONG, COMPARED = 16, 144, 64
+#: Steps of a run that are left out at its begin, those that are timed, and those behind them.
+BEFORE, TIMED, BEHIND = 16, 128, 4
+#: New tokens of the shorter run that is traced; the other one has twice as many.
+TRACED = 16
+#: Steps whose logits are compared, and of how many sequences at most.
+COMPARED, SEQUENCES = 64, 4
 #: Runs until the first token.
-FIRSTS = 5
+FIRSTS = 9
 #: What the name of each kernel of a pack begins with.
 OURS = "tuner_"
 
@@ -84,57 +90,70 @@ class Runs:
         """Token ids, which follow from these numbers."""
         return [[(7 * i + 13 * j + salt) % 400 + 5 for j in range(self._prompt)] for i in range(batch)]
 
-    def run(self, batch: int, tokens: int, first: int = 0, **how: Any) -> tuple[float, list[Any]]:
-        """Seconds, and what came out of the prompts."""
+    def run(self, prompts: list[list[int]], tokens: int) -> list[Any]:
+        """What came out of the prompts."""
         from vllm import SamplingParams
 
-        prompts = [{"prompt_token_ids": ids} for ids in self.prompts(batch, tokens + first)]
-        asked = SamplingParams(
-            max_tokens=tokens, min_tokens=tokens, temperature=0, ignore_eos=True, detokenize=False, **how
-        )
-        begin = time.perf_counter()
-        found = self._llm.generate(prompts, asked, use_tqdm=False)
-        return time.perf_counter() - begin, [one.outputs[0] for one in found]
+        asked = SamplingParams(max_tokens=tokens, min_tokens=tokens, temperature=0, ignore_eos=True, detokenize=False)
+        found = self._llm.generate([{"prompt_token_ids": ids} for ids in prompts], asked, use_tqdm=False)
+        return [one.outputs[0] for one in found]
 
     def step(self, batch: int) -> Json:
         """Milliseconds of a decode step."""
-        short, long = (self.run(batch, tokens)[0] for tokens in (SHORT, LONG))
-        return {"ms_step": round(1e3 * (long - short) / (LONG - SHORT), 4)}
+        engine, ends = self._llm.llm_engine, []
+        plain = engine.step
+
+        def step() -> Any:
+            found = plain()
+            ends.append(time.perf_counter())
+            return found
+
+        engine.step = step
+        try:
+            self.run(self.prompts(batch, 0), BEFORE + TIMED + BEHIND)
+        finally:
+            del engine.step
+        return {"ms_step": round(1e3 * (ends[BEFORE + TIMED] - ends[BEFORE]) / TIMED, 4)}
+
+    def first_token(self) -> Json:
+        """Milliseconds until the first token of a sequence alone."""
+        found = []
+        for one in range(FIRSTS):
+            (prompt,) = self.prompts(1, one)
+            begin = time.perf_counter()
+            self.run([[405 + one, *prompt[1:]]], 1)  # no other prompt begins with such a token
+            found.append(time.perf_counter() - begin)
+        return {"first_token_ms": round(1e3 * median(found), 3)}
 
     def trace(self, batch: int) -> Json:
-        """Milliseconds that kernels take of a step, and launches of a pack's; None and 0 without a card."""
+        """Milliseconds of a step in which a kernel runs, and launches of a pack's; None and 0 without a card."""
         import torch
 
         if not torch.cuda.is_available():
             return {"gpu_ms": None, "launches_step": 0}
         busy, ours = [], []
-        for tokens in (SHORT, 2 * SHORT):
-            self.run(batch, tokens)  # from then on the prefix cache has the prompts, and both runs the same prefill
+        for tokens in (TRACED, 2 * TRACED):
+            self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are alike
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                self.run(batch, tokens)
-            events = profile.key_averages()
-            busy.append(sum(event.self_device_time_total for event in events))
-            ours.append(sum(event.count for event in events if event.key.startswith(OURS)))
-        return {
-            "gpu_ms": round((busy[1] - busy[0]) / 1e3 / SHORT, 4),
-            "launches_step": round((ours[1] - ours[0]) / SHORT, 2),
-        }
-
-    def tokens(self, batch: int) -> Json:
-        """Tokens, with the log-probabilities of the two most likely ones at each."""
-        _, outputs = self.run(batch, COMPARED, logprobs=2)
-        return {
-            "outputs": [
-                {
-                    "tokens": list(one.token_ids),
-                    "logprobs": [sorted((p.logprob for p in at.values()), reverse=True)[:2] for at in one.logprobs],
-                }
-                for one in outputs
+                self.run(self.prompts(batch, 0), tokens)
+            events = [
+                event
+                for event in profile.profiler.kineto_results.events()
+                if event.device_type() == torch.autograd.DeviceType.CUDA
             ]
+            busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
+            ours.append(sum(event.name().startswith(OURS) for event in events))
+        return {
+            "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
+            "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
         }
 
     def logits(self, batch: int, file: str) -> Json:
-        """Writes the logits of decode steps whose tokens are given, [steps, batch, words], and what they follow on."""
+        """Writes the logits of decode steps whose tokens are given, [steps, sequences, words], and what they follow on.
+
+        Raises:
+            SystemExit: other tokens came out.
+        """
         import torch
 
         forced = torch.tensor(
@@ -148,7 +167,7 @@ class Runs:
             def compute_logits(*given: Any, **how: Any) -> Any:
                 logits = plain(*given, **how)
                 if len(found) <= COMPARED and len(logits) == batch:
-                    found.append(logits.float().cpu())
+                    found.append(logits[:SEQUENCES].float().cpu())
                     logits = torch.full_like(logits, -1e4)
                     logits.scatter_(1, forced[:, len(found) - 1 : len(found)].to(logits.device), 0.0)
                 return logits
@@ -159,13 +178,13 @@ class Runs:
             del model.compute_logits
 
         self._llm.apply_model(at_each_step)
-        _, outputs = self.run(batch, COMPARED + 1)
+        outputs = self.run(self.prompts(batch, COMPARED), COMPARED + 1)
         self._llm.apply_model(as_before)
         if [list(one.token_ids) for one in outputs] != forced.tolist():
             raise SystemExit("other tokens came out than those that were given")
         # The first logits are prefill's.
-        prompts = torch.tensor(self.prompts(batch, COMPARED + 1), dtype=torch.int64)
-        saved = {"logits": torch.stack(found[1:]), "prompts": prompts, "forced": forced[:, :COMPARED]}
+        prompts = torch.tensor(self.prompts(batch, COMPARED)[:SEQUENCES], dtype=torch.int64)
+        saved = {"logits": torch.stack(found[1:]), "prompts": prompts, "forced": forced[:SEQUENCES, :COMPARED]}
         torch.save(saved, file)
         return {"steps": len(found) - 1}
 
@@ -188,11 +207,20 @@ def main() -> None:
     if options.arm == "layers" and not _calls().get("layers"):
         raise SystemExit("no decode step runs the pack's layers: vLLM's log has the reasons")
     runs = Runs(llm, options.prompt)
-    runs.run(1, 1)
+    runs.run(runs.prompts(1, 0), 1)
     answer(found | {"calls": _calls(), "machine": machine()})
     for line in sys.stdin:
         asked = json.loads(line)
         answer(asked | _answered(runs, llm, Path(options.model), asked))
+
+
+def union_ns(spans: Iterable[tuple[int, int]]) -> int:
+    """For how long any of these lasts, of begins and durations."""
+    total, until = 0, 0
+    for begin, duration in sorted(spans):
+        total += max(0, begin + duration - max(begin, until))
+        until = max(until, begin + duration)
+    return total
 
 
 def answer(found: Json) -> None:
@@ -201,16 +229,18 @@ def answer(found: Json) -> None:
 
 
 def _answered(runs: Runs, llm: Any, model: Path, asked: Json) -> Json:
-    if asked["ask"] == "first_token":
-        # The prefix cache has no prompt that differs in its first token.
-        return {"first_token_ms": round(1e3 * median(runs.run(1, 1, 1 + i)[0] for i in range(FIRSTS)), 3)}
     if asked["ask"] == "reference":
         weights = _drawn or llm.apply_model(lambda inner: dict(inner.named_parameters()))[0]
-        compared = runpy.run_path(str(Path(__file__).with_name("vllm_logits.py")))["compared"]
-        found = compared(json.loads((model / "config.json").read_text()), weights, asked["files"])
+        found = _logits()["compared"](json.loads((model / "config.json").read_text()), weights, asked["files"])
         return dict(found)
-    more = {name: asked[name] for name in ("file",) if name in asked}
-    return dict(getattr(runs, asked["ask"])(asked["batch"], **more))
+    more = {name: asked[name] for name in ("batch", "file") if name in asked}
+    return dict(getattr(runs, asked["ask"])(**more))
+
+
+@cache
+def _logits() -> Json:
+    """`vllm_logits.py`, which -P hides."""
+    return runpy.run_path(str(Path(__file__).with_name("vllm_logits.py")))
 
 
 def _calls() -> Json:

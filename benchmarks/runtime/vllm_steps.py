@@ -1,15 +1,15 @@
 """A decode step inside vLLM, alone and with a pack's kernels: arms take turns, each in a process of its own.
 
-python -m benchmarks.runtime.vllm_steps --model DIR --pack PACK [--python PYTHON] [--batches 1,8,32,64,128]
-    [--arms stock,mlps,layers] [--repeats 3] [--logits 8] [--seconds 540] [--settings JSON] [--out FILE]
+python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlps,layers [--model ...]
+    [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--out FILE]
 
-DIR has the config.json of a model; its weights are random. `mlps` takes PACK's MLPs alone, `layers` its layers too.
-PYTHON is one that has vLLM and our wheel. All arms start at once, each with a compile cache of its own, and stay on the
-card side by side, so their memory is given by `--settings`; one measures at a time. A turn is all arms at a batch size,
-and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has the medians of an arm at a
-batch size. Its gain is over stock, turn by turn. Greedy tokens must be stock's, but where the two most likely ones are
-closer than `MARGIN` in log-probability. With `--logits` those of decode steps whose tokens are given are held against
-fp32 at such a batch size."""
+DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` takes PACK's MLPs
+alone, `layers` its layers or their runs, too. PYTHON is one that has vLLM and our wheel. All arms of all models start
+at once, each with a compile cache of its own, and stay on the card side by side, so their memory is given by
+`--settings`; one measures at a time. A turn is all arms of a model at a batch size, and is kept when it ends: the next
+call goes on. `--seconds` begins none behind it. A row has the medians of an arm at a batch size. Its gain is over
+stock, turn by turn. `logits_ok` says whether logits of decode steps whose tokens are given lie no farther from fp32
+than stock's, and have its top token wherever that is no matter of rounding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,10 +39,26 @@ SETTINGS = (
 )
 #: Of the wait for an arm: until it has started, and until it answers.
 START_S, ANSWER_S = 300.0, 90.0
-#: Of log-probabilities in bf16.
-MARGIN = 0.05
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What is measured."""
+
+    #: Has its config.json, and gives it its name.
+    folder: Path
+    pack: Path
+    #: Sequences of a step.
+    batches: tuple[int, ...]
+    #: Of `ARMS`.
+    arms: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of its rows."""
+        return self.folder.name
 
 
 class ArmEnded(Exception):
@@ -50,13 +68,14 @@ class ArmEnded(Exception):
 class Arm:
     """A process that has vLLM."""
 
-    def __init__(self, name: str, options: argparse.Namespace) -> None:
+    def __init__(self, name: str, model: Model, options: argparse.Namespace) -> None:
         program = Path(__file__).with_name("vllm_arm.py")
         # -P: modules beside the program are called like packages that vLLM asks for (`kernels`).
-        command = [options.python, "-P", str(program), name, "--model", str(options.model)]
-        command += ["--batches", options.batches, "--settings", options.settings]
-        caches = {"VLLM_CACHE_ROOT": str(options.state.with_suffix(f".{name}.cache")), "TUNER_PACK": str(options.pack)}
-        self.name, self._lines = name, list[str]()
+        command = [options.python, "-P", str(program), name, "--model", str(model.folder)]
+        command += ["--batches", ",".join(map(str, model.batches)), "--settings", options.settings]
+        cache = options.state.with_suffix(f".{model.name}.{name}.cache")
+        caches = {"VLLM_CACHE_ROOT": str(cache), "TUNER_PACK": str(model.pack)}
+        self.name, self.model, self._lines = name, model.name, list[str]()
         self._answers: queue.Queue[Json | None] = queue.Queue()
         self._process = subprocess.Popen(
             command, env=os.environ | caches, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -93,7 +112,7 @@ class Arm:
         if found is None:
             self.end()
             code = self._process.returncode
-            raise ArmEnded(f"{self.name} ended with {code}:\n{''.join(self._lines)[-4000:]}")
+            raise ArmEnded(f"{self.model}, {self.name} ended with {code}:\n{''.join(self._lines)[-4000:]}")
         return found
 
     def wait_until_started(self) -> None:
@@ -128,78 +147,77 @@ def kept(path: Path) -> list[Json]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def next_turn(turns: Sequence[Mapping[str, Any]], batches: Sequence[int], repeats: int) -> int | None:
-    """The batch size that had the fewest turns, the first of equals; None where all have theirs."""
-    counts = {batch: sum(turn["batch"] == batch for turn in turns) for batch in batches}
-    batch = min(batches, key=lambda one: counts[one])
-    return batch if counts[batch] < repeats else None
+def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> tuple[str, int] | None:
+    """Model and batch size that had the fewest turns, the first of equals; None where all have theirs."""
+    wanted = [(model.name, batch) for model in models for batch in model.batches]
+    counts = Counter((turn["model"], turn["batch"]) for turn in turns)
+    found = min(wanted, key=lambda one: counts[one])
+    return found if counts[found] < repeats else None
 
 
-def take_turn(arms: Sequence[Arm], batch: int, *, is_first: bool) -> Json:
+def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_first: bool) -> Json:
     """All arms at a batch size, one after the other; in the first, what one turn tells too."""
-    found: Json = {"batch": batch, "arms": {}}
+    found: Json = {"model": model, "batch": batch, "arms": {}}
     for arm in arms:
-        if is_first:
-            arm.ask("step", batch=batch)  # with it the prefix cache has the prompts
         one = arm.ask("step", batch=batch)
         if is_first:
-            one |= arm.ask("trace", batch=batch) | arm.ask("tokens", batch=batch)
+            one |= arm.ask("trace", batch=batch) | arm.ask("first_token")
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
-        ms = {name: one[name] for name in ("ms_step", "gpu_ms", "launches_step") if name in one}
-        print(f"batch {batch}, {arm.name}: {ms}", flush=True)
+        known = ("ms_step", "gpu_ms", "launches_step", "first_token_ms")
+        print(f"{model}, batch {batch}, {arm.name}: { {name: one[name] for name in known if name in one} }", flush=True)
+    if is_first and (stock := next((arm for arm in arms if arm.name == "stock"), None)):
+        files = {arm.name: str(folder / f"{model}.{arm.name}.logits") for arm in arms}
+        for arm in arms:
+            arm.ask("logits", batch=batch, file=files[arm.name])
+        found["logits"] = stock.ask("reference", files=files)["arms"]
+        print(f"{model}, batch {batch}, logits: {found['logits']}", flush=True)
     return found
 
 
-def rows_of(model: str, turns: Sequence[Json], firsts: Mapping[str, float], logits: Json | None = None) -> list[Json]:
-    """A row for each arm and batch size."""
-    batches = sorted({turn["batch"] for turn in turns})
+def rows_of(turns: Sequence[Json]) -> list[Json]:
+    """A row for each model, arm and batch size."""
+    places = dict.fromkeys((turn["model"], turn["batch"]) for turn in turns)
     return [
-        _row(model, batch, arm, [turn["arms"] for turn in turns if turn["batch"] == batch])
-        | {"first_token_ms": firsts.get(arm)}
-        | ({} if logits is None or logits["batch"] != batch else {"logits": logits["arms"].get(arm)})
-        for batch in batches
+        _row(arm, [turn for turn in turns if (turn["model"], turn["batch"]) == place])
+        for place in places
         for arm in ARMS
-        if all(arm in turn["arms"] for turn in turns if turn["batch"] == batch)
+        if all(arm in turn["arms"] for turn in turns if (turn["model"], turn["batch"]) == place)
     ]
 
 
-def _row(model: str, batch: int, arm: str, turns: Sequence[Mapping[str, Json]]) -> Json:
-    own = [turn[arm] for turn in turns]
-    ms = [one["ms_step"] for one in own]
-    gains = [turn["stock"]["ms_step"] / turn[arm]["ms_step"] for turn in turns if "stock" in turn]
-    (traced,) = (turn for turn in turns if "outputs" in turn[arm])
-    gpu_ms = traced[arm]["gpu_ms"]
+def _row(arm: str, turns: Sequence[Json]) -> Json:
+    own = [turn["arms"][arm] for turn in turns]
+    ms, first = [one["ms_step"] for one in own], own[0]
+    stock = [turn["arms"]["stock"]["ms_step"] for turn in turns if "stock" in turn["arms"]]
+    gains = [before / after for before, after in zip(stock, ms, strict=False)]
+    logits = turns[0].get("logits", {})
     return {
-        "model": model,
-        "batch": batch,
+        "model": turns[0]["model"],
+        "batch": turns[0]["batch"],
         "arm": arm,
         "ms_step": round(median(ms), 4),
-        "gpu_ms": gpu_ms,
-        "host_ms": None if gpu_ms is None else round(median(ms) - gpu_ms, 4),
+        "gpu_ms": first["gpu_ms"],
+        "host_ms": None if first["gpu_ms"] is None else round(first["ms_step"] - first["gpu_ms"], 4),
         "gain": round(median(gains), 4) if gains else None,
         "gains": [round(gain, 4) for gain in gains],
-        "logits_ok": agree(traced[arm]["outputs"], traced["stock"]["outputs"]) if "stock" in traced else None,
-        "launches_step": traced[arm]["launches_step"],
-        "launches": own[-1]["calls"],
-        "start_s": own[-1]["start_s"],
+        "logits_ok": logits_ok(logits[arm], logits["stock"]) if arm in logits else None,
+        "logits": logits.get(arm),
+        "launches_step": first["launches_step"],
+        "launches": first["calls"],
+        "start_s": first["start_s"],
+        "first_token_ms": first["first_token_ms"],
     }
 
 
-def agree(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether tokens are the same up to the first whose choice was a matter of rounding."""
-    return len(ours) == len(theirs) and all(map(_agrees, ours, theirs))
+def logits_ok(ours: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:
+    """Whether they lie no farther from fp32, and have no other top token where it is no matter of rounding."""
+    return bool(ours["rms"] <= stock["rms"] and not ours["other_top"])
 
 
-def _agrees(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    for one, other, (first, second) in zip(ours["tokens"], theirs["tokens"], theirs["logprobs"], strict=True):
-        if one != other:
-            return bool(first - second < MARGIN)
-    return True
-
-
-def start(options: argparse.Namespace) -> list[Arm]:
+def start(models: Sequence[Model], options: argparse.Namespace) -> list[Arm]:
     """The arms that have started; of the others it prints the end of what they printed."""
-    arms, running = [Arm(name, options) for name in options.arms.split(",")], []
+    arms = [Arm(name, model, options) for model in models for name in model.arms]
+    running = []
     for arm in arms:
         try:
             arm.wait_until_started()
@@ -207,41 +225,39 @@ def start(options: argparse.Namespace) -> list[Arm]:
             print(ended, flush=True)
             continue
         running.append(arm)
-        print(f"{arm.name} started in {arm.started['start_s']} s: {'; '.join(arm.started['said'])}", flush=True)
+        said = "; ".join(arm.started["said"])
+        print(f"{arm.model}, {arm.name} started in {arm.started['start_s']} s: {said}", flush=True)
     return running
-
-
-def held_against_fp32(arms: Sequence[Arm], batch: int, folder: Path) -> Json:
-    """Logits of all arms beside those in fp32."""
-    files = {arm.name: str(folder / f"{arm.name}.logits") for arm in arms}
-    for arm in arms:
-        arm.ask("logits", batch=batch, file=files[arm.name])
-    (stock,) = (arm for arm in arms if arm.name == "stock")
-    return {"batch": batch, **stock.ask("reference", files=files)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures until the time is over, and writes what there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--pack", type=Path, required=True)
+    names = ("DIR", "PACK", "BATCHES", "ARMS")
+    parser.add_argument("--model", nargs=4, action="append", required=True, metavar=names, help="lists with commas")
     parser.add_argument("--python", default=sys.executable, help="one that has vLLM and our wheel")
-    parser.add_argument("--batches", default="1,8,32,64,128", help="with commas")
-    parser.add_argument("--arms", default=",".join(ARMS), help="with commas; stock among them")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--logits", type=int, default=0, help="a batch size; 0 for none")
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
     parser.add_argument("--state", type=Path, default=Path("build/bench-vllm.jsonl"), help="turns that have ended")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/vllm.json"))
     options = parser.parse_args(arguments)
+    models = [
+        Model(
+            folder=Path(folder).resolve(),
+            pack=Path(pack).resolve(),
+            batches=tuple(map(int, batches.split(","))),
+            arms=tuple(arms.split(",")),
+        )
+        for folder, pack, batches, arms in options.model
+    ]
     options.state.parent.mkdir(parents=True, exist_ok=True)
-    options.pack, options.state = options.pack.resolve(), options.state.resolve()
+    options.state = options.state.resolve()
     begin = time.perf_counter()
-    arms = start(options)
+    arms = start(models, options)
     try:
         if arms:
-            _measure(arms, options, begin)
+            _measure(arms, models, options, begin)
     finally:
         for arm in arms:
             arm.end()
@@ -249,34 +265,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit("no arm has started")
 
 
-def _measure(arms: Sequence[Arm], options: argparse.Namespace, begin: float) -> None:
-    batches = [int(batch) for batch in options.batches.split(",")]
-    model, meta = options.model.resolve().name, arms[0].started["machine"]
-    firsts: dict[str, float] = {}
-    logits: Json | None = None
-
-    def is_time() -> bool:
-        return bool(time.perf_counter() - begin < options.seconds)
-
-    def write() -> None:
-        if turns := kept(options.state):
-            write_report(options.out, rows_of(model, turns, firsts, logits), meta)
-
+def _measure(arms: Sequence[Arm], models: Sequence[Model], options: argparse.Namespace, begin: float) -> None:
+    running = [model for model in models if any(arm.model == model.name for arm in arms)]
     try:
-        while is_time() and (batch := next_turn(turns := kept(options.state), batches, options.repeats)) is not None:
-            turn = take_turn(arms, batch, is_first=all(one["batch"] != batch for one in turns))
+        while time.perf_counter() - begin < options.seconds:
+            turns = kept(options.state)
+            if (place := next_turn(turns, running, options.repeats)) is None:
+                break
+            is_first = all((one["model"], one["batch"]) != place for one in turns)
+            own = [arm for arm in arms if arm.model == place[0]]
+            turn = take_turn(own, *place, options.state.parent, is_first=is_first)
             with options.state.open("a") as file:
                 file.write(json.dumps(turn) + "\n")
-            write()
-            if logits is None and options.logits and len(kept(options.state)) >= len(batches) and is_time():
-                firsts = {arm.name: arm.ask("first_token")["first_token_ms"] for arm in arms}
-                print(f"first token, ms: {firsts}", flush=True)
-                logits = held_against_fp32(arms, options.logits, options.state.parent)
-                print(f"logits: {logits}", flush=True)
-                write()
     except ArmEnded as ended:
         print(ended, flush=True)
-    print(*(rows_of(model, kept(options.state), firsts, logits)), sep="\n")
+    if turns := kept(options.state):
+        write_report(options.out, rows := rows_of(turns), arms[0].started["machine"])
+        print(*rows, sep="\n")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ class Bench:
     def spec(
         self, problem: Problem, trials: int, *, seed: int = 0, priors: PriorsChoice = PriorsChoice.NONE
     ) -> JobSpec:
-        """A job of so many trials."""
+        """A job of this many trials."""
         return JobSpec(
             workload=problem.workload,
             target_id=self.jobs.target_id,

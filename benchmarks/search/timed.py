@@ -23,6 +23,7 @@ from tuner.core.trial.evaluator import (
     Problem,
 )
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 
 Interval = tuple[float, float]
@@ -115,6 +116,12 @@ class TimedEvaluator:
         """The files of a candidate."""
         with self._timed("artifact"):
             return self._evaluator.artifact(problem, candidate, extra)
+
+    def beside(
+        self, problem: Problem, candidates: tuple[Candidate, ...], baselines: tuple[Baseline, ...], **asked: Any
+    ) -> tuple[BaselineTime, ...]:
+        """None."""
+        return tuple(BaselineTime(name=one.name, reason=_NO_INSPECTIONS) for one in baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
         """None."""

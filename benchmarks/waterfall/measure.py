@@ -4,8 +4,8 @@ python -m benchmarks.waterfall.measure [--row 12288-6144/m96] [--seconds 240] [-
 
 Each pair is timed beside the library, and with one thing left out at a time: inputs, weights, products, epilogue, and
 all of these. Then a traced build stamps its tasks. When all pairs are timed, counters are read of the same graphs. The
-bars of a row are `benchmarks.waterfall.bars`; `holds` says whether their sum is the measured time within 5 %. About 20
-seconds a row on 16 cores.
+bars of a row are those of `tuner.core.insight.waterfall`; `holds` says whether they sum to the time within 5 %.
+About 20 seconds a row on 16 cores.
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from typing import Any
 from benchmarks.common.reference import rates_of, reference_us
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
-from benchmarks.waterfall.bars import Figures, waterfall_of
 from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, Timed, pair_on_card
 from benchmarks.waterfall.patches import LEFT_OUT
 from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
-from tuner.core.trial.reports.inspection import TaskSpan
+from tuner.core.insight.waterfall import TENSOR_CORES, Figures, stamped_epilogue_us, waterfall_of
 
 Json = dict[str, Any]
 
-#: Of an SM, whose cycles its counter adds up.
-TENSOR_CORES = 4
 LIBRARY, OURS = "library", "ours"
 #: Launches of the library: a product each, and an elementwise kernel behind a gated one.
 _WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches without work"
@@ -67,13 +64,7 @@ def timed(row: WaterfallRow, builds: Builds) -> Taken:
         graphs = {LIBRARY: pair.on_card.library_graph, **graphs, **library_parts(pair, row)}
         times = pair.times(graphs)
         spans, _ = pair.stamps(traced)
-        return Taken(row=row, picked=pair.on_card.picked, times=times, stamped_epilogue_us=epilogue_us(spans))
-
-
-def epilogue_us(spans: tuple[TaskSpan, ...]) -> float:
-    """Mean over the CTAs of what their tasks took from the last product to the store."""
-    num_ctas = len({(span.launch, span.cta) for span in spans}) / len({span.launch for span in spans})
-    return sum(span.stored_ns - span.computed_ns for span in spans) / num_ctas / 1e3
+        return Taken(row=row, picked=pair.on_card.picked, times=times, stamped_epilogue_us=stamped_epilogue_us(spans))
 
 
 def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
@@ -147,7 +138,10 @@ def report_row(taken: Taken, side: str, counters: dict[str, float], target_id: s
         bars = waterfall_of(figures)
     except (KeyError, ValueError) as error:
         return row | {"holds": False, "reason": str(error), "counters": counters}
-    row |= {"bars_us": {name: round(us, 3) for name, us in asdict(bars).items()}, "sum_us": round(bars.sum_us, 3)}
+    row |= {
+        "bars_us": {f"{name}_us": round(us, 3) for name, us in bars.bars_us.items()},
+        "sum_us": round(bars.sum_us, 3),
+    }
     row |= {"off_by": round(bars.off_by(time_us), 4), "holds": bars.holds(time_us), "figures": asdict(figures)}
     return row | {"counters": counters}
 

@@ -8,13 +8,15 @@ from pathlib import Path
 import cupy
 import pytest
 
+from benchmarks.waterfall.rows import ROWS, WaterfallRow
 from tests.support.counting import apart, count_copy, count_works, num_mma_instructions
 from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.derived_counters import DERIVED, DRAM_READ_BYTES, DRAM_WRITE_BYTES
+from tuner.core.insight.waterfall import in_words, waterfall_of_trial
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Workload, WorkloadKind
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import evaluate
@@ -123,6 +125,24 @@ def test_the_library_is_counted_too_and_on_hopper_uses_warpgroup_products(superv
     assert set(counted) == set(metrics)
     assert counted[DRAM_READ_BYTES] > 0.9 * WORKLOAD.compulsory_read_bytes
     assert 0 < counted.get(WGMMA, 1) <= counted[TENSOR]
+
+
+@pytest.mark.parametrize("row", [ROWS[0], ROWS[3], ROWS[4]], ids=lambda row: row.name)
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_the_bars_of_a_middle_pair_add_up_to_its_time(
+    supervisor: GpuSupervisor, row: WaterfallRow, is_ours: bool
+) -> None:
+    if supervisor.target.gpu.compute_capability != (9, 0):
+        pytest.skip("the schedules are of wgmma")
+    candidate = row.candidate if is_ours else LIBRARY
+    outcome = evaluate(supervisor, row.problem, candidate)
+    assert isinstance(outcome, Measured), outcome
+    results = (supervisor.count(row.problem, candidate, None), supervisor.trace(row.problem, candidate))
+    bars = waterfall_of_trial(outcome, row.workload.num_flops, results)
+    print(*in_words(bars, outcome.time_us), sep="\n")
+    assert bars.holds(outcome.time_us), in_words(bars, outcome.time_us)
+    assert set(bars.notes) == ({"launch"} if is_ours else {"launch", "epilogue"})
+    assert 0.3 < bars.main_loop_us / outcome.time_us < 0.9
 
 
 def test_what_cannot_be_counted_is_refused_or_has_a_reason_and_trials_go_on(supervisor: GpuSupervisor) -> None:

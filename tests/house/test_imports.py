@@ -27,6 +27,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/dispatch": set(),
     "tuner/packs": set(),
     "tuner/runtime": set(),
+    "tuner/runtime/checkpoints": {"numpy"},  # quantised weights of a checkpoint, on their way to a card
     "tuner/runtime/torch_compiled.py": {"torch"},
     "tuner/runtime/torch_attention.py": {"torch"},
     "tuner/runtime/torch_program.py": {"torch"},
@@ -57,6 +58,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/python/here.py": {"anyio", "fastapi", "httpx"},  # with the extra for the server
     "tuner/packs/signing.py": {"cryptography"},  # imported where it is used: an extra brings it
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
+    "tuner/python/baselines.py": {"cloudpickle"},
     "tuner/server/app.py": {"fastapi", "starlette", "uvicorn"},
     "tuner/cli.py": {"click"},
     "tuner/commands/options.py": {"click", "pydantic"},

@@ -9,15 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support import builders
+from tests.support.waterfalls import counted
 from tuner.cli import main
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.core.trial.job import JobState
+from tuner.core.trial.records import Best, FinalRow, InspectionKind, Verdict
 from tuner.packs.signing import KEY_FILE
 from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.results import bests
+from tuner.store.trials import inspections, trials
 
 
 def test_orders_prints_the_least_traffic_what_each_raster_loses_and_paths() -> None:
@@ -130,6 +133,28 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     code, _, complaint = explained("job-000000000000", "--data", str(tmp_path))
     assert code == 1
     assert "job-000000000000" in complaint
+
+
+def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with store.write() as session:
+        job_id = jobs.insert(session, builders.spec(), now=1.0).id
+        jobs.set_state(session, job_id, JobState.SEARCHING, 1.0)
+        for number in (0, 1):
+            trials.record(session, job_id, builders.trial(number, builders.measured(100.0)), 1.0)
+        kind = InspectionKind.COUNTERS
+        asked, _ = inspections.ask(session, job_id, 1, kind, None, is_urgent=True, now=2.0)
+        inspections.finish(session, asked.seq, counted(100.0), (), 3.0)
+    store.close()
+    code, words, _ = explained("--waterfall", f"{job_id}/1", "--data", str(tmp_path))
+    assert code == 0
+    assert "   45.00 µs  45.0%  products that are asked for" in words
+    assert "   10.00 µs  10.0%  launches and what lies between runs (not measured by themselves:" in words
+    assert words.splitlines()[-1] == "The bars add up to 100.00 µs of 100.00, within 5%."
+    code, _, complaint = explained("--waterfall", f"{job_id}/0", "--data", str(tmp_path))
+    assert (code, "has no waterfall: no counters were taken; curl -X POST" in complaint) == (1, True)
+    code, _, complaint = explained("--waterfall", job_id, "--data", str(tmp_path))
+    assert (code, "is no trial; give JOB/TRIAL" in complaint) == (2, True)
 
 
 def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:

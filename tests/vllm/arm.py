@@ -1,17 +1,18 @@
 """One arm of a comparison inside vLLM on a CPU: prints the tokens of a tiny model as JSON.
 
-python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--layers] [--reload]
+python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--layers] [--runs] [--reload] [--settings JSON] [--config JSON]
 
-With --layers whole layers are replaced, too, by PyTorch; with --reload weights are loaded again in the end.
+With --layers whole layers are replaced, too, by PyTorch, and with --runs their runs between two all-reduces; with
+--reload weights are loaded again in the end. --settings are of vllm.LLM, --config of the model.
 
 Each arm is a process of its own, since vLLM keeps one model a process; all arms share one compile cache.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -66,44 +67,43 @@ FAMILIES = {
 
 
 def main() -> None:
-    family, load_format, *flags = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("family", choices=list(FAMILIES))
+    parser.add_argument("load_format")
+    for flag in ("--eager", "--layers", "--runs", "--reload"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--settings", type=json.loads, default={})
+    parser.add_argument("--config", type=json.loads, default={})
+    asked = parser.parse_args()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    if asked.layers or asked.runs:
+        os.environ["PROGRAMS_OF_A_LAYER"] = "2" if asked.runs else "1"
     from vllm import LLM, SamplingParams
-    from vllm.model_executor.model_loader import weight_utils
-
-    if "--layers" in flags:
-        import layers_by_torch
-
-        import tuner.vllm.loader
-
-        tuner.vllm.loader.programs_of = layers_by_torch.programs_of
-        tuner.vllm.loader.install = layers_by_torch.install
-
-    # vLLM draws weights so small that an MLP would hardly change a token.
-    weight_utils.initialize_dummy_weights.__defaults__ = (-0.2, 0.2, 1234)
 
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(SIZES | FAMILIES[family]))
-        inner = {"model_loader_extra_config": {"load_format": "dummy"}} if load_format == "tuner" else {}
+        (Path(folder) / "config.json").write_text(json.dumps(SIZES | FAMILIES[asked.family] | asked.config))
+        inner = {"model_loader_extra_config": {"load_format": "dummy"}} if asked.load_format == "tuner" else {}
         llm = LLM(
             model=folder,
             skip_tokenizer_init=True,
-            load_format=load_format,
+            load_format=asked.load_format,
             dtype="bfloat16",
-            enforce_eager="--eager" in flags,
+            enforce_eager=asked.eager,
             max_model_len=64,
             max_num_seqs=4,
             block_size=128,
             seed=0,
+            gpu_memory_utilization=0.2,  # of the memory of a machine that others use, too
             **inner,
+            **asked.settings,
         )
         prompts = [{"prompt_token_ids": [(7 * i + 13 * j) % 500 + 5 for j in range(5 + i)]} for i in range(3)]
         how = SamplingParams(max_tokens=12, min_tokens=12, temperature=0, ignore_eos=True, detokenize=False, logprobs=1)
         answers = [out.outputs[0] for out in llm.generate(prompts, how, use_tqdm=False)]
-        if "--reload" in flags:
+        if asked.reload:
             try:
                 llm.collective_rpc("reload_weights", kwargs={"weights_iterator": ()})
             except NotImplementedError as error:

@@ -6,13 +6,14 @@ weights, streams, lengths and caches are handed over right, and nothing of a ker
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 
 
 class Bound:
-    """A layer's launches."""
+    """The launches of a layer, or of one of its two runs."""
 
     def __init__(self, tensors: dict[str, torch.Tensor], eps: float) -> None:
         self._given, self._eps = tensors, eps
@@ -20,36 +21,54 @@ class Bound:
     def enqueue(self, stream: int) -> None:
         """Computes at once."""
         given, functions = self._given, torch.nn.functional
-        attended = self._attend()
-        stream_ = functions.linear(attended, given["o_proj.w"]) + given["residual"]
-        gate, up = functions.linear(self._normed(stream_), given["gate_up.w"]).chunk(2, dim=-1)
-        given["down"].copy_(functions.linear(functions.silu(gate) * up, given["down.w"]) + stream_)
-        self._turn_and_write(functions.linear(self._normed(given["down"]), given["qkv.w"], given.get("qkv.bias")))
+        if "q" in given:
+            stream_ = functions.linear(self._attend(given["q"]), given["o_proj.w"]) + given["residual"]
+            given["down"].copy_(self._mlp(self._normed(stream_)) + stream_)
+            self._turn_and_write(self._qkv(self._normed(given["down"])), "qkv", given["qkv"])
+        elif "o_proj" in given:
+            q = torch.empty(len(given["residual"]), given["o_proj.w"].shape[1], dtype=given["residual"].dtype)
+            self._turn_and_write(self._qkv(self._normed_by_squares()), "attention", q)
+            given["o_proj"].copy_(functions.linear(self._attend(q), given["o_proj.w"]))
+        else:
+            given["down"].copy_(self._mlp(self._normed_by_squares()))
+
+    def _qkv(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(rows, self._given["qkv.w"], self._given.get("qkv.bias"))
+
+    def _mlp(self, rows: torch.Tensor) -> torch.Tensor:
+        functions = torch.nn.functional
+        gate, up = functions.linear(rows, self._given["gate_up.w"]).chunk(2, dim=-1)
+        return functions.linear(functions.silu(gate) * up, self._given["down.w"])
+
+    def _normed_by_squares(self) -> torch.Tensor:
+        rows, squares = self._given["residual"], self._given["residual.squares"]
+        factors = torch.rsqrt(squares[: len(rows), None] / rows.shape[1] + self._eps)
+        return (rows.float() * factors).to(rows.dtype)
 
     def _normed(self, rows: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.rms_norm(rows, rows.shape[-1:], eps=self._eps)
 
-    def _attend(self) -> torch.Tensor:
+    def _attend(self, rows: torch.Tensor) -> torch.Tensor:
         attention, metadata = self._of_cache(self._given["attention.keys"])
         assert metadata.seq_lens.data_ptr() == self._given["attention.lengths"].data_ptr()
         assert metadata.block_table.data_ptr() == self._given["attention.pages"].data_ptr()
-        q = self._given["q"].view(len(self._given["q"]), attention.num_heads, attention.head_size)
+        q = rows.view(len(rows), attention.num_heads, attention.head_size)
         out = torch.empty_like(q)
         attention.impl.forward(attention, q, None, None, attention.kv_cache, metadata, out)
         return out.flatten(1)
 
-    def _turn_and_write(self, halves: torch.Tensor) -> None:
-        """Of rows that have the first halves of all heads first."""
+    def _turn_and_write(self, halves: torch.Tensor, cache: str, queries: torch.Tensor) -> None:
+        """Of rows that have the first halves of all heads first; `cache` is of the next layer's, or of its own."""
         given = self._given
-        half, lengths = len(given["qkv.frequencies"]), given["qkv.lengths"]
+        half, lengths = len(given["qkv.frequencies"]), given[f"{cache}.lengths"]
         x, y = (part.view(len(halves), -1, half).float() for part in halves.chunk(2, dim=-1))
         angles = (lengths - 1).float()[:, None, None] * given["qkv.frequencies"]
         turned = torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], dim=-1)
         plain = torch.cat([x, y], dim=-1)
-        attention, _ = self._of_cache(given["qkv.keys"])
+        attention, _ = self._of_cache(given[f"{cache}.keys"])
         q, k, _ = turned.to(halves.dtype).split([attention.num_heads, *[attention.num_kv_heads] * 2], dim=1)
         v = plain.to(halves.dtype)[:, -attention.num_kv_heads :]
-        given["qkv"].copy_(q.flatten(1))
+        queries.copy_(q.flatten(1))
         if bool((lengths > 0).any()):
             from vllm.forward_context import get_forward_context
 
@@ -67,7 +86,7 @@ class Bound:
 
 
 class Program:
-    """A layer's program in a pack."""
+    """A layer's program in a pack, or one of its two runs."""
 
     def __init__(self, eps: float) -> None:
         self._eps = eps
@@ -76,9 +95,15 @@ class Program:
         """The launches over these tensors."""
         return Bound(dict(tensors), self._eps)
 
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """As a pack's program has it: room for some rows more."""
+        assert tensor == "residual.squares"
+        return (8,)
 
-def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, Program]:
-    """In the place of `tuner.vllm.layers.programs_of`: for one and for three sequences, none for two."""
+
+def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, tuple[Program, ...]]:
+    """In the place of `tuner.vllm.layers.programs_of`: for one and for three sequences, none for two. The environment
+    says whether they are whole layers (1) or runs of them (2)."""
     from tuner.vllm.layers import reasons_against_model
 
     assert reasons_against_model(model, vllm_config) == []
@@ -86,17 +111,30 @@ def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, Program]:
         for module in (layer.self_attn.qkv_proj, layer.self_attn.o_proj):
             _kept.append((module, module.weight))
     eps = model.model.norm.variance_epsilon
-    return {sequences: Program(eps) for sequences in (1, 3)}
+    programs = tuple(Program(eps) for _ in range(int(os.environ["PROGRAMS_OF_A_LAYER"])))
+    return dict.fromkeys((1, 3), programs)
+
+
+def register() -> None:
+    """Puts it in the plugin's place. vLLM calls it in each of its processes, as a plugin by itself."""
+    from vllm.model_executor.model_loader import weight_utils
+
+    # vLLM draws weights so small that an MLP would hardly change a token.
+    weight_utils.initialize_dummy_weights.__defaults__ = (-0.2, 0.2, 1234)
+    if "PROGRAMS_OF_A_LAYER" in os.environ:
+        import tuner.vllm.loader
+
+        tuner.vllm.loader.programs_of, tuner.vllm.loader.install = programs_of, install
 
 
 #: Of modules, as they were loaded: on a CPU vLLM keeps weights in a form of its own, and drops these.
 _kept: list[tuple[Any, Any]] = []
 
 
-def install(model: Any, binds: Any) -> None:
+def install(model: Any, programs: Any) -> None:
     """In the place of `tuner.vllm.decode.install`, which then finds the weights."""
     from tuner.vllm import decode
 
     for module, weight in _kept:
         module.weight = weight
-    decode.install(model, binds)
+    decode.install(model, programs)

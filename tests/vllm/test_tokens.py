@@ -28,23 +28,29 @@ LOGPROB_BAND = 0.001
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's own files, with its entry points, as an installation has them."""
+    """The wheel's own files, with its entry points, as an installation has them; and `layers_by_torch` as a plugin."""
     built, folder = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(built), str(ROOT)]
     subprocess.run(command, check=True)
     (found,) = built.glob("*.whl")
     zipfile.ZipFile(found).extractall(folder)
+    beside = folder / "by_torch-0.dist-info"
+    beside.mkdir()
+    (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: by_torch\nVersion: 0\n")
+    (beside / "entry_points.txt").write_text("[vllm.general_plugins]\nby_torch = layers_by_torch:register\n")
     return folder
 
 
 def arm(wheel: Path, tmp_path: Path, family: str, load_format: str, *flags: str) -> tuple[dict[str, Any], str]:
     """What an arm of its own process printed, and all of its output."""
     pack = tmp_path / "model.tunerpack"
-    pack.write_bytes(b"a CPU opens no pack")
+    if not pack.exists():
+        pack.write_bytes(b"a CPU opens no pack")
     environment = os.environ | {
-        "PYTHONPATH": str(wheel),
+        "PYTHONPATH": os.pathsep.join([str(wheel), str(ROOT / "tests" / "vllm")]),
         "TUNER_PACK": str(pack),
         "VLLM_CACHE_ROOT": str(tmp_path / "cache"),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several ranks on one socket
     }
     command = [sys.executable, str(ROOT / "tests" / "vllm" / "arm.py"), family, load_format, *flags]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)

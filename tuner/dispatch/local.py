@@ -23,6 +23,7 @@ from tuner.core.trial.evaluator import (
     Quarantine,
 )
 from tuner.core.trial.outcome import Failed, FailureKind, Outcome, Stage
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.errors import NotFound, Quarantined, Unbelievable
 from tuner.workers.builder.places import places_here
@@ -136,6 +137,18 @@ class LocalLane:
         """Queues the finals."""
         finals = partial(self._evaluator.finals, num_rounds=num_rounds, torch_compile=torch_compile)
         return self._submit(finals, problem, candidates)
+
+    def beside(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        baselines: tuple[Baseline, ...],
+        num_rounds: int,
+        winner: int,
+    ) -> Future[tuple[BaselineTime, ...]]:
+        """Queues the timing of a user's own programs."""
+        beside = partial(self._evaluator.beside, num_rounds=num_rounds, winner=winner)
+        return self._submit(beside, problem, candidates, baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
         """Queues the measuring of a candidate's energy."""

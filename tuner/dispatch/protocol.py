@@ -21,6 +21,7 @@ from tuner.core.trial.evaluator import (
     Quarantine,
 )
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 
 
@@ -85,6 +86,18 @@ class MeasureLane(Protocol):
     ) -> Future[FinalsTimes]:
         """Has the finalists timed against each other, `num_rounds` in each of two processes, and beside torch.compile
         where that is asked."""
+        ...
+
+    def beside(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        baselines: tuple[Baseline, ...],
+        num_rounds: int,
+        winner: int,
+    ) -> Future[tuple[BaselineTime, ...]]:
+        """Has a user's own programs timed in rounds with the finalists, of which the library is the first; only the
+        process that was given them can."""
         ...
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tuner.client.connection.http import Client
+from tuner.core.trial.reports.baselines import Baseline
 
 
 class ClientHere(Client):
@@ -14,3 +16,5 @@ class ClientHere(Client):
     data: Path
     #: A sentence on what it measures with.
     why: str
+    #: Has programs of a user's own timed beside the finalists of a job that has a result.
+    beside: Callable[[str, Sequence[Baseline]], object]

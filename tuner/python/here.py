@@ -45,7 +45,7 @@ def service_here(data: Path | None, gpu: str | None, token: str | None) -> Itera
         portal = stack.enter_context(start_blocking_portal())
         transport = _InProcess(create_app(service, requests_per_s=0), portal)
         client = stack.enter_context(ClientHere(_ADDRESS, token=token, transport=transport))
-        client.data, client.why = folder, why
+        client.data, client.why, client.beside = folder, why, service.beside
         yield client
 
 

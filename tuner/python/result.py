@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from tuner.client.delivery.artifact import Artifact
 from tuner.client.delivery.files import check_places, place_below, write_atomically
 from tuner.client.delivery.output import plain_console
-from tuner.client.documents.documents import Best, FinalRow, JobDetail, Trial
+from tuner.client.documents.documents import BaselineTime, Best, FinalRow, JobDetail, Trial
 from tuner.client.terminal import render
 from tuner.client.terminal.study import study_table
 from tuner.python.chart import chart
@@ -84,6 +84,7 @@ class Result:
     def _repr_html_(self) -> str:
         head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _HEADERS)
         rows = "".join(self._row(index, row) for index, row in enumerate(self.best["finals"]))
+        rows += "".join(map(_own_row, self.best["baselines"]))
         title = f"{self.best['workload']} on {self.best['target']}{render.mark(self.simulated)}"
         return (
             f"<div><p><strong>{escape(title)}</strong></p>"
@@ -102,4 +103,20 @@ class Result:
             row["reason"] or row["candidate"]["text"] or "the vendor's own",
         )
         weight = " style='font-weight:bold'" if index == self.best["winner_row"] else ""
-        return f"<tr{weight}>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        return f"<tr{weight}>{_cells(cells)}</tr>"
+
+
+def _own_row(one: BaselineTime) -> str:
+    interval = one["speedup_ci95"]
+    cells = (
+        one["name"],
+        render.microseconds(one["time_us"]),
+        render.ratio(one["speedup"]),
+        "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
+        render.own_program_words(one),
+    )
+    return f"<tr>{_cells(cells)}</tr>"
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells)

@@ -16,7 +16,9 @@ from tuner.client.documents.documents import JobDetail
 from tuner.client.documents.orders import OrderFunction, Tiles, in_orders
 from tuner.client.errors import ClientError
 from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.errors import InvalidInput
 from tuner.python.bars import shown
+from tuner.python.baselines import Program, baselines_of
 from tuner.python.client_here import ClientHere
 from tuner.python.result import Result
 from tuner.python.where import connect
@@ -43,6 +45,7 @@ def tune(
     schedules: Sequence[str | Mapping[str, Any]] = (),
     orders: Sequence[Tiles | OrderFunction] = (),
     sweep: Literal["rasters", "merges", "signals", "launches", "shares"] | None = None,
+    baselines: Mapping[str, Program] | None = None,
     reuse: bool = False,
     url: str | None = None,
     token: str | None = None,
@@ -71,6 +74,8 @@ def tune(
         orders: in which each of the schedules is tried as well: tables of (op, tile row, tile column), or functions of
             the tile rows and tile columns of each op that make one. They run here; a service is sent the table.
         sweep: what else is made of the schedules, or of one that the service chooses: a study.
+        baselines: programs of your own, by name, which are checked, then timed in the same rounds as the library and
+            all finalists: functions of PyTorch tensors, or `tuner.CudaSource`. They run in this process's card alone.
         reuse: whether a finished job of the same problem will do.
         url: of a service.
         token: for that service.
@@ -80,8 +85,9 @@ def tune(
 
     Raises:
         ClientError: the request is refused, the job fails, or the service cannot be reached.
-        InvalidInput: a schedule or an order is none.
+        InvalidInput: a schedule, an order or a baseline is none, or a baseline would have to go to a service.
     """
+    programs = baselines_of(asked_workload(pair), baselines or {})
     body: dict[str, Any] = {"pair": pair, "reuse": reuse}
     body |= _given({"target": target, "seed": seed, "priors": priors, "sweep": sweep})
     if schedules or orders:
@@ -94,8 +100,12 @@ def tune(
     opened = connect(url, token=token, data=data, gpu=gpu) if client is None else nullcontext(client)
     console = plain_console(stderr=True, quiet=not progress)
     with opened as service:
-        if isinstance(service, ClientHere):
-            console.print(service.why, highlight=False, soft_wrap=True)
+        here = service if isinstance(service, ClientHere) else None
+        if here is not None:
+            console.print(here.why, highlight=False, soft_wrap=True)
+        elif programs:
+            problem = f"run in this process alone, and the job goes to {service.url}"
+            raise InvalidInput("baselines", problem, "give data= in place of a service, or leave them out")
         job_id = service.submit(body)["id"]
         try:
             for _ in shown(_watched(service, job_id), console) if progress else _watched(service, job_id):
@@ -103,6 +113,8 @@ def tune(
         except KeyboardInterrupt:
             _cancel(service, job_id)
             raise
+        if here is not None and programs and service.job(job_id)["state"] == "succeeded":
+            here.beside(job_id, programs)
         return _result(service, job_id, pair, target=target, l2=l2, regime=regime)
 
 

@@ -39,7 +39,7 @@ def in_fork(calls: Calls) -> Take:
 
 
 def begin_here() -> Begin | None:
-    """How work is begun on this machine; None where it has no core to spare."""
+    """Starts background work on this machine; None where it has no core to spare."""
     return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
 
 
@@ -109,7 +109,7 @@ def _work(calls: Calls, writer: Connection) -> None:
 
 
 def _send(results: queue.Queue[Any], writer: Connection) -> None:
-    """Ends the fork behind the last result, or when nobody reads any more."""
+    """Ends the fork after the last result, or when nobody reads any more."""
     try:
         while (result := results.get()) is not None:
             writer.send(result)

@@ -25,12 +25,14 @@ from tuner.core.trial.records import (
     JobRecord,
     Page,
 )
+from tuner.core.trial.reports.baselines import Baseline
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
 from tuner.packs.signing import signing_key
 from tuner.search import search_here
 from tuner.service.concurrency.clock_steps import ClockSteps
+from tuner.service.finals.beside import time_beside
 from tuner.service.fleet.cards import Fleet
 from tuner.service.fleet.history import FleetHistory
 from tuner.service.inspections import check_inspection
@@ -248,6 +250,15 @@ class Service(TrialReader):
             why = waiting or _NO_RESULT_YET.get(job.state, f"it failed: {job.reason}")
             raise NotFound(f"{job_id} has no result: {why}")
         return best
+
+    def beside(self, job_id: str, baselines: Sequence[Baseline]) -> Best:
+        """The job's result with the times of a user's own programs: what `tuner.tune` asks in one process. No request
+        leads here.
+
+        Raises:
+            NotFound: no such job, or it has no result.
+        """
+        return time_beside(self._store, self._dispatcher, job_id, baselines)
 
     def ask_inspection(
         self,

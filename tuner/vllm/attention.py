@@ -17,14 +17,14 @@ from tuner.packs.contents import Rung
 from tuner.packs.read import Pack
 from tuner.packs.shapes import AnyShape
 
+from .linear import DTYPES
+
 #: Backends whose caches have keys and values of a token side by side, keys first.
 PACKED_BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN")
 #: Of these, those whose metadata of a step has lengths and tables as kernels here read them.
 TABLED_BACKENDS = ("FLASH_ATTN", "TRITON_ATTN")
 #: Elements that a copy engine brings at once: lines are multiples of them apart.
 LINE = 64
-#: By the names that PyTorch has for them.
-_DTYPES = {dtype.row.array_name: dtype for dtype in UNSCALED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Served:
         impl = attention.impl
         return cls(
             shape=AttentionShape(
-                dtype=str(_DTYPES.get(str(config.dtype).removeprefix("torch."), config.dtype)),
+                dtype=str(DTYPES.get(str(config.dtype).removeprefix("torch."), config.dtype)),
                 heads=attention.num_heads,
                 kv_heads=kv_heads,
                 head_dim=head_dim,
@@ -112,7 +112,7 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
         yield f"the cache of backend {backend} has a form of its own; known are {', '.join(PACKED_BACKENDS)}"
     elif backend not in TABLED_BACKENDS:
         yield f"steps of backend {backend} have no table of blocks; --attention-backend FLASH_ATTN has"
-    if attention.kv_cache_dtype not in {"auto", *_DTYPES}:
+    if attention.kv_cache_dtype not in {"auto", *DTYPES}:
         yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read {' or '.join(UNSCALED)}"
     if getattr(attention, "has_sink", False):
         yield "its heads have sinks"

@@ -1,8 +1,9 @@
-"""Whole decoder layers of vLLM's models by a pack's kernels: in which models, by which programs, with which weights.
+"""Decoder layers of vLLM's models by a pack's kernels: in which models, and by which programs.
 
-A program is a layer from its attention on to the next layer's qkv. It computes decode steps of as many sequences as it
-was made for. All other steps stay vLLM's, with the same weights: the norms' are folded into the products behind them in
-place. The kernels' qkv has its rows in another order, so it is a copy.
+A program is a layer from its attention on to the next layer's qkv; or two are, up to an all-reduce each: norm, qkv,
+attention, o_proj, and norm, gate_up, down. They compute decode steps of as many sequences as they were made for. All
+other steps stay vLLM's, with the same weights: a norm's are folded into gate and up behind it in place. The kernels'
+qkv has its rows in another order, so it is a copy, and the norm in front of it is folded into that alone.
 """
 
 from __future__ import annotations
@@ -16,36 +17,39 @@ import torch
 
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry
-from tuner.packs.read import read_pack
-from tuner.packs.shapes import LayerShape
+from tuner.packs.read import Pack, read_pack
+from tuner.packs.shapes import ChainShape, LayerShape
 from tuner.runtime import RuntimeFailure
-from tuner.runtime.programs.program import Program
-from tuner.runtime.pytorch.formula import halves_first
 
 from .attention import reasons_against_pack, served_by
+from .linear import reason_against
 from .log import log
 from .pack import opened
+from .step import Program
 
-#: The ops of a program, as a pack names them.
-OPS = ("attention", "o_proj", "gate_up", "down", "qkv")
+#: The ops of a whole layer, as a pack names them.
+LAYER = ("attention", "o_proj", "gate_up", "down", "qkv")
+#: Those of a layer's two runs between all-reduces.
+RUNS = (("qkv", "attention", "o_proj"), ("gate_up", "down"))
 #: Layers whose whole computation is norm, qkv, rotary embedding, attention, o_proj, norm and gated MLP, by module and
 #: class of vLLM 0.26.
-FAMILIES = {("llama", "LlamaDecoderLayer"), ("qwen2", "Qwen2DecoderLayer")}
+FAMILIES = {
+    ("llama", "LlamaDecoderLayer"),  # Phi-3 as well
+    ("mistral", "MistralDecoderLayer"),
+    ("qwen2", "Qwen2DecoderLayer"),
+}
+#: What other layers that are known do, and no kernel here.
+OTHERS = {
+    "GemmaDecoderLayer": "its norms multiply by 1 + their weight",
+    "Gemma2DecoderLayer": "it norms what a product made before that is added to the stream",
+    "Gemma3DecoderLayer": "it norms queries and keys, and what a product made before that is added to the stream",
+    "Qwen3DecoderLayer": "it norms queries and keys between qkv and the attention",
+}
 #: Rotary embeddings whose angle is a position times a frequency.
 ROTARIES = ("RotaryEmbedding", "Llama3RotaryEmbedding")
 
-
-@dataclass(frozen=True, kw_only=True)
-class LayerWeights:
-    """Of a layer, as its program reads them, norms folded in. All but the first two are vLLM's own."""
-
-    #: First halves of all heads, then second halves; None of the first layer, whose qkv stays vLLM's.
-    w_qkv: torch.Tensor | None
-    b_qkv: torch.Tensor | None
-    w_o: torch.Tensor
-    #: Gate, then up.
-    w_up: torch.Tensor
-    w_down: torch.Tensor
+#: Of a layer in order: one of the whole of it, or two of its runs.
+Programs = tuple[Program, ...]
 
 
 def reasons_against_model(model: Any, vllm_config: Any) -> list[str]:
@@ -55,8 +59,6 @@ def reasons_against_model(model: Any, vllm_config: Any) -> list[str]:
 
 def _against_config(vllm_config: Any) -> Iterator[str]:
     parallel = vllm_config.parallel_config
-    if (ranks := parallel.tensor_parallel_size) > 1:
-        yield f"tensor_parallel_size is {ranks}: an all-reduce stands within a layer, and no kernel here does one"
     if (stages := parallel.pipeline_parallel_size) > 1:
         yield f"pipeline_parallel_size is {stages}: a stage's layers begin with another one's"
     if vllm_config.speculative_config is not None:
@@ -76,7 +78,8 @@ def _against_layers(model: Any) -> Iterator[str]:
     for layer in layers:
         kind = type(layer)
         if (kind.__module__.rpartition(".")[2], kind.__name__) not in FAMILIES:
-            yield f"{kind.__name__} is none of {', '.join(sorted(name for _, name in FAMILIES))}"
+            known = f"it is none of {', '.join(sorted(name for _, name in FAMILIES))}"
+            yield f"{kind.__name__}: {OTHERS.get(kind.__name__, known)}"
             return
         if reason := _against_layer(layer):
             yield reason
@@ -86,91 +89,131 @@ def _against_layers(model: Any) -> Iterator[str]:
 def _against_layer(layer: Any) -> str:
     attention, mlp = layer.self_attn, layer.mlp
     rotary = attention.rotary_emb
+    if getattr(layer, "ada_rms_norm_t_cond", None) is not None:
+        return "its norm in front of the MLP follows a time"
+    if getattr(attention, "do_llama_4_scaling", False):
+        return "its queries are scaled by their position"
     if getattr(attention, "qk_norm", False):
         return "its attention norms queries and keys"
     if type(rotary).__name__ not in ROTARIES or not rotary.is_neox_style or rotary.rotary_dim != rotary.head_size:
         return f"its rotary embedding is {type(rotary).__name__}, and kernels here turn halves by one frequency a pair"
     products = (attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
-    if any(getattr(one, "weight", None) is None or not one.weight.is_floating_point() for one in products):
-        return "its weights are quantised"
+    if reason := next(filter(None, map(reason_against, products)), ""):
+        return reason
     return "" if type(mlp.act_fn).__name__ == "SiluAndMul" else "its activation is not SiLU"
 
 
 def fold_norms(model: Any) -> None:
-    """Multiplies weights of qkv and of gate and up by the norm's in front of them, which become ones. In place."""
+    """Multiplies weights of gate and up by the norm's in front of them, which become ones. In place."""
     with torch.no_grad():
         for layer in model.model.layers:
-            for norm, product in (
-                (layer.input_layernorm, layer.self_attn.qkv_proj),
-                (layer.post_attention_layernorm, layer.mlp.gate_up_proj),
-            ):
-                product.weight.mul_(norm.weight)
-                norm.weight.fill_(1)
+            norm = layer.post_attention_layernorm
+            layer.mlp.gate_up_proj.weight.mul_(norm.weight)
+            norm.weight.fill_(1)
 
 
-def weights_of(model: Any) -> list[LayerWeights]:
-    """Of each layer, once norms are folded and vLLM has laid the weights out. It copies all qkv but the first."""
-    found = []
-    for place, layer in enumerate(model.model.layers):
-        attention, mlp = layer.self_attn, layer.mlp
-        bias, is_copied = getattr(attention.qkv_proj, "bias", None), place > 0
-        found.append(
-            LayerWeights(
-                w_qkv=halves_first(attention.qkv_proj.weight.data, attention.head_dim) if is_copied else None,
-                b_qkv=None if bias is None or not is_copied else halves_first(bias.data, attention.head_dim),
-                w_o=attention.o_proj.weight.data,
-                w_up=mlp.gate_up_proj.weight.data,
-                w_down=mlp.down_proj.weight.data,
-            )
-        )
-    return found
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """A pack beside a model of vLLM."""
+
+    path: Path
+    pack: Pack
+    model: Any
+    vllm_config: Any
+
+    def number(self, entry: Entry) -> int:
+        """Of a layer or chain, as `tuner.runtime.Pack.layer` takes it."""
+        return [one for one in self.pack.entries if isinstance(one.shape, LayerShape | ChainShape)].index(entry)
+
+    def against(self, entry: Entry) -> list[str]:
+        """What the products of a layer do otherwise than the model's."""
+        shape, ranks = entry.shape, self.vllm_config.parallel_config.tensor_parallel_size
+        names = shape.names if isinstance(shape, LayerShape) else ("an attention alone",)
+        if names == RUNS[0]:
+            return [*against_products(shape, self.model), *self.against_mlps]
+        if names != LAYER:
+            known = " or ".join(", ".join(ops) for ops in (LAYER, RUNS[0]))
+            return [f"its ops are {', '.join(names)}, and a program here is {known}"]
+        reduced = [] if ranks == 1 else [
+            f"tensor_parallel_size is {ranks}: an all-reduce stands within a layer, and in no program here; "
+            "tune-model --blocks has the runs between two"
+        ]  # fmt: skip
+        return [*reduced, *against_products(shape, self.model)]
+
+    @property
+    def mlps(self) -> Entry | None:
+        """The run of the MLP that lacks least."""
+        found = [one for one in self.pack.entries if getattr(one.shape, "names", ()) == RUNS[1]]
+        chains = [one for one in found if isinstance(one.shape, ChainShape)]
+        return min(chains, key=lambda one: len(against_products(one.shape, self.model)), default=None)
+
+    @property
+    def against_mlps(self) -> list[str]:
+        """What it does otherwise than the model's."""
+        if self.mlps is None:
+            return [f"the pack has no run of {', '.join(RUNS[1])} with a norm: tune-model --blocks makes both"]
+        return against_products(self.mlps.shape, self.model)
+
+    def loaded(self, entry: Entry) -> dict[int, Programs]:
+        """The programs of a layer that reach `max_model_len`, by sequences."""
+        found = {}
+        for sequences in sorted({rung.m_hi for rung in entry.rungs if rung.kernel is not None}):
+            try:
+                programs = self._programs(entry, sequences)
+            except RuntimeFailure as failure:
+                log.warning("tuner: layers of %d sequences stay vLLM's own: %s", sequences, failure)
+                continue
+            if all(programs):
+                found[sequences] = programs
+        return found
+
+    def _programs(self, entry: Entry, sequences: int) -> tuple[Any, ...]:
+        """None where the pack says the library."""
+        pack, length = opened(self.path), self.vllm_config.model_config.max_model_len
+        first = pack.layer(number=self.number(entry), sequences=sequences, length=length, shares_sms=True)
+        if not isinstance(entry.shape, LayerShape) or entry.shape.names == LAYER or self.mlps is None:
+            return (first,)
+        return first, pack.layer(number=self.number(self.mlps), sequences=sequences, shares_sms=True)
 
 
-def frequencies_of(model: Any) -> torch.Tensor:
-    """Radians a token of each pair of a head, fp32, where the weights are."""
-    attention = model.model.layers[0].self_attn
-    rotary = attention.rotary_emb
-    return rotary._compute_inv_freq(rotary.base).float().to(attention.qkv_proj.weight.device).contiguous()
-
-
-def programs_of(path: Path, model: Any, vllm_config: Any) -> Mapping[int, Program]:
+def programs_of(path: Path, model: Any, vllm_config: Any) -> Mapping[int, Programs]:
     """By sequences of a decode step, what computes a layer of it. What stays vLLM's own is logged, with the reasons."""
     try:
-        pack = read_pack(path.read_bytes())
+        packed = Packed(path=path, pack=read_pack(path.read_bytes()), model=model, vllm_config=vllm_config)
     except InvalidInput as error:
         log.warning("tuner: %s", error)
         return {}
-    found: dict[int, Program] = {}
+    found: dict[int, Programs] = {}
     served, against_model = served_by(model, vllm_config), reasons_against_model(model, vllm_config)
-    against_pack = reasons_against_pack(pack, served)
-    for entry in pack.entries:
+    against_pack = reasons_against_pack(packed.pack, served)
+    for entry in packed.pack.entries:
         if (reasons := against_pack.get(str(entry.shape))) is None:
             continue
-        reasons = [*against_model, *(reasons if against_model else [*reasons, *_against_entry(entry, model)])]
+        reasons = [*against_model, *(reasons if against_model else [*reasons, *packed.against(entry)])]
         if reasons:
             why = "; ".join(reasons)
             log.warning("tuner: attentions stay vLLM's own, where the pack has %s: %s", entry.shape, why)
-        else:
-            found |= _loaded(path, entry, vllm_config.model_config.max_model_len)
+            continue
+        for sequences, programs in packed.loaded(entry).items():
+            # A whole layer has fewer launches than its runs.
+            found[sequences] = min(programs, found.get(sequences, programs), key=len)
     return found
 
 
-def _against_entry(entry: Entry, model: Any) -> list[str]:
-    """What its products do otherwise than the model's."""
-    shape = entry.shape
-    if not isinstance(shape, LayerShape) or shape.names != OPS:
-        names = ", ".join(getattr(shape, "names", ("an attention alone",)))
-        return [f"its ops are {names}, and a program here is {', '.join(OPS)}"]
+def against_products(shape: Any, model: Any) -> list[str]:
+    """What the products of a layer or a run do otherwise than the model's."""
     layer, given = model.model.layers[0], {op["name"]: op for op in shape.ops}
+    wanted = _products_of(layer, is_run=shape.names != LAYER)
     return [
-        f"{name}.{field} is {wanted} here and {given[name].get(field)} in the pack"
-        for name, fields in _products_of(layer).items()
-        for field, wanted in fields.items()
-        if given[name].get(field, False) != wanted
+        f"{name}.{field} is {value} here and {given[name].get(field)} in the pack"
+        for name, fields in wanted.items()
+        if name in given
+        for field, value in fields.items()
+        if given[name].get(field, False) != value
     ]
 
 
-def _products_of(layer: Any) -> dict[str, dict[str, Any]]:
+def _products_of(layer: Any, *, is_run: bool) -> dict[str, dict[str, Any]]:
     """Of a layer's products what a pack's have to be, by name; n counts pairs of gate and up, and of heads' halves."""
     attention, mlp, norm = layer.self_attn, layer.mlp, layer.post_attention_layernorm
     products = {"o_proj": attention.o_proj, "qkv": attention.qkv_proj}
@@ -179,22 +222,10 @@ def _products_of(layer: Any) -> dict[str, dict[str, Any]]:
     for name, product in products.items():
         (rows, columns), is_pairs = product.weight.shape, name in ("gate_up", "qkv")
         found[name] = {"n": rows // 2 if is_pairs else rows, "k": columns, "bias": product.bias is not None}
-    found["o_proj"] |= {"residual": True, "source": "attention"}
-    found["gate_up"] |= {"activation": "silu", "gated": True, "norm": "o_proj", "eps": norm.variance_epsilon}
-    found["down"] |= {"residual": True, "residual_source": "o_proj", "source": "gate_up"}
-    found["qkv"] |= {"norm": "down", "eps": layer.input_layernorm.variance_epsilon}
-    return found
-
-
-def _loaded(path: Path, entry: Entry, length: int) -> dict[int, Program]:
-    """The programs of a layer that reach so many tokens."""
-    found = {}
-    for sequences in sorted({rung.m_hi for rung in entry.rungs if rung.kernel is not None}):
-        try:
-            program = opened(path).layer(*OPS, sequences=sequences, length=length, shares_sms=True)
-        except RuntimeFailure as failure:
-            log.warning("tuner: layers of %d sequences stay vLLM's own: %s", sequences, failure)
-            continue
-        if program is not None:
-            found[sequences] = program
+    found["o_proj"] |= {"residual": not is_run, "source": "attention"}
+    found["gate_up"] |= {"activation": "silu", "gated": True, "eps": norm.variance_epsilon}
+    found["gate_up"] |= {"norm": "residual" if is_run else "o_proj"}
+    found["down"] |= {"residual": not is_run, "source": "gate_up"}
+    found["down"] |= {} if is_run else {"residual_source": "o_proj"}
+    found["qkv"] |= {"norm": "residual" if is_run else "down", "eps": layer.input_layernorm.variance_epsilon}
     return found

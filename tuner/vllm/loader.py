@@ -12,10 +12,9 @@ from vllm.model_executor.model_loader import get_model_loader, register_model_lo
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from tuner.errors import InvalidInput
-from tuner.runtime.programs.program import Program
 
 from .decode import install
-from .layers import fold_norms, programs_of
+from .layers import Programs, fold_norms, programs_of
 from .log import log
 from .mlp import Found, found_in, replace_mlps
 from .pack import digest, pack_path
@@ -45,7 +44,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         self.inner = get_model_loader(inner)
         #: As the weights were loaded last.
         self.mlps: list[Found] = []
-        self._programs: Mapping[int, Program] = {}
+        self._programs: Mapping[int, Programs] = {}
         self._vllm_config: Any = None
 
     def __getattr__(self, name: str) -> Any:
@@ -85,7 +84,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path)
         if self._programs:
-            install(model, {sequences: one.bind for sequences, one in self._programs.items()})
+            install(model, self._programs)
         return model
 
     def _reason_against_all(self, vllm_config: Any, model_config: Any) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from vllm.distributed import tensor_model_parallel_all_reduce
 
-from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.errors import InvalidInput
 from tuner.runtime import RuntimeFailure, Weights
 
 from . import operator
+from .linear import reason_against
 from .log import log
 from .pack import VARIABLE, opened
 
@@ -27,8 +27,6 @@ FAMILIES = {
     ("mistral", "MistralMLP"),
     ("qwen2", "Qwen2MLP"),  # Qwen 3 as well
 }
-#: Of weights, by the names that PyTorch has for them.
-_DTYPES = {dtype.row.array_name for dtype in UNSCALED}
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
 
 
@@ -64,9 +62,8 @@ def _reason_against(mlp: Any) -> str:
     if _activation_of(mlp) is None:
         return f"its activation {mlp.act_fn} is neither SiLU nor the tanh form of GELU"
     for layer in (mlp.gate_up_proj, mlp.down_proj):
-        weight = getattr(layer, "weight", None)
-        if weight is None or str(weight.dtype).removeprefix("torch.") not in _DTYPES:
-            return f"its weights are quantised, or of another type than {' and '.join(Dtype)}"
+        if reason := reason_against(layer):
+            return reason
         if getattr(layer, "bias", None) is not None:
             return "it has biases"
     return ""

@@ -27,7 +27,7 @@ from .tie import tie, tie_own
 
 @dataclass(frozen=True, kw_only=True)
 class SharedKernel:
-    """Of all launches of tile ops."""
+    """The kernel of all launches of tile ops."""
 
     workload: Workload
     #: One of each launch.
@@ -51,10 +51,10 @@ class OwnKernel:
     """Of the launches of one launch op."""
 
     workload: Workload
-    #: Of the op, among launch ops.
+    #: Index of the op, among launch ops.
     index: int
     schedule: LaunchOpSchedule
-    #: As the op's kind has plans.
+    #: Plan in the form of the op's kind.
     plan: Any
     gpu: Gpu
 

@@ -142,6 +142,15 @@ def compile_source(source: str, arch: str, options: Sequence[str] | None = None)
         nvrtc.nvrtcDestroyProgram(program)
 
 
+def compile_own_source(source: str, arch: str, options: Sequence[str] = ()) -> bytes:
+    """The cubin of a user's own source, with the toolkit's headers where they are found; as `compile_source`."""
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    found = dict.fromkeys(filter(None, map(find_nvidia_header_directory, ("cudart", "cccl"))))
+    headers = [f"--include-path={folder}" for folder in found]
+    return compile_source(source, arch, ["--std=c++17", *headers, *options])[0]
+
+
 def parse_log(log: str) -> Resources:
     """What ptxas printed, the largest figure where a source holds several kernels.
 
@@ -261,6 +270,10 @@ class Builder:
             raise SourceRefused(str(self._refused[key]))
         built, is_theirs = self._once.get(key, lambda: self._read(key) or self._compile(key, source, arch))
         return replace(built, cached=True) if is_theirs else built
+
+    def build_own(self, source: str, arch: str, options: Sequence[str]) -> bytes:
+        """The cubin of a user's own source, which is not kept; raises as `build`."""
+        return self._run(self._free, compile_own_source, source, arch, options)
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What a short function gives, in one of the processes where the machine has cores for them; any thread may

@@ -1,4 +1,4 @@
-"""The metrics that we know by name: unit, one sentence, and the base set. Any other of the GPU's can be asked for."""
+"""The metrics that we know by name: unit, one sentence, and the base set. Any other of the GPU's can be requested."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES, DURATION_NS
+from tuner.core.insight.waterfall import (
+    ACTIVE_CYCLES,
+    COUNTED_CLOCK,
+    MEAN_TENSOR_CYCLES,
+    MOST_TENSOR_CYCLES,
+    TENSOR_OPERATIONS,
+)
 
 _OF_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _OF_ACTIVE = "avg.pct_of_peak_sustained_active"
@@ -55,6 +62,14 @@ CATALOGUE: Mapping[str, MetricInfo] = {
     f"sm__pipe_tensor_cycles_active.{_OF_ELAPSED}": MetricInfo(
         unit="%", description="Share of the time in which the tensor cores computed."
     ),
+    COUNTED_CLOCK: MetricInfo(unit="gpc_cycle/s", description="SM clock of the counted run."),
+    ACTIVE_CYCLES: MetricInfo(unit="gpc_cycle", description="Cycles in which an SM had a CTA, of all SMs the most."),
+    MOST_TENSOR_CYCLES: MetricInfo(
+        unit="gpc_cycle", description="Cycles of an SM's four tensor cores with products, of all SMs the most."
+    ),
+    MEAN_TENSOR_CYCLES: MetricInfo(unit="gpc_cycle", description="The same, the mean of all SMs."),
+    TENSOR_OPERATIONS[0]: MetricInfo(unit="math_op", description="Operations of wgmma on fp16 elements."),
+    TENSOR_OPERATIONS[1]: MetricInfo(unit="math_op", description="Operations of wgmma on bf16 elements."),
     "sm__inst_executed.sum": MetricInfo(unit="", description="Warp instructions executed."),
     "sm__inst_executed_pipe_tensor.sum": MetricInfo(
         unit="", description="Warp instructions executed by the tensor cores."

@@ -132,7 +132,7 @@ def _answer(session: Session, request: Request) -> Answer:
             case EvaluateRequest():
                 return session.evaluate(request.problem, request.work, request.incumbent_speedup)
             case FinalsRequest():
-                return session.finals(request.problem, request.works, request.num_rounds, torch=request.torch)
+                return session.finals(request.problem, request.works, request.num_rounds, request.others)
             case EnergyRequest(problem=problem, work=work):
                 return session.energy(problem, work)
             case CountRequest(problem=problem, work=work, metrics=metrics):

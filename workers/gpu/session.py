@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import cupy
 
@@ -23,6 +22,8 @@ from ..protocol.messages import (
     EnergyAnswer,
     EvaluateAnswer,
     FinalsAnswer,
+    OtherTimes,
+    OwnProgram,
     PrepareAnswer,
     TraceAnswer,
     Work,
@@ -37,11 +38,12 @@ from .measuring.card import CardView, card_trouble
 from .measuring.counters import count_once
 from .measuring.energy import measure_energy
 from .measuring.measure import measure, measure_together
+from .measuring.others import captured_other
 from .measuring.problem import ProblemOnCard
 from .measuring.trace_run import trace_once
 from .own.launch import OnDevice, on_device
 from .own.runner import OwnRunner
-from .tensors.check import Aborted, WrongNumbers, check_after_timing, check_numbers, check_others
+from .tensors.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from .tensors.fitting import DoesNotFit
 from .tensors.integrity import Overwritten
 
@@ -141,9 +143,13 @@ class Session:
         return None if self._view is None else self._view.num_foreign()
 
     def finals(
-        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, torch: TorchCalls | None = None
+        self,
+        problem: Problem,
+        works: tuple[Work, ...],
+        num_rounds: int,
+        others: tuple[TorchCalls | OwnProgram, ...] = (),
     ) -> FinalsAnswer:
-        """All works in the same rounds, and PyTorch's calls where asked; each is checked first, and one that fails has
+        """All works in the same rounds, and other programs where asked; each is checked first, and one that fails has
         a reason instead of times."""
         prepared = self._prepare(problem)
         kernels, watch = Kernels(), Stopwatch()
@@ -160,17 +166,16 @@ class Session:
             watch.ended("check")
             if not reasons[-1]:
                 runners.append(runner)
-        others, torch_reason = list[Any](), ""
-        if torch is not None:
-            others, torch_reason = _torch_graphs(prepared, torch)
-            watch.ended("torch")
-        times, num_dropped = measure_together(prepared, runners, num_rounds, others)
+        graphs = [captured_other(prepared, other) for other in others]
+        watch.ended("others")
+        captured = [graph for graph in graphs if not isinstance(graph, str)]
+        times, num_dropped = measure_together(prepared, runners, num_rounds, captured)
         watch.ended("time")
-        torch_us = tuple(times.pop()) if others and runners else None
+        of_others = iter(times[len(runners) :])
         late = [runner.abort_record() or "" for runner in runners]
         for runner in runners:
             prepared.check_intact(runner)
-        rows = iter(zip(times, late, strict=True))
+        rows = iter(zip(times, late, strict=False))
         times_us: list[tuple[float, ...] | None] = []
         for i, reason in enumerate(reasons):
             row, record = next(rows) if not reason else ([], "")
@@ -182,8 +187,10 @@ class Session:
             times_us=tuple(times_us),
             reasons=tuple(reasons),
             num_dropped=num_dropped,
-            torch_us=torch_us,
-            torch_reason=torch_reason,
+            others=tuple(
+                OtherTimes(reason=graph) if isinstance(graph, str) else OtherTimes(times_us=tuple(next(of_others, ())))
+                for graph in graphs
+            ),
             library=prepared.library.recipe(),
             stage_s=watch.stage_s,
         )
@@ -368,15 +375,3 @@ def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
     if found is None:
         return no_energy("the driver counts no energy, or a run alone would not be cold")
     return EnergyReport(run_mj=found.run_mj, power_w=found.power_w, window_s=found.window_s)
-
-
-def _torch_graphs(prepared: ProblemOnCard, calls: TorchCalls) -> tuple[list[Any], str]:
-    """PyTorch's chain over the same buffers, captured, once what it computes is right; or none, and why."""
-    try:
-        from .library.torch_baseline import torch_runner
-
-        chain = torch_runner(prepared.data, calls)
-        check_others(prepared.data, prepared.comparer, chain.outputs_of)
-        return [chain], ""
-    except Exception as error:  # whatever is wrong with it, the finals need no PyTorch
-        return [], f"{type(error).__name__}: {error}"

@@ -43,20 +43,20 @@ class Asking:
         problem: Problem,
         works: tuple[messages.Work, ...],
         num_rounds: int,
-        *,
-        torch: TorchCalls | None = None,
+        others: tuple[TorchCalls | messages.OwnProgram, ...] = (),
     ) -> messages.FinalsAnswer:
-        """Has each of the works checked, then all timed in the same rounds, and PyTorch's calls where asked.
+        """Has each of the works checked, then all timed in the same rounds, and other programs where asked.
 
         Raises:
             ChildLost: a work took the process along, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
-        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, torch=torch)
-        deadline_s = self._limits.finals_deadline_s
-        if torch is TorchCalls.COMPILED:
+        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, others=others)
+        deadline_s = self._limits.finals_s(len(works) + len(others))
+        if any(other is not TorchCalls.EAGER for other in others):
             deadline_s += self._limits.torch_compile_deadline_s
-        return self.ask(problem, request, messages.FinalsAnswer, deadline_s, "the finals")
+        what = "the rounds" if others else "the finals"
+        return self.ask(problem, request, messages.FinalsAnswer, deadline_s, what)
 
     def energy(self, problem: Problem, work: messages.Work) -> EnergyReport:
         """Has a work checked, and the energy of a run of it measured.

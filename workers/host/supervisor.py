@@ -22,6 +22,7 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime, CudaSource
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.reports.torch_time import TorchCalls
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
@@ -37,6 +38,7 @@ from .cards import Card, compute_pids
 from .finals import hold_finals
 from .gpu_process import ChildLost, GpuProcesses
 from .lending import Lending, num_others
+from .own_baselines import time_baselines
 from .torch_beside import Rounds, beside_compiled, beside_eager
 from .variants_ahead import build_variants_ahead
 
@@ -173,6 +175,27 @@ class GpuSupervisor:
             library = (messages.Work(plan_kind=LIBRARY.plan_kind),)
             return self._beside_torch(beside_eager, times, problem, library, num_rounds, TorchCalls.EAGER)
         return times
+
+    def beside(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        baselines: tuple[Baseline, ...],
+        *,
+        num_rounds: int,
+        winner: int,
+    ) -> tuple[BaselineTime, ...]:
+        """In rounds of one process, which ends with them; whatever is wrong with a program is the reason in its place.
+
+        Raises:
+            WorkerError: the card itself does not work any more.
+        """
+        works = tuple(self._prepare(problem, candidate).work for candidate in candidates)
+
+        def compiled(source: CudaSource) -> bytes:
+            return self._builder.build_own(source.text, self._target.gpu.arch, source.options)
+
+        return time_baselines(self._asking, self._processes, compiled, problem, works, baselines, num_rounds, winner)
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of our candidate."""
@@ -320,7 +343,7 @@ class GpuSupervisor:
         """The finals with PyTorch's time, which is taken in the child that is there. The child ends with it, since
         PyTorch would keep its memory."""
         watch = Stopwatch()
-        found = beside(times, lambda: self.time_together(problem, works, num_rounds, torch=torch))
+        found = beside(times, lambda: self.time_together(problem, works, num_rounds, (torch,)))
         self._processes.drop()
         watch.ended("torch")
         return replace(found, stage_s=found.stage_s | watch.stage_s)
@@ -330,17 +353,16 @@ class GpuSupervisor:
         problem: Problem,
         works: tuple[messages.Work, ...],
         num_rounds: int,
-        *,
-        torch: TorchCalls | None = None,
+        others: tuple[TorchCalls | messages.OwnProgram, ...] = (),
     ) -> messages.FinalsAnswer:
-        """Checks each of the works, then times all in the same rounds, PyTorch's calls too where asked, in the child
+        """Checks each of the works, then times all in the same rounds, other programs too where asked, in the child
         that is there.
 
         Raises:
             ChildLost: a work took the child along, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
-        return self._asking.time_together(problem, works, num_rounds, torch=torch)
+        return self._asking.time_together(problem, works, num_rounds, others)
 
 
 def _build_metrics(prepared: PreparedKernel) -> tuple[Metric, ...]:

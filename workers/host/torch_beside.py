@@ -30,15 +30,16 @@ def beside_compiled(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
     """
     answer = _asked(time_together)
     torch = _torch_time(answer, TorchCalls.COMPILED)
-    if isinstance(answer, str) or answer.torch_us is None or not torch.is_library:
+    torch_us = None if isinstance(answer, str) else answer.others[0].times_us
+    if isinstance(answer, str) or torch_us is None or not torch.is_library:
         return replace(times, torch=torch)
     reasons = tuple(before or now for before, now in zip(times.reasons, answer.reasons, strict=True))
-    shared = (answer.torch_us, *answer.times_us[1:])
+    shared = (torch_us, *answer.times_us[1:])
     return replace(
         times,
         times_us=tuple(None if reason else times_us for times_us, reason in zip(shared, reasons, strict=True)),
         reasons=reasons,
-        process_of_round=(0,) * len(answer.torch_us),
+        process_of_round=(0,) * len(torch_us),
         num_dropped=answer.num_dropped,
         torch=torch,
     )
@@ -55,12 +56,12 @@ def _asked(time_together: Rounds) -> FinalsAnswer | str:
 def _torch_time(answer: FinalsAnswer | str, calls: TorchCalls) -> TorchTime:
     if isinstance(answer, str):
         return TorchTime(reason=answer, calls=calls)
-    library_us = answer.times_us[0]
-    if answer.torch_us is None or library_us is None:
-        return TorchTime(reason=answer.torch_reason or answer.reasons[0] or "PyTorch was not timed", calls=calls)
+    library_us, torch = answer.times_us[0], answer.others[0]
+    if not torch.times_us or library_us is None:
+        return TorchTime(reason=torch.reason or answer.reasons[0] or "PyTorch was not timed", calls=calls)
     return TorchTime(
-        time_us=median(answer.torch_us),
-        library_speedup=median(paired_ratios(answer.torch_us, library_us)),
-        num_rounds=len(answer.torch_us),
+        time_us=median(torch.times_us),
+        library_speedup=median(paired_ratios(torch.times_us, library_us)),
+        num_rounds=len(torch.times_us),
         calls=calls,
     )

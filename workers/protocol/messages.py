@@ -12,6 +12,7 @@ from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.baselines import KernelLaunch, PythonFunction
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport
 from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.core.trial.reports.torch_time import TorchCalls
@@ -119,14 +120,34 @@ class EvaluateRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnKernels:
+    """Kernels of a user's own, compiled for the card."""
+
+    cubin: bytes
+    launches: tuple[KernelLaunch, ...]
+
+
+#: A program of a user's own, as the process at a card takes it.
+OwnProgram = OwnKernels | PythonFunction
+
+
+@dataclass(frozen=True, kw_only=True)
 class FinalsRequest:
     """Time all of these in the same rounds."""
 
     problem: Problem
     works: tuple[Work, ...]
     num_rounds: int
-    #: PyTorch's calls to be timed in the same rounds; None for none.
-    torch: TorchCalls | None = None
+    #: Other programs to be timed in the same rounds: PyTorch's calls, and those of a user's own.
+    others: tuple[TorchCalls | OwnProgram, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherTimes:
+    """[round] of another program, microseconds; or None, with the reason why there are none."""
+
+    times_us: tuple[float, ...] | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +158,8 @@ class FinalsAnswer:
     reasons: tuple[str, ...]
     #: Rounds that were taken and do not count.
     num_dropped: int
-    #: [round] of PyTorch's calls, microseconds; None where they were not asked for, or with the reason why not.
-    torch_us: tuple[float, ...] | None = None
-    torch_reason: str = ""
+    #: Of each other program that was asked for.
+    others: tuple[OtherTimes, ...] = ()
     #: How the library was called.
     library: LibraryRecipe | None = None
     #: Seconds that it took by stage: load, check, time.

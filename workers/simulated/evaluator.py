@@ -30,6 +30,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.core.trial.samples import Round
@@ -92,6 +93,10 @@ class PreparedModel(Prepared):
     true_us: float
 
 
+#: Why a user's own program has no time.
+_NO_PROGRAMS = "a simulated GPU runs no programs"
+
+
 class SimulatedEvaluator:
     """An `Evaluator` without a card; `seed` fixes what the machine is like, a problem's seed its noise."""
 
@@ -125,7 +130,7 @@ class SimulatedEvaluator:
 
     @property
     def target(self) -> Target:
-        """What it pretends to measure on."""
+        """The machine that it simulates."""
         return self._target
 
     @property
@@ -318,6 +323,18 @@ class SimulatedEvaluator:
             process_of_round=process_of_round,
             torch=NO_TORCH if torch_compile else None,
         )
+
+    def beside(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        baselines: tuple[Baseline, ...],
+        *,
+        num_rounds: int,
+        winner: int,
+    ) -> tuple[BaselineTime, ...]:
+        """Of a program there is no model."""
+        return tuple(BaselineTime(name=one.name, reason=_NO_PROGRAMS) for one in baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
         """A model's."""

@@ -20,10 +20,10 @@ class OwnLaunchable:
 
     #: Whose tensors it reads and writes.
     workload: Workload
-    #: Of the op, among the workload's launch ops.
+    #: Index of the op, among the workload's launch ops.
     index: int
     schedule: Any
-    #: As the op's kind has plans.
+    #: Plan in the form of the op's kind.
     plan: Any
     cubin: bytes
     #: As they were when this was made.

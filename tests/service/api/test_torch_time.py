@@ -19,7 +19,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.reports.torch_time import TorchTime
 from tuner.workers.host.torch_beside import beside_compiled
-from tuner.workers.protocol.messages import FinalsAnswer
+from tuner.workers.protocol.messages import FinalsAnswer, OtherTimes
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
@@ -111,7 +111,7 @@ class WithCompiled(SimulatedEvaluator):
             times_us=times.times_us,
             reasons=times.reasons,
             num_dropped=0,
-            torch_us=tuple(self.share * us for us in library_us),
+            others=(OtherTimes(times_us=tuple(self.share * us for us in library_us)),),
         )
         return beside_compiled(times, lambda: beside)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from tests.service.api.conftest import Api
+from tests.support.waterfalls import counted
 from tuner.core.plan.table.words import Plan
+from tuner.core.trial.records import InspectionKind
+from tuner.store.trials import inspections
 
 
 def number_of(api: Api, plan_kind: str, outcome: str = "measured") -> int:
@@ -103,3 +108,24 @@ def test_the_source_page_has_colours_by_classes_alone(api: Api) -> None:
     assert '<span class="kt">int</span>' in html or '<span class="k">struct</span>' in html
     assert " style=" not in html
     assert "<script>" not in html
+
+
+def test_the_page_draws_where_the_time_goes_or_says_why_it_cannot(api: Api) -> None:
+    number = number_of(api, "fused")
+    path = f"/ui/jobs/{api.job_id}/trials/{number}"
+    simulated = api.get(f"{path}.json")["waterfall"]
+    assert simulated["bars"] == []
+    assert simulated["sentence"].startswith("There is none: not counted: sm__cycles_elapsed")
+    time_us = api.get(f"/jobs/{api.job_id}/trials/{number}")["outcome"]["time_us"]
+    names = tuple(one.name for one in counted(time_us).counters)
+    with api.service._store.write() as session:
+        kind, later = InspectionKind.COUNTERS, time.time() + 60
+        asked, _ = inspections.ask(session, api.job_id, number, kind, names, is_urgent=False, now=later)
+        inspections.finish(session, asked.seq, counted(time_us), (), later)
+    drawn = api.get(f"{path}.json")["waterfall"]
+    assert drawn["holds"]
+    assert sum(bar["us"] for bar in drawn["bars"]) == pytest.approx(time_us) == drawn["sum_us"]
+    assert [bar["name"] for bar in drawn["bars"] if bar["note"]] == ["unneeded_rows", "launch"]
+    html = api.http.get(path, headers={"accept": "text/html"}).text
+    assert html.count('<td class="drawn">') == 6
+    assert "launches and what lies between runs" in html

@@ -100,6 +100,22 @@ def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for
     assert "torch.compile has no time: a simulated GPU has no PyTorch" in str(found)
 
 
+def test_programs_of_ones_own_stand_beside_the_finals_and_never_go_to_a_service(
+    result: tuner.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert result.best["baselines"] == []
+    programs = {"mine": lambda x, up_weight, down_weight: (x @ up_weight.T) @ down_weight.T}
+    found = tuner.tune(PAIR, target=TARGET, trials=4, baselines=programs, data=tmp_path, progress=False)
+    (mine,) = found.best["baselines"]
+    assert (mine["name"], mine["time_us"], mine["reason"]) == ("mine", None, "a simulated GPU runs no programs")
+    assert "your own: a simulated GPU runs no programs" in str(found)
+    rows = ElementTree.fromstring(found._repr_html_()).findall(".//tbody/tr")
+    assert [cell.text for cell in rows[-1]][0::4] == ["mine", "your own: a simulated GPU runs no programs"]
+    monkeypatch.setenv("TUNER_URL", "http://127.0.0.1:9")
+    with pytest.raises(InvalidInput, match="baselines: run in this process alone, and the job goes to http"):
+        tuner.tune(PAIR, baselines=programs, progress=False)
+
+
 def test_the_kernel_is_saved_whole(result: tuner.Result, tmp_path: Path) -> None:
     written = result.save(tmp_path / "kernel")
     manifest = json.loads((tmp_path / "kernel/manifest.json").read_text())

@@ -9,7 +9,7 @@ from tuner.core.problem.objective import CacheState, FinalsProcedure, LaunchStyl
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
-from tuner.service.finals.finals import best_speedup, choose_finalists, judge
+from tuner.service.finals.finals import MAX_SHARED, best_speedup, choose_finalists, given_ones, judge
 
 LIBRARY = trial(0, measured(100.0), PlanKind.LIBRARY)
 
@@ -69,3 +69,9 @@ def test_a_row_tells_the_energy_of_a_run_and_how_many_rounds_count() -> None:
     assert judgement.to_json()["energy_mj"] == 40.0
     without_energy = judge(finalists, times, FinalsProcedure())
     assert [row.energy_mj for row in without_energy.rows] == [None] * 3
+
+
+def test_of_more_given_schedules_than_share_rounds_the_fastest_do() -> None:
+    given = [trial(number, measured(200.0 - number)) for number in range(1, MAX_SHARED + 11)]
+    chosen = given_ones([LIBRARY, *given], {one.candidate for one in given})
+    assert [one.number for one in chosen] == list(range(11, MAX_SHARED + 11))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.waterfall.bars import Figures, waterfall_of
 from benchmarks.waterfall.patches import LEFT_OUT, Patch, PatchError
 from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
+from tuner.core.insight.waterfall import Figures, waterfall_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import parse_target
 from tuner.workers.source.render import render

@@ -16,12 +16,16 @@ import pytest
 from tests.support.attention_packs import made_of
 from tests.support.attentions import space_with
 from tests.support.native.recorder import Recorder
-from tests.support.presets import decoder_layer
+from tests.support.packs import TILINGS, make
+from tests.support.presets import LayerRun, decoder_layer
 from tests.support.repository import ROOT
 from tests.unit.runtime.test_python import Interfaced
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine
+from tuner.packs.contents import Kernel
 from tuner.runtime import load_layer
 from tuner.runtime.binding import native
 from tuner.search.guesses.seeds import first_guesses
@@ -29,6 +33,8 @@ from tuner.search.guesses.seeds import first_guesses
 torch = pytest.importorskip("torch")
 
 BATCH, BLOCKS, TOKENS, NUM_LAYERS, MAX_LENGTH = 4, 6, 16, 3, 96
+#: Modules of ours that import vLLM.
+OF_STUB = ("tuner.vllm.decode", "tuner.vllm.runs")
 HEADS, KV_HEADS, HEAD_DIM, HIDDEN, INNER = 32, 8, 128, 4096, 14336
 
 
@@ -40,11 +46,12 @@ def decode(monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> Iterator[Any]
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)
     recorder.cuda.fake_parameter_bytes(64)
-    sys.modules.pop("tuner.vllm.decode", None)
+    for name in OF_STUB:  # they have taken what is the stub's
+        sys.modules.pop(name, None)
     module = importlib.import_module("tuner.vllm.decode")
     module.calls.clear()
     yield module
-    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm" or name == "tuner.vllm.decode"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm" or name in OF_STUB]:
         del sys.modules[name]
     sys.modules.update(own)
 
@@ -108,7 +115,7 @@ def step(decoder: Any, **changes: Any) -> Any:
         block_table=torch.zeros(BATCH, 7, dtype=torch.int32),
         use_cascade=changes.get("use_cascade", False),
     )
-    names = [one.layer_name for one in decoder._attentions]
+    names = [one.layer_name for one in decoder.model.attentions]
     of_layers = dict.fromkeys(names, metadata) if changes.get("has_metadata", True) else None
     vllm.forward_context.current = SimpleNamespace(
         cudagraph_runtime_mode=CUDAGraphMode[changes.get("mode", "FULL")],
@@ -118,31 +125,56 @@ def step(decoder: Any, **changes: Any) -> Any:
     return metadata
 
 
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    asked = {"sequences": BATCH, "max_length": MAX_LENGTH, "page_tokens": TOKENS, "heads_first": False}
-    workload = decoder_layer("llama3-8b", dtype=Dtype.BF16, **asked)
+def asked(run: LayerRun) -> Workload:
+    sizes = {"sequences": BATCH, "max_length": MAX_LENGTH, "page_tokens": TOKENS, "heads_first": False}
+    return decoder_layer("llama3-8b", dtype=Dtype.BF16, run=run, **sizes)
+
+
+def kernel_of(run: LayerRun) -> Kernel:
+    workload = asked(run)
+    if run is LayerRun.MLP:
+        return make(PlanKind.FUSED_PDL, TILINGS[Engine.SIMT], workload=workload).kernel
     schedule = next(iter(first_guesses(space_with(workload), 0)))
-    made = made_of(workload, Candidate(plan_kind=PlanKind.N_LAUNCHES_PDL, schedule=schedule))
-    path = tmp_path_factory.mktemp("artifact") / "layer.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in made.kernel.files.items():
-            archive.writestr(name, data)
-    return path
+    return made_of(workload, Candidate(plan_kind=PlanKind.N_LAUNCHES_PDL, schedule=schedule)).kernel
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[LayerRun, Path]:
+    """Of a whole layer, and of its two runs."""
+    folder, found = tmp_path_factory.mktemp("artifacts"), {}
+    for run in (LayerRun.LAYER, LayerRun.QKV_ATTENTION, LayerRun.MLP):
+        found[run] = folder / f"{run}.zip"
+        with zipfile.ZipFile(found[run], "w") as archive:
+            for name, data in kernel_of(run).files.items():
+                archive.writestr(name, data)
+    return found
+
+
+@pytest.fixture
+def artifact(artifacts: dict[LayerRun, Path]) -> Path:
+    return artifacts[LayerRun.LAYER]
+
+
+class OnTheRecorder:
+    """A program whose tensors lie on a card, as it reads them."""
+
+    def __init__(self, path: Path) -> None:
+        self._program = load_layer(path)
+        self.shape = self._program.shape
+        self.given: list[dict[str, Any]] = []
+
+    def bind(self, tensors: Any) -> Any:
+        self.given.append(dict(tensors))
+        bits = {name: one.view(torch.uint16) if one.dtype is torch.bfloat16 else one for name, one in tensors.items()}
+        return self._program.bind({name: Interfaced(one.numpy()) for name, one in bits.items()})
 
 
 def test_a_step_is_the_launches_of_all_layers_and_others_stay_vllms(
     decode: Any, recorder: Recorder, artifact: Path
 ) -> None:
-    program, model, given = load_layer(artifact), model_of(), []
-
-    def bind(tensors: Any) -> Any:
-        """As on a card, whose tensors lie elsewhere than a CPU's."""
-        given.append(dict(tensors))
-        bits = {name: one.view(torch.uint16) if one.dtype is torch.bfloat16 else one for name, one in tensors.items()}
-        return program.bind({name: Interfaced(one.numpy()) for name, one in bits.items()})
-
-    decode.install(model, {BATCH: bind})
+    program, model = OnTheRecorder(artifact), model_of()
+    given = program.given
+    decode.install(model, {BATCH: (program,)})
     decoder = model.forward.__self__
     metadata, ids, positions = step(decoder), torch.zeros(BATCH, dtype=torch.int64), torch.arange(BATCH)
     recorder.clear()
@@ -181,11 +213,46 @@ def test_a_step_is_the_launches_of_all_layers_and_others_stay_vllms(
         model.load_weights(())
 
 
+def test_between_all_reduces_a_step_is_two_runs_a_layer(
+    decode: Any, recorder: Recorder, artifacts: dict[LayerRun, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tuner.vllm.runs
+
+    reduced: list[Any] = []
+    monkeypatch.setattr(
+        tuner.vllm.runs, "tensor_model_parallel_all_reduce", lambda rows: reduced.append(rows) or torch.ones_like(rows)
+    )
+    attention, mlp = (OnTheRecorder(artifacts[run]) for run in (LayerRun.QKV_ATTENTION, LayerRun.MLP))
+    model = model_of()
+    first = model.model.layers[0].self_attn.qkv_proj
+    decode.install(model, {BATCH: (attention, mlp)})
+    decoder = model.forward.__self__
+    metadata = step(decoder)
+    recorder.clear()
+    with torch.inference_mode():
+        rows = model.forward(torch.zeros(BATCH, dtype=torch.int64), torch.arange(BATCH))
+    assert len(recorder.calls("cuLaunchKernelEx")) == (3 + 1) * NUM_LAYERS
+    assert [one.data_ptr() for one in reduced] == NUM_LAYERS * [
+        attention.given[0]["o_proj"].data_ptr(), mlp.given[0]["down"].data_ptr()
+    ]  # fmt: skip
+    for place, tensors in enumerate(attention.given):
+        cache = model.model.layers[place].self_attn.attn.kv_cache
+        assert tensors["attention.keys"].data_ptr() == cache.data_ptr()
+        assert tensors["attention.lengths"] is metadata.seq_lens
+        assert tensors["residual"] is mlp.given[place]["residual"]
+    assert attention.given[0]["qkv.w"].shape == first.weight.shape, "the first layer's qkv is the program's too"
+    # Each of six sums of ones was added to a stream of zeros.
+    assert torch.equal(attention.given[0]["residual"], torch.full((BATCH, HIDDEN), 6.0, dtype=torch.bfloat16))
+    assert torch.equal(attention.given[0]["residual.squares"][:BATCH], torch.full((BATCH,), 36.0 * HIDDEN))
+    assert torch.allclose(rows.float(), torch.ones(BATCH, HIDDEN), atol=2**-7)
+    assert [layer.self_attn.attn.written for layer in model.model.layers] == [0, 0, 0], "each qkv writes by itself"
+
+
 def test_a_program_that_does_not_fit_leaves_its_steps_to_vllm(
     decode: Any, artifact: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = model_of()
-    decode.install(model, {BATCH: load_layer(artifact).bind})  # of a card, and the tensors lie on the CPU
+    decode.install(model, {BATCH: (load_layer(artifact),)})  # of a card, and the tensors lie on the CPU
     step(model.forward.__self__)
     ids = torch.zeros(BATCH, dtype=torch.int64)
     with torch.inference_mode():

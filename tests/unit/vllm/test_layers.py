@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.support.presets import LayerRun, decoder_layer
 from tuner.core.problem.dtype import Dtype
 from tuner.packs.contents import Entry
-from tuner.packs.shapes import LayerShape
+from tuner.packs.shapes import ChainShape, LayerShape, shape_of
 
 torch = pytest.importorskip("torch")
 
@@ -49,6 +50,10 @@ class LlamaDecoderLayer:
         self.mlp = SimpleNamespace(
             gate_up_proj=product(2 * INNER, HIDDEN), down_proj=product(HIDDEN, INNER), act_fn=act_fn
         )
+        if method := changes.get("method"):  # which quantises what was loaded
+            self.mlp.down_proj.quant_method = type(method, (), {})()
+        self.self_attn.do_llama_4_scaling = changes.get("scales_queries", False)
+        self.ada_rms_norm_t_cond = object() if changes.get("follows_time") else None
         if changes.get("quantised"):
             self.self_attn.o_proj.weight = torch.zeros(4, dtype=torch.int8)
 
@@ -57,6 +62,10 @@ LlamaDecoderLayer.__module__ = "vllm.model_executor.models.llama"
 
 
 class OtherLayer(LlamaDecoderLayer):
+    pass
+
+
+class Qwen3DecoderLayer(LlamaDecoderLayer):
     pass
 
 
@@ -79,28 +88,31 @@ def config(**changes: Any) -> Any:
 
 def entry(**asked: Any) -> Entry:
     workload = decoder_layer("llama3-8b", dtype=Dtype.BF16, sequences=1, max_length=64, page_tokens=16, **asked)
-    return Entry(shape=LayerShape.of_workload(workload.to_json()), rungs=())
+    return Entry(shape=shape_of(workload.to_json()), rungs=())
 
 
 def test_a_llama_of_one_rank_has_no_reason_against_it() -> None:
-    from tuner.vllm.layers import _against_entry, reasons_against_model
+    from tuner.vllm.layers import against_products, reasons_against_model
 
     assert reasons_against_model(model(), config()) == []
-    assert _against_entry(entry(), model()) == []
+    assert against_products(entry().shape, model()) == []
 
 
 @pytest.mark.parametrize(
     ("of_config", "of_model", "words"),
     [
-        ({"ranks": 2}, {}, "tensor_parallel_size is 2: an all-reduce stands within a layer"),
         ({"stages": 2}, {}, "pipeline_parallel_size is 2"),
         ({"drafts": object()}, {}, "speculative decoding: its steps have several tokens"),
         ({"connector": object()}, {}, "kv_transfer_config: a connector waits"),
         ({"runner": "pooling"}, {}, "its runner is 'pooling'"),
-        ({}, {"kind": OtherLayer}, "OtherLayer is none of LlamaDecoderLayer, Qwen2DecoderLayer"),
+        ({}, {"kind": OtherLayer}, "OtherLayer: it is none of LlamaDecoderLayer, MistralDecoderLayer, Qwen2Decoder"),
+        ({}, {"kind": Qwen3DecoderLayer}, "Qwen3DecoderLayer: it norms queries and keys between qkv"),
         ({}, {"qk_norm": True}, "its attention norms queries and keys"),
         ({}, {"rotary": YaRNScalingRotaryEmbedding}, "its rotary embedding is YaRNScalingRotaryEmbedding"),
-        ({}, {"quantised": True}, "its weights are quantised"),
+        ({}, {"quantised": True}, "its weights are int8, and kernels here have float16 and bfloat16"),
+        ({}, {"method": "Fp8LinearMethod"}, "its weights are quantised, by Fp8LinearMethod"),
+        ({}, {"scales_queries": True}, "its queries are scaled by their position"),
+        ({}, {"follows_time": True}, "its norm in front of the MLP follows a time"),
         ({}, {"gelu": True}, "its activation is not SiLU"),
     ],
 )
@@ -119,30 +131,53 @@ def test_a_model_of_another_form_is_named() -> None:
     ]
 
 
-def test_a_pack_of_another_model_or_division_is_named_field_by_field() -> None:
-    from tuner.vllm.layers import _against_entry
+def against(asked: Entry, of_model: Any, *others: Entry, ranks: int = 1) -> list[str]:
+    """What a pack's layer does otherwise than the model's, where these are in the pack too."""
+    from tuner.vllm.layers import Packed
 
-    assert sorted(_against_entry(entry(), model(eps=1e-6))) == [
+    pack: Any = SimpleNamespace(entries=(asked, *others))
+    return Packed(path=Path("x"), pack=pack, model=of_model, vllm_config=config(ranks=ranks)).against(asked)
+
+
+def test_a_pack_of_another_model_or_division_is_named_field_by_field() -> None:
+    assert sorted(against(entry(), model(eps=1e-6))) == [
         "gate_up.eps is 1e-06 here and 1e-05 in the pack",
         "qkv.eps is 1e-06 here and 1e-05 in the pack",
     ]
     biased = model(qkv_bias=torch.zeros(1), o_bias=torch.zeros(1))
-    assert _against_entry(entry(), biased) == [
-        f"{name}.bias is True here and False in the pack" for name in ("o_proj", "qkv")
-    ]
+    assert against(entry(), biased) == [f"{name}.bias is True here and False in the pack" for name in ("o_proj", "qkv")]
     narrow = entry()
     ops = narrow.shape.to_json()["ops"]
     ops[2]["n"] = 128
     other = replace(narrow, shape=LayerShape(dtype="bf16", ops_json=json.dumps(ops)))
-    assert _against_entry(other, model()) == ["gate_up.n is 14336 here and 128 in the pack"]
-    (found,) = _against_entry(entry(run=LayerRun.FROM_QKV), model())
+    assert against(other, model()) == ["gate_up.n is 14336 here and 128 in the pack"]
+    (found,) = against(entry(run=LayerRun.FROM_QKV), model())
     assert found.startswith(
         "its ops are qkv, attention, o_proj, gate_up, down, and a program here is attention, o_proj"
     )
+    (found,) = against(entry(), model(), ranks=2)
+    assert found.startswith("tensor_parallel_size is 2: an all-reduce stands within a layer")
+
+
+def test_between_all_reduces_a_layer_is_two_runs_and_each_is_held_against_the_model() -> None:
+    run, mlp = entry(run=LayerRun.QKV_ATTENTION), entry(run=LayerRun.MLP)
+    assert against(run, model(), mlp, ranks=2) == []
+    assert against(run, model(), entry(), ranks=2) == [
+        "the pack has no run of gate_up, down with a norm: tune-model --blocks makes both"
+    ]
+    assert sorted(against(run, model(eps=1e-6), mlp)) == [
+        "gate_up.eps is 1e-06 here and 1e-05 in the pack",
+        "qkv.eps is 1e-06 here and 1e-05 in the pack",
+    ]
+    added = ChainShape(
+        dtype="bf16", ops_json=json.dumps([{**op, "residual": True} for op in mlp.shape.to_json()["ops"]])
+    )
+    assert against(run, model(), replace(mlp, shape=added)) == ["down.residual is False here and True in the pack"]
 
 
 def test_norms_are_folded_and_rows_of_qkv_are_halves_of_heads() -> None:
-    from tuner.vllm.layers import fold_norms, weights_of
+    from tuner.vllm.layers import fold_norms
+    from tuner.vllm.step import weights_of
 
     torch.manual_seed(1)
     layers = []
@@ -159,11 +194,13 @@ def test_norms_are_folded_and_rows_of_qkv_are_halves_of_heads() -> None:
     wanted = (x * second.input_layernorm.weight) @ second.self_attn.qkv_proj.weight.T
     up = (x * second.post_attention_layernorm.weight) @ second.mlp.gate_up_proj.weight.T
     fold_norms(one)
-    assert all(bool((layer.input_layernorm.weight == 1).all()) for layer in layers)
-    assert torch.allclose(x @ second.self_attn.qkv_proj.weight.T, wanted, atol=1e-5)
+    assert all(bool((layer.post_attention_layernorm.weight == 1).all()) for layer in layers)
     assert torch.allclose(x @ second.mlp.gate_up_proj.weight.T, up, atol=1e-5)
-    first, found = weights_of(one)
+    of_qkv = (x * second.input_layernorm.weight) @ second.self_attn.qkv_proj.weight.T
+    assert torch.equal(of_qkv, wanted), "steps of vLLM's own read the qkv that was loaded"
+    first, found = weights_of(one, copies_first=False)
     assert first.w_qkv is None, "the first layer's qkv is vLLM's own"
+    assert all(one.w_qkv is not None for one in weights_of(one, copies_first=True))
     heads = torch.cat([(x @ found.w_qkv.T)[:, at : at + 6].view(3, 3, 2) for at in (0, 6)], dim=-1)
     assert torch.allclose(heads.reshape(3, 12), wanted, atol=1e-5)
     assert found.w_up.data_ptr() == second.mlp.gate_up_proj.weight.data_ptr(), "no other weight lies twice"

@@ -45,7 +45,12 @@ def registered(
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
         del sys.modules[name]
-    for name in ("tuner.vllm.loader", "tuner.vllm.mlp", "tuner.vllm.decode"):  # they have taken classes of the stub
+    for name in (
+        "tuner.vllm.loader",
+        "tuner.vllm.mlp",
+        "tuner.vllm.decode",
+        "tuner.vllm.runs",
+    ):  # they have taken classes of the stub
         sys.modules.pop(name, None)
     sys.modules.update(vllms_own)
 
@@ -198,7 +203,8 @@ def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(
     ("asked", "words"),
     [
         ({"mlp_bias": True}, "2 stay vLLM's own: it has biases"),
-        ({"dtype": torch.float32}, "of another type"),
+        ({"dtype": torch.float32}, "its weights are float32, and kernels here have float16 and bfloat16"),
+        ({"quantised": True}, "its weights are quantised, by Fp8LinearMethod"),
         ({"gelu": "none"}, "GeluAndMul(approximate='none') is neither SiLU nor the tanh form of GELU"),
         ({"mlp": "GatedMLP"}, "GatedMLP is none of Gemma2MLP, Gemma3MLP, GemmaMLP, LlamaMLP"),
         ({"lora": True}, "adapters (LoRA) change each product alone"),
@@ -222,6 +228,8 @@ def test_what_the_operator_cannot_do_stays_vllms_and_is_said(
     given.model_config.enable_sleep_mode = "sleep" in asked
     given.parallel_config.use_ubatching = "ubatching" in asked
     given.additional_config = asked.get("additional", {})
+    if "quantised" in asked:  # what was loaded is a plain matrix until its method quantises it
+        monkeypatch.setattr(llama._Linear, "quant_method", type("Fp8LinearMethod", (), {})(), raising=False)
     own = loaded(given, "auto")
     packed = loaded(given, "tuner", load_format=asked.get("load_format", "auto"))
     assert words in caplog.text

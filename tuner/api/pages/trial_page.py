@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tuner.api.routes.trials import gpu_of, plans_of, trial_view
 from tuner.core.insight.advice import advise
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
 from tuner.core.insight.traces.gantt import Gantt
+from tuner.core.insight.waterfall import TITLES, NoWaterfall, sum_in_words, waterfall_of_trial
 from tuner.core.plan.table.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.problem.resources import occupancy_limits
 from tuner.core.proof.verify import VerifiedPlan
@@ -20,6 +23,7 @@ from tuner.wire.base.view import is_simulated
 from tuner.wire.pages.pages import OpRow
 from tuner.wire.pages.trial_page import (
     AdviceView,
+    BarView,
     BestTrialView,
     DifferenceView,
     DownloadView,
@@ -31,6 +35,7 @@ from tuner.wire.pages.trial_page import (
     TimelinePage,
     TrialPage,
     WaitView,
+    WaterfallView,
 )
 from tuner.wire.responses.inspections import CountersView, InspectionOnPage
 from tuner.wire.responses.samples import SamplesView
@@ -73,6 +78,7 @@ def trial_page(service: Service, job_id: str, number: int) -> tuple[TrialPage, t
         counters=counters,
         trace=trace,
         advice=_advice(service, job, trial, counters),
+        waterfall=_waterfall(service, job, trial),
         roofline=_roofline(service, job, trial, counters),
         downloads=_downloads(service, job, trial, len(plans), trace),
     )
@@ -158,6 +164,29 @@ def _trace(service: Service, job: JobRecord, number: int) -> InspectionOnPage | 
     """The trace that was asked for last, without its spans: the page loads them by itself."""
     found = [one for one in service.inspections(job.id, {number}) if one.kind is InspectionKind.TRACE]
     return InspectionOnPage.of(found[-1], job) if found else None
+
+
+def _waterfall(service: Service, job: JobRecord, trial: Trial) -> WaterfallView | None:
+    if not isinstance(trial.outcome, Measured):
+        return None
+    results = []
+    for kind in (InspectionKind.COUNTERS, InspectionKind.TRACE):
+        with suppress(NotFound, InvalidInput):
+            results.append(service.inspection(job.id, trial.number, kind).result)
+    time_us = trial.outcome.time_us
+    try:
+        found = waterfall_of_trial(trial.outcome, job.spec.workload.num_flops, results)
+    except NoWaterfall as error:
+        return WaterfallView(bars=[], sum_us=0.0, holds=False, sentence=f"There is none: {error}.")
+    return WaterfallView(
+        bars=[
+            BarView(name=name, title=TITLES[name], us=us, note=found.notes.get(name, ""))
+            for name, us in found.bars_us.items()
+        ],
+        sum_us=found.sum_us,
+        holds=found.holds(time_us),
+        sentence=sum_in_words(found, time_us),
+    )
 
 
 def _advice(service: Service, job: JobRecord, trial: Trial, counters: CountersView | None) -> AdviceView | None:

@@ -11,7 +11,7 @@ from tuner.wire.responses.responses import BestView, FinalRowView
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One plan kind, or PyTorch."""
+    """One plan kind, PyTorch, or a program of a user's own."""
 
     name: str
     time_us: float
@@ -42,11 +42,13 @@ def finals_bars(best: BestView, *, is_study: bool = False) -> Bars | None:
     if not rows:
         return None
     torch_us = best.torch.time_us if best.torch and not best.torch.is_library else None
-    full_us = 1.04 * max([_longest_us(row) for _, row in rows] + ([torch_us] if torch_us else []))
+    others_us = [us for us in (torch_us, *(one.time_us for one in best.baselines)) if us]
+    full_us = 1.04 * max([_longest_us(row) for _, row in rows] + others_us)
     library_us = next((row.time_us for _, row in rows if not row.candidate.plan_kind.is_ours), None)
     return Bars(
         bars=(
             *_torch_bar(best, full_us),
+            *(_other_bar(one.name, one.time_us, one.speedup, full_us) for one in best.baselines if one.time_us),
             *(_bar(best, index, row, full_us, names[index]) for index, row in rows),
         ),
         floor=_share(best.reference_us, full_us),
@@ -59,16 +61,14 @@ def _torch_bar(best: BestView, full_us: float) -> tuple[Bar, ...]:
     if best.torch is None or not best.torch.time_us or best.torch.is_library:
         return ()
     over = best.torch.library_speedup
-    bar = Bar(
-        name="torch.compile" if best.torch.calls is TorchCalls.COMPILED else "PyTorch",
-        time_us=best.torch.time_us,
-        width=_share(best.torch.time_us, full_us),
-        interval=None,
-        is_winner=False,
-        is_ours=False,
-        speedup=1 / over if over else None,
-    )
-    return (bar,)
+    name = "torch.compile" if best.torch.calls is TorchCalls.COMPILED else "PyTorch"
+    return (_other_bar(name, best.torch.time_us, 1 / over if over else None, full_us),)
+
+
+def _other_bar(name: str, time_us: float, speedup: float | None, full_us: float) -> Bar:
+    """Of a program that is no finalist."""
+    width = _share(time_us, full_us)
+    return Bar(name=name, time_us=time_us, width=width, interval=None, is_winner=False, is_ours=False, speedup=speedup)
 
 
 def _share(time_us: float, full_us: float) -> float:

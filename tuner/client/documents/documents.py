@@ -34,6 +34,7 @@ __all__ = [
     "Attention",
     "AttentionHeads",
     "AttentionSizes",
+    "BaselineTime",
     "Best",
     "Budget",
     "Candidate",
@@ -337,6 +338,18 @@ class TorchTime(TypedDict):
     is_library: bool
 
 
+class BaselineTime(TypedDict):
+    """A user's own program, in rounds with the library and all finalists, after the finals."""
+
+    name: str
+    time_us: float | None
+    speedup: float | None
+    speedup_ci95: list[float] | None
+    winner_speedup: float | None
+    num_rounds: int
+    reason: str
+
+
 class Best(TypedDict):
     """The result of a job."""
 
@@ -358,3 +371,4 @@ class Best(TypedDict):
     policies: list[PolicyTime]
     library: LibraryRecipe | None
     torch: TorchTime | None
+    baselines: list[BaselineTime]

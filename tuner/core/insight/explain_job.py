@@ -33,6 +33,7 @@ def explain_job(best: Best, chosen: FinalRow, trials: Sequence[Trial], quality: 
         _measured(best, chosen, forecasts.get(chosen.trial_number)),
         _beside(best, chosen, forecasts),
         *_next_measured(chosen, trials),
+        *_own_programs(best),
         *_policies(best),
         _forecasts(quality),
     ]
@@ -99,6 +100,19 @@ def _next_measured(chosen: FinalRow, trials: Sequence[Trial]) -> Iterator[str]:
 def _policies(best: Best) -> Iterator[str]:
     if best.policies:
         yield policies_sentence(best.policies, simulated=best.environment.simulated)
+
+
+def _own_programs(best: Best) -> Iterator[str]:
+    """What was timed beside the finals for who gave it."""
+    found = []
+    for one in best.baselines:
+        if one.time_us is None:
+            found.append(f"{one.name} has no time: {one.reason}")
+            continue
+        ahead = "" if one.winner_speedup is None else f", {one.winner_speedup:.2f} times what the winner takes"
+        found.append(f"{one.name} {one.time_us:.1f} us{ahead}")
+    if found:
+        yield f"Your own programs, in rounds with all finalists: {'; '.join(found)}."
 
 
 def _forecasts(quality: ForecastQuality) -> str:

@@ -25,6 +25,8 @@ _BY_ROWS, _NO_TILE = Raster(), Tile(m=1, n=1, k=1)
 _KINDS: dict[str, type[OpSchedule]] = {}
 #: By the name of a kind of op, what is chosen of an op of it.
 OP_SCHEDULES: Mapping[str, type[OpSchedule]] = MappingProxyType(_KINDS)
+#: Kinds whose file ``schedule`` was imported to its end.
+_IMPORTED = set[str]()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +112,10 @@ NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(r
 def schedule_class(kind: str) -> type[OpSchedule] | None:
     """What is chosen of an op of that kind: the class in the file ``schedule`` of the kind; of one without such a file
     what any tile op has. None where the kind is not known here."""
-    if kind not in _KINDS:
-        part_of(kind, "schedule")  # which makes its class known
+    if kind not in _IMPORTED:
+        # It makes its class known when the class's body ends, which is no dataclass then. Another thread may be there.
+        part_of(kind, "schedule")
+        _IMPORTED.update({kind} & op_kinds().keys())
     return _KINDS.get(kind, TileOpSchedule if kind in op_kinds() else None)
 
 

@@ -181,7 +181,7 @@ class Assignment(StrEnum):
     #: A CTA begins with the task of its own number in the global order, and draws the next ones from an atomic counter;
     #: needs every CTA co-resident.
     FIRST_WAVE = "first_wave"
-    #: Of results of older kernels alone: no kernel lets CTAs draw the other side's tasks any more.
+    #: Only in results of older kernels: no kernel lets CTAs draw the other side's tasks any more.
     STEALING = "stealing"
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 
 from tuner.core.legal.scattered_sums import MOST_PARTS
@@ -30,8 +30,6 @@ SMEM_BYTES, ROW_BYTES = 128, 32
 #: Clocks of a task beside its steps; of parts that meet; bytes that an SM stores or loads a clock meanwhile.
 TASK_CLOCKS, MEETING_CLOCKS, SUM_BYTES_A_CLOCK = 3_500, 3_500, 48
 SUM_BYTES = 4
-#: SM clock while the tensor cores are busy, and what is read from memory, MHz and bytes a microsecond.
-CLOCK_MHZ, DRAM_BYTES_PER_US = 1_600, 4.4e6
 #: Stages of operands have so much room.
 RING_BYTES, MOST_STAGES = 220_000, 8
 STEP = 64
@@ -55,9 +53,13 @@ class Choice:
 
 def step_clocks(op: TileOp, choice: Choice) -> float:
     """Of 64 elements of k."""
-    weight_rows = choice.tile.n * op.rows_per_column
-    a_rows, b_rows = (weight_rows, choice.tile.m) if choice.swap_ab else (choice.tile.m, weight_rows)
-    blocks = -(-a_rows // (BLOCK_ROWS * choice.groups)) * choice.groups
+    return _step_clocks(choice.tile.n * op.rows_per_column, choice.tile.m, choice.swap_ab, choice.groups)
+
+
+@lru_cache(maxsize=4096)  # the same for any number of parts
+def _step_clocks(weight_rows: int, rows: int, swap_ab: bool, groups: int) -> float:
+    a_rows, b_rows = (weight_rows, rows) if swap_ab else (rows, weight_rows)
+    blocks = -(-a_rows // (BLOCK_ROWS * groups)) * groups
     tensor = blocks * b_rows / 2
     smem = ROW_BYTES * (blocks * (BLOCK_ROWS + b_rows) + a_rows + b_rows) / SMEM_BYTES
     return 4 * max(tensor, smem)

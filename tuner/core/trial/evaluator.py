@@ -10,6 +10,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, Outcome, Rejected
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.core.trial.reports.torch_time import TorchTime
@@ -162,6 +163,19 @@ class Evaluator(Protocol):
         With `torch_compile` the library, which is the first of them, is the faster of the vendor's and of
         torch.compile.
         """
+        ...
+
+    def beside(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        baselines: tuple[Baseline, ...],
+        *,
+        num_rounds: int,
+        winner: int,
+    ) -> tuple[BaselineTime, ...]:
+        """Checks a user's own programs, and times them in rounds that they share with all candidates. The first of
+        these is the library, and `winner` the index of the winner. A program's fault is its reason."""
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:

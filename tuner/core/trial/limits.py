@@ -11,6 +11,9 @@ from dataclasses import dataclass, fields
 
 from tuner.errors import InvalidInput
 
+#: The finalists of a search, about; a study has up to four times as many.
+FINALISTS = 16
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -26,12 +29,16 @@ class Limits:
     prepare_deadline_s: float = 90.0
     #: Seconds for one candidate: its numbers, its rounds.
     evaluate_deadline_s: float = 20.0
-    #: Seconds for all finalists in one of the two processes.
+    #: Seconds for all finalists of a search in one of the two processes; as much again for each `FINALISTS` more.
     finals_deadline_s: float = 90.0
     #: Seconds on top of these for torch.compile, where it is among them.
     torch_compile_deadline_s: float = 90.0
     #: Seconds for all passes of the profiler.
     count_deadline_s: float = 60.0
+
+    def finals_s(self, num_works: int) -> float:
+        """For so many in one process, seconds."""
+        return self.finals_deadline_s * max(1.0, num_works / FINALISTS)
 
     def __post_init__(self) -> None:
         for field in fields(self):

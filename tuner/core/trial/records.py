@@ -14,6 +14,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.outcome import Metric
+from tuner.core.trial.reports.baselines import BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.core.trial.reports.torch_time import TorchTime
@@ -119,6 +120,8 @@ class Best:
     library: LibraryRecipe | None = None
     #: PyTorch's time; None where it was not asked for, for a simulated result, and for one of an older version.
     torch: TorchTime | None = None
+    #: Times of a user's own programs, which `tuner.tune` was given in one process.
+    baselines: tuple[BaselineTime, ...] = ()
 
     @property
     def winner_row(self) -> int | None:

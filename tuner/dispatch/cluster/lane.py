@@ -13,12 +13,16 @@ from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.dispatch.cluster import messages
 from tuner.dispatch.cluster.members import Lost, Member
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
+
+#: Why a user's own program has no time.
+_STAYS = "programs of one's own run on the cards of their own machine alone, and this card is a worker's"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +115,19 @@ class ClusterLane:
             torch_compile=torch_compile,
         )
         return self._send(call)
+
+    def beside(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        baselines: tuple[Baseline, ...],
+        num_rounds: int,
+        winner: int,
+    ) -> Future[tuple[BaselineTime, ...]]:
+        """A program does not travel."""
+        future = Future[tuple[BaselineTime, ...]]()
+        future.set_result(tuple(BaselineTime(name=one.name, reason=_STAYS) for one in baselines))
+        return future
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
         """Queues the measuring of a candidate's energy."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tuner.core.trial.reports.torch_time import TorchCalls
-    from tuner.ops.gemm.card.torch_chain import TorchChain
     from tuner.ops.gemm.card.vendor import CublasLtVendor
+    from tuner.workers.gpu.library.torch_graph import TorchGraph
     from tuner.workers.gpu.tensors.data import ProblemData
 
 
@@ -33,7 +33,7 @@ def preload() -> None:
     load_library()
 
 
-def torch_chain(data: ProblemData, calls: TorchCalls) -> TorchChain:
+def torch_chain(data: ProblemData, calls: TorchCalls) -> TorchGraph:
     """The products by PyTorch.
 
     Raises:

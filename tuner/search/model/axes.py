@@ -19,7 +19,14 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import FeaturesOf, axes_of
-from tuner.core.schedule.levels import OP_SCHEDULES, LaunchConfig, LaunchOpSchedule, OpSchedule, TileOpSchedule
+from tuner.core.schedule.levels import (
+    OP_SCHEDULES,
+    LaunchConfig,
+    LaunchOpSchedule,
+    OpSchedule,
+    TileOpSchedule,
+    schedule_class,
+)
 from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
@@ -97,12 +104,18 @@ def from_params(params: dict[str, Any]) -> Schedule:
 
 
 def _tile_op(params: dict[str, Any], op: int) -> type[OpSchedule]:
-    return OP_SCHEDULES[params[f"{_KIND}_{op}"]] if f"{_KIND}_{op}" in params else TileOpSchedule
+    return _of_kind(params[f"{_KIND}_{op}"]) if f"{_KIND}_{op}" in params else TileOpSchedule
+
+
+def _of_kind(kind: str) -> type[OpSchedule]:
+    found = schedule_class(kind)
+    assert found, kind
+    return found
 
 
 def _launch_ops(params: dict[str, Any]) -> Iterator[LaunchOpSchedule]:
     """In their order, until there is no other one."""
-    kinds = {kind: one for kind, one in OP_SCHEDULES.items() if issubclass(one, LaunchOpSchedule)}
+    kinds = {kind: one for kind in tuple(OP_SCHEDULES) if issubclass(one := _of_kind(kind), LaunchOpSchedule)}
     index = 0
     while found := [one for kind, one in kinds.items() if _first_name(kind, one, index) in params]:
         yield _made(found[0], params, f"{found[0].kind}_{{}}_{index}")

@@ -15,9 +15,9 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict, kernel_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
 
-#: Finalists beside the usual ones where the least energy is asked for, at most; the energy of each takes over a second.
+#: Finalists beside the usual ones where the least energy is requested, at most; the energy of each takes over a second.
 NUM_FOR_ENERGY = 8
-#: Given schedules that share the rounds of the finals, at most: of a sweep all, and of a long list the first.
+#: Given schedules that share the rounds of the finals, at most: of a sweep all, and of a long list the fastest.
 MAX_SHARED = 64
 #: By this share a time is clearly shorter. Beside PyTorch's attention a kind in seven had such a trial, by up to 9 %;
 #: beside cuBLASLt alone none had one.
@@ -35,7 +35,7 @@ class Judgement:
     procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
-    #: What is asked for takes the least energy of what is slower than the fastest by so many per cent at most.
+    #: What is asked for takes the least energy of what is slower than the fastest by this many per cent at most.
     energy_within_percent: float | None = None
 
     @property
@@ -71,7 +71,7 @@ def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float 
 
 
 def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[Trial, ...]:
-    """The fastest trials of ours, measured whole, that are slower than the best by so many per cent at most: of these
+    """The fastest trials of ours, measured whole, that are slower than the best by this many per cent at most: of these
     the finals find the one that takes the least energy."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     ours = [(outcome.speedup, trial) for outcome, trial in measured if trial.candidate.plan_kind.is_ours]
@@ -82,9 +82,14 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
 
 
 def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[Trial, ...]:
-    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds."""
-    measured = (trial for trial in history if isinstance(trial.outcome, Measured))
-    return tuple(trial for trial in measured if trial.candidate in given)[:MAX_SHARED]
+    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds, or
+    the fastest `MAX_SHARED` where they are more."""
+    measured = ((trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured))
+    ranked = sorted(
+        (item for item in measured if item[1].candidate in given),
+        key=lambda item: (item[0].truncated, -item[0].speedup, item[1].number),
+    )
+    return tuple(sorted((trial for _, trial in ranked[:MAX_SHARED]), key=lambda trial: trial.number))
 
 
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:

@@ -31,7 +31,7 @@ class BegunSearch(Chooser, Protocol):
         ...
 
     def begin_with(self, priors: Sequence[Candidate]) -> None:
-        """Has it try these first, in the place of the priors that it was begun with."""
+        """Has it try these first, in place of the priors that it was begun with."""
         ...
 
 
@@ -58,11 +58,11 @@ class LostSearches:
         self._num = 0
 
     def recorded(self) -> None:
-        """A trial was recorded: the search goes on."""
+        """A trial was recorded: the search continues."""
         self._num = 0
 
     def saw(self, job_id: str, error: SearchLost) -> JobFailed | None:
-        """Counts one; why the job ends, where it was one too many."""
+        """Counts one lost search; the reason to end the job where there were too many."""
         self._num += 1
         if self._num < MOST_LOST:
             _log.warning("the search of %s is lost, and begins again from the recorded trials: %s", job_id, error)

@@ -10,6 +10,7 @@ from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.reports.baselines import Baseline, BaselineTime
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace
 from tuner.dispatch import MeasureLane
 from tuner.service.metrics import BusyClock
@@ -62,6 +63,17 @@ class WatchedLane:
     ) -> Future[FinalsTimes]:
         """Queues the finals."""
         return self._watched(self._lane.finals(problem, candidates, num_rounds, torch_compile=torch_compile))
+
+    def beside(
+        self,
+        problem: Problem,
+        candidates: tuple[Candidate, ...],
+        baselines: tuple[Baseline, ...],
+        num_rounds: int,
+        winner: int,
+    ) -> Future[tuple[BaselineTime, ...]]:
+        """Queues the timing of a user's own programs."""
+        return self._watched(self._lane.beside(problem, candidates, baselines, num_rounds, winner))
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
         """Queues the measuring of a candidate's energy."""

@@ -1,7 +1,7 @@
 """Jobs that are no longer kept: taken out of sight at once, then removed slice by slice with all that is known of them.
 
-A job may have 100,000 trials, so its rows go in slices, between which others write. A kill between two slices leaves
-it out of sight, and the next sweep goes on.
+A job may have 100,000 trials, so its rows go in slices, between which others write. A kill between two slices leaves it
+out of sight, and the next sweep continues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tuner.store.tables.models import (
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
 #: Rows that one writing session removes.
 _SLICE = 500
-#: Between two slices, seconds: those who wait for the writer come in.
+#: Pause between two slices, seconds: it lets other writers in.
 _PAUSE_S = 0.002
 #: Pages that are given back to the disk at a time.
 _PAGES = 500

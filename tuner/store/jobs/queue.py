@@ -19,7 +19,7 @@ from tuner.store.tables.models import JobOwnerRow, JobRow
 
 #: What owners used longer ago than that does not count, seconds.
 SHARE_WINDOW_S = 3600.0
-#: Finished jobs from whose pace that of the waiting ones is told.
+#: Finished jobs from whose pace that of waiting ones is estimated.
 _NUM_PACE_JOBS = 20
 #: Jobs that are added up at most for an ETA.
 _MAX_AHEAD = 1000
@@ -100,7 +100,7 @@ def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) ->
 
 
 def move_deadlines(session: Session, step_s: float) -> None:
-    """Moves the deadlines of all open jobs by so many seconds: the clock that they are told by made that step."""
+    """Moves the deadlines of all open jobs by this many seconds: the clock that they are told by made that step."""
     is_due = JobRow.state.in_(OPEN_STATES) & JobRow.deadline_at.is_not(None)
     session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 

@@ -14,6 +14,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.questions import Question
 from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict, kernel_row
+from tuner.core.trial.reports.baselines import BaselineTime
 from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.store.jobs.jobs import row_of, to_record
@@ -42,6 +43,7 @@ def insert(session: Session, best: Best) -> None:
             policies=[asdict(one) for one in best.policies],
             library=best.library.to_json() if best.library else None,
             torch=asdict(best.torch) if best.torch else None,
+            baselines=[asdict(one) for one in best.baselines] or None,
         )
     )
 
@@ -84,13 +86,26 @@ def _to_best(row: BestRow) -> Best:
         torch=TorchTime(**row.torch | {"calls": TorchCalls(row.torch.get("calls", TorchCalls.EAGER))})
         if row.torch
         else None,
+        baselines=tuple(map(_baseline_time, row.baselines or ())),
     )
+
+
+def _baseline_time(data: dict[str, Any]) -> BaselineTime:
+    interval = data["speedup_ci95"]
+    return BaselineTime(**data | {"speedup_ci95": interval and (interval[0], interval[1])})
 
 
 def find(session: Session, job_id: str) -> Best | None:
     """The result of a job, or None where it has none."""
     row = session.get(BestRow, job_id)
     return _to_best(row) if row else None
+
+
+def put_baselines(session: Session, job_id: str, times: Collection[BaselineTime]) -> None:
+    """Keeps the times of a user's own programs with a job's result, where it is still there."""
+    row = session.get(BestRow, job_id)
+    if row is not None:
+        row.baselines = [asdict(one) for one in times]
 
 
 def put_energy(session: Session, job_id: str, trial_number: int, energy_mj: float | None) -> None:

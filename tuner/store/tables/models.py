@@ -225,6 +225,8 @@ class BestRow(Base):
     library: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: PyTorch's time; null where it was not asked for.
     torch: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    #: Times of a user's own programs; null where none were given.
+    baselines: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ResultKeyRow(Base):

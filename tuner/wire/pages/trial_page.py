@@ -74,6 +74,24 @@ class DownloadView(View):
     what: str = Field(description="one line")
 
 
+class BarView(View):
+    """A part of a run's time."""
+
+    name: str = Field(description="which: `main_loop`, `unneeded_rows`, `tail`, `l2_traffic`, `epilogue` or `launch`")
+    title: str = Field(description="what it is")
+    us: float
+    note: str = Field(description="where the part is, if nobody measured it by itself; else empty")
+
+
+class WaterfallView(View):
+    """Where the time of a run goes."""
+
+    bars: list[BarView] = Field(description="in the order in which they are drawn; empty where counters do not tell")
+    sum_us: float
+    holds: bool = Field(description="whether the bars add up to the measured time, within 5 %")
+    sentence: str = Field(description="whether the bars explain the time, or why there are none")
+
+
 class AdviceView(View):
     """What bounds the kernel, and what to try."""
 
@@ -102,6 +120,7 @@ class TrialPage(View):
     counters: CountersView | None = Field(description="as asked for last; null where nobody asked")
     trace: InspectionOnPage | None = Field(description="null where nobody asked")
     advice: AdviceView | None = Field(description="null where the GPU is not known here, or nothing was measured")
+    waterfall: WaterfallView | None = Field(description="null where it was not measured")
     roofline: RooflineView | None = Field(description="null where the GPU is not known here, or nothing was measured")
     downloads: list[DownloadView]
 

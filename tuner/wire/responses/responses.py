@@ -219,6 +219,18 @@ class TorchTimeView(View):
         return cls(winner_speedup=best.torch_speedup, is_library=best.torch.is_library, **asdict(best.torch))
 
 
+class BaselineTimeView(View):
+    """A user's own program, in rounds with the library and all finalists, after the finals."""
+
+    name: str
+    time_us: float | None = Field(description="the median of the rounds; null where there is none")
+    speedup: float | None = Field(description="library time over this time, the median of the rounds")
+    speedup_ci95: tuple[float, float] | None
+    winner_speedup: float | None = Field(description="this time over the winner's")
+    num_rounds: int = Field(description="rounds that count")
+    reason: str = Field(description="why there is no time; empty otherwise")
+
+
 class ArtifactLink(View):
     """Where the kernel lies."""
 
@@ -249,6 +261,7 @@ class BestView(View):
     policies: list[PolicyTimeView] = Field(description="what each policy would have reached; empty in older results")
     library: LibraryRecipeView | None = Field(description="how the library was called; null where it is a model")
     torch: TorchTimeView | None = Field(description="PyTorch's time; null where the server does not take it")
+    baselines: list[BaselineTimeView] = Field(description="programs that `tuner.tune` was given in one process")
 
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
@@ -273,6 +286,7 @@ class BestView(View):
             policies=[PolicyTimeView.model_validate(one) for one in best.policies],
             library=None if best.library is None else LibraryRecipeView.model_validate(best.library),
             torch=TorchTimeView.of(best),
+            baselines=[BaselineTimeView.model_validate(one) for one in best.baselines],
         )
 
 

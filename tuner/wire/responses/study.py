@@ -20,6 +20,10 @@ from tuner.wire.responses.responses import CandidateView, FinalRowView
 MAX_CACHE = 512
 
 
+#: Of a measured schedule that shared no rounds with the others.
+_ALONE = "not in the shared rounds, which take the 64 fastest: this is its trial's own time"
+
+
 class StudyQuery(BaseModel):
     """What `GET /jobs/{job_id}/study` takes."""
 
@@ -34,7 +38,9 @@ class StudyMember(View):
     varied: str = Field(description="the words of its line that not all members have; the library's name")
     candidate: CandidateView
     trial_number: int | None = Field(description="null where it was not tried yet")
-    time_us: float | None = Field(description="the median of the shared rounds; before the finals, of the trial's own")
+    time_us: float | None = Field(
+        description="the median of the shared rounds; before the finals, or outside of them, of the trial's own"
+    )
     interval_us: tuple[float, float] | None = Field(description="95 % interval; null before the finals")
     speedup: float | None = Field(description="library time over this time")
     speedup_ci95: tuple[float, float] | None
@@ -43,7 +49,7 @@ class StudyMember(View):
         description="operand panels that its order brings in through such a cache, as `GET /orders` counts them; null "
         "for grids over 8 x 8 tiles, and for other work than a product or a pair"
     )
-    reason: str = Field(description="why there is no time; empty otherwise")
+    reason: str = Field(description="why there is no time, or none of the shared rounds; empty otherwise")
 
 
 class StudyView(View):
@@ -75,15 +81,23 @@ class StudyView(View):
             cache=cache,
             num_rounds=max((row.num_rounds for row in rows.values()), default=0),
             members=[
-                _member(job, one, name, trials.get(one), rows.get(one), cache)
+                _member(job, one, name, trials.get(one), rows.get(one), cache, was_held=best is not None)
                 for one, name in zip(members, words, strict=True)
             ],
         )
 
 
 def _member(
-    job: JobRecord, candidate: Candidate, name: str, trial: Trial | None, row: FinalRowView | None, cache: int
+    job: JobRecord,
+    candidate: Candidate,
+    name: str,
+    trial: Trial | None,
+    row: FinalRowView | None,
+    cache: int,
+    *,
+    was_held: bool,
 ) -> StudyMember:
+    """`was_held` says whether the finals are over; whose measured trial was not in them has no row."""
     outcome = trial.outcome if trial else None
     measured = outcome if isinstance(outcome, Measured) else None
     return StudyMember(
@@ -96,5 +110,5 @@ def _member(
         speedup_ci95=row.speedup_ci95 if row else None,
         forecast_us=forecast_of(outcome) if outcome else None,
         panels=panels_of(job.spec.workload, candidate, cache) if candidate.schedule else None,
-        reason=row.reason if row else str(getattr(outcome, "reason", "")),
+        reason=row.reason if row else _ALONE if measured and was_held else str(getattr(outcome, "reason", "")),
     )

@@ -73,5 +73,9 @@ class ProblemOnCard:
         Raises:
             Overwritten: something was, so nothing here can be used any more.
         """
-        if found := runner.overwritten() or self._integrity.overwritten():
+        if found := runner.overwritten() or self.overwritten():
             raise Overwritten(f"the kernel wrote where it must not: {found}")
+
+    def overwritten(self) -> str:
+        """Which memory of the problem was written that must not be, in words; empty where none was."""
+        return self._integrity.overwritten()

@@ -69,7 +69,7 @@ def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) ->
     for seed_index in range(NUM_CHECK_SEEDS):
         for name, bits in outputs_of(data.check_ops(seed_index)).items():
             want = data.references[seed_index][name]
-            rel_error = comparer.difference(bits, data.workload.dtype, want).rel_error
+            rel_error = comparer.difference(bits, data.dtype_of(name), want).rel_error
             if not rel_error <= limit:
                 raise WrongNumbers(f"{name}: relative error {rel_error:.2e}, at most {limit:.0e} is allowed")
             worst = max(worst, rel_error)

@@ -129,7 +129,7 @@ class ProblemData:
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
         ops = self.workload.tile_ops
-        #: By name, of the op that writes to a cache: that.
+        #: By name of an op that writes to a cache: the cache.
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
         self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
@@ -186,7 +186,8 @@ class ProblemData:
 
     def _operands(self, slot: int, inputs: dict[str, Array]) -> RunOperands:
         written = {name: output.bits for name, output in self.outputs[slot].items()}
-        return RunOperands.of(self._op_buffers(slot, inputs), inputs | written)
+        weights = {f"{op.name}.weight": w for op, w in zip(self.workload.tile_ops, self._weights[slot], strict=True)}
+        return RunOperands.of(self._op_buffers(slot, inputs), self._own | weights | inputs | written)
 
     def poison(self) -> None:
         """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
@@ -291,9 +292,8 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        enough = -(
-            -3 * self.l2_bytes // max(1, self.workload.rotated_bytes)
-        )  # an op may have neither weights nor caches
+        # An op may have neither weights nor caches.
+        enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
         if self.own:  # caches are large, so that there are no more than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
@@ -390,7 +390,7 @@ class ProblemData:
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """The outputs of those ops for these inputs, behind those that are known."""
+        """The outputs of those ops for these inputs, after those that are known."""
         references = dict(known)
         for i in op_indices:
             op = self.workload.tile_ops[i]

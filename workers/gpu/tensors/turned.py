@@ -19,7 +19,7 @@ from .kv_cache import hide_numbers
 from .outputs import GuardedOutput
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
-#: Of a slot or of a check, by tensor name.
+#: Inputs of a slot or of a check, by tensor name.
 Inputs = Mapping[str, Array]
 
 #: Of Llama 3: a pair's radians a token are this to the power of -2 pair / head_dim.
@@ -114,7 +114,7 @@ class Turned(ABC):
         return rows, inputs[self._pages][sequences, places // tokens], places % tokens
 
     def by_head(self, cache: Array) -> Array:
-        """Keys, or values, as [pages, KV heads, tokens, head_dim]; of the same memory."""
+        """A view of keys, or values, as [pages, KV heads, tokens, head_dim]."""
         return cache if self._rotary.heads_first else cache.swapaxes(1, 2)
 
 

@@ -13,4 +13,4 @@ def get_tensor_model_parallel_world_size() -> int:
 
 
 def tensor_model_parallel_all_reduce(input_: Any) -> Any:
-    return input_ + others.pop(0)
+    return input_ + others.pop(0) if others else input_

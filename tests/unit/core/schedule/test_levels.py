@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -13,10 +18,12 @@ from hypothesis import given
 
 from tests.support.attentions import alone, attention
 from tests.support.cases import orderings, tiling
+from tests.support.waiting import wait_until
 from tuner.core.legal.launch_ops import launch_ops_problem
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule import codec, levels
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule, TileOpSchedule
 from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
@@ -179,3 +186,38 @@ def test_a_number_of_parts_that_cannot_be_is_kept_as_it_is_and_refused(split_k: 
     assert read.tiling.split_k == split_k
     with pytest.raises(IllegalSchedule, match="split"):
         check_schedule(PAIR, CATALOGUE["h200"], read)
+
+
+def test_a_kind_whose_file_another_thread_imports_is_not_known_before_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests came at once to a server that had just started, and one of them was a 500."""
+    (tmp_path / "halved.py").write_text(
+        "import threading\n"
+        "from dataclasses import dataclass\n"
+        "from tuner.core.schedule.levels import LaunchOpSchedule\n"
+        "begun, may_end = threading.Event(), threading.Event()\n"
+        "def held(made):\n"
+        "    begun.set()\n"
+        "    assert may_end.wait(60)\n"
+        "    return dataclass(frozen=True, kw_only=True)(made)\n"
+        "@held\n"
+        "class Halved(LaunchOpSchedule, kind='halved'):\n"
+        "    num_halves: int\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(levels, "part_of", lambda kind, part: import_module(kind))
+    monkeypatch.setattr(levels, "op_kinds", lambda: {"halved": None})
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(levels.schedule_class, "halved")
+        wait_until(lambda: "halved" in sys.modules and hasattr(sys.modules["halved"], "begun"))
+        slow = sys.modules["halved"]
+        assert slow.begun.wait(60)
+        second = threads.submit(lambda: axes_of(levels.schedule_class("halved")))
+        wait_until(lambda: second.running() or second.done())
+        time.sleep(0.05)  # for who would not wait
+        slow.may_end.set()
+        assert list(second.result(60)) == ["num_halves"]
+        assert first.result(60) is slow.Halved
+    levels._KINDS.pop("halved")
+    levels._IMPORTED.discard("halved")

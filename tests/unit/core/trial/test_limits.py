@@ -42,3 +42,8 @@ def test_no_other_module_states_a_limit_or_how_finals_are_held() -> None:
         if STATED.search(path.read_text())
     }
     assert found == {"tuner/core/trial/limits.py", "tuner/core/problem/objective.py"}
+
+
+def test_finals_of_a_study_have_time_for_each_of_its_schedules() -> None:
+    limits = Limits(finals_deadline_s=30)
+    assert [limits.finals_s(count) for count in (1, 16, 32, 64)] == [30, 30, 60, 120]

@@ -13,12 +13,14 @@ from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers.host.gpu_process import ChildLost
 from tuner.workers.host.torch_beside import beside_compiled, beside_eager
-from tuner.workers.protocol.messages import FinalsAnswer
+from tuner.workers.protocol.messages import FinalsAnswer, OtherTimes
 
 Beside = Callable[[FinalsTimes, Callable[[], FinalsAnswer]], FinalsTimes]
 
 #: The library alone beside PyTorch, three rounds.
-ANSWER = FinalsAnswer(times_us=((10.0, 20.0, 30.0),), reasons=("",), num_dropped=0, torch_us=(12.0, 25.0, 36.0))
+ANSWER = FinalsAnswer(
+    times_us=((10.0, 20.0, 30.0),), reasons=("",), num_dropped=0, others=(OtherTimes(times_us=(12.0, 25.0, 36.0)),)
+)
 #: Library, ours, and one that failed, two rounds in each of two processes.
 FINALS = FinalsTimes(
     times_us=((10.0, 10.0, 10.0, 10.0), (9.0, 9.0, 9.0, 9.0), None),
@@ -32,7 +34,7 @@ BESIDE = FinalsAnswer(
     times_us=((10.0, 20.0, 30.0), (9.5, 19.0, 28.0), (1.0, 1.0, 1.0)),
     reasons=("", "", ""),
     num_dropped=4,
-    torch_us=(9.0, 18.0, 27.0),
+    others=(OtherTimes(times_us=(9.0, 18.0, 27.0)),),
 )
 
 
@@ -48,7 +50,7 @@ def test_its_time_is_a_median_and_so_is_its_ratio_to_the_library_round_by_round(
 
 
 def test_eager_calls_are_never_the_library_of_the_finals() -> None:
-    found = beside_eager(FINALS, lambda: replace(ANSWER, torch_us=(9.0, 18.0, 27.0)))
+    found = beside_eager(FINALS, lambda: replace(ANSWER, others=(OtherTimes(times_us=(9.0, 18.0, 27.0)),)))
     assert found.times_us == FINALS.times_us
     assert found.torch is not None
     assert not found.torch.is_library
@@ -67,7 +69,7 @@ def test_where_torch_compile_is_ahead_it_is_the_library_of_the_rounds_that_all_s
 
 
 def test_where_the_vendors_library_is_ahead_of_torch_compile_the_finals_stand_as_they_were_held() -> None:
-    found = beside_compiled(FINALS, lambda: replace(BESIDE, torch_us=(11.0, 22.0, 33.0)))
+    found = beside_compiled(FINALS, lambda: replace(BESIDE, others=(OtherTimes(times_us=(11.0, 22.0, 33.0)),)))
     assert replace(found, torch=None) == FINALS
     assert found.torch is not None
     assert (found.torch.library_speedup, found.torch.is_library) == (pytest.approx(1.1), False)
@@ -85,9 +87,9 @@ def test_one_that_fails_beside_torch_compile_has_its_reason() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (replace(BESIDE, torch_us=None, torch_reason="WorkerError: PyTorch cannot be imported"), "cannot be imported"),
+        (replace(BESIDE, others=(OtherTimes(reason="WorkerError: PyTorch cannot be imported"),)), "cannot be imported"),
         (replace(BESIDE, times_us=(None, None, None), reasons=("it stopped", "", "")), "it stopped"),
-        (replace(BESIDE, torch_us=None), "was not timed"),
+        (replace(BESIDE, others=(OtherTimes(),)), "was not timed"),
     ],
 )
 def test_where_there_is_none_the_reason_stands_in_its_place(beside: Beside, answer: FinalsAnswer, reason: str) -> None:

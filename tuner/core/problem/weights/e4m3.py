@@ -27,6 +27,7 @@ E4M3 = WeightRow(
     name="e4m3",
     bits=8,
     values=_values,
+    element=Dtype.FP8_E4M3,
     codes=Dtype.FP8_E4M3.row.to_bits,
     device=Path(__file__).with_suffix(".cuh"),
     figures=_figures,

@@ -3,7 +3,8 @@
     constexpr u32 zero = $zero;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const u32 raised = (word >> 4 * i & 0x000F000Fu) | $base;
+      u32 raised;  // the code and the number below it: one instruction where both constants are in registers
+      asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(raised) : "r"(word >> 4 * i), "r"(0x000F000Fu), "r"($base));
       asm("sub.${kind}x2 %0, %1, %2;" : "=r"(pairs[i]) : "r"(raised), "r"(zero));
     }
   }

@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Template
 from typing import Self
 
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
 #: Bits that a thread is given at once for each of four lanes, and those of an element that is multiplied.
@@ -59,6 +60,8 @@ class WeightRow:
     bits: int
     #: Elements of k that share a factor; 0 for none.
     group: int = 0
+    #: The element type that codes are; None where they are none.
+    element: Dtype | None = None
     #: Of the array module and codes, unsigned integers of 8 bits: their values, without factors.
     values: Callable[[ArrayModule, Array], Array]
     #: Of the array module and normal numbers of deviation 1, float32: codes of about these, times `spread`.

@@ -1,0 +1,81 @@
+"""Writes `checkpoints/*.safetensors`: modules as the formats' own libraries pack them, and what they stand for.
+
+It runs where compressed-tensors, vLLM (for GPTQ's packing) and safetensors are installed:
+`python tests/unit/runtime/checkpoints_say.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).with_name("checkpoints")
+ROWS, K = 32, 256
+
+
+def main() -> None:
+    """All files, each with its `quantization_config` in the file's metadata."""
+    torch = importlib.import_module("torch")
+    torch.manual_seed(0)
+    FOLDER.mkdir(exist_ok=True)
+    for name, (tensors, config) in {**_compressed(torch), **_gptq(torch)}.items():
+        named = {f"mlp.{what}": tensor.contiguous() for what, tensor in tensors.items()}
+        write = importlib.import_module("safetensors.torch").save_file
+        write(named, FOLDER / f"{name}.safetensors", metadata={"quantization_config": json.dumps(config)})
+
+
+def _compressed(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """By compressed-tensors' own compressors."""
+    of = importlib.import_module("compressed_tensors.quantization")
+    packing = importlib.import_module("compressed_tensors.compressors")
+    functions = importlib.import_module("compressed_tensors.quantization.lifecycle.forward")
+    found = {}
+    for name, given in {
+        "compressed_int4_g128": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128},
+        "compressed_int4_g64": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64},
+        "compressed_fp8": {"num_bits": 8, "type": "float", "strategy": "channel"},
+    }.items():
+        w = torch.randn(ROWS, K, dtype=torch.bfloat16)
+        args = of.QuantizationArgs(symmetric=True, **given)
+        largest = 448.0 if given["type"] == "float" else 7.5
+        groups = w.view(ROWS, -1, given.get("group_size", K)).abs().amax(2)
+        scale = (groups.float() / largest).to(torch.bfloat16)
+        if given["type"] == "float":
+            values = functions.quantize(w, scale, torch.zeros_like(scale), args, dtype=torch.float8_e4m3fn)
+            tensors = {"weight": values, "weight_scale": scale}
+            expected = values.float() * scale.float()
+        else:
+            values = functions.quantize(w, scale, torch.zeros_like(scale), args, dtype=torch.int8)
+            packed = packing.pack_to_int32(values, 4)
+            assert (packing.unpack_from_int32(packed, 4, values.shape) == values).all()
+            shape = torch.tensor([ROWS, K])
+            tensors = {"weight_packed": packed, "weight_scale": scale, "weight_shape": shape}
+            expected = values.float() * scale.float().repeat_interleave(given["group_size"], 1)
+        group = {"weights": {"symmetric": True, **given}, "targets": ["Linear"]}
+        config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+        found[name] = ({**tensors, "expected": expected}, config)
+    return found
+
+
+def _gptq(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """By vLLM's functions, which write what GPTQ's kernels read."""
+    tools = importlib.import_module("vllm.model_executor.layers.quantization.utils.quant_utils")
+    types = importlib.import_module("vllm.scalar_type").scalar_types
+    w = torch.randn(K, ROWS, dtype=torch.float16)
+    expected, codes, scales, _ = tools.quantize_weights(w, types.uint4b8, 128)
+    tensors = {
+        "qweight": tools.gptq_pack(codes, 4, K, ROWS),
+        "scales": scales,
+        "qzeros": torch.full((K // 128, ROWS // 8), 0x77777777, dtype=torch.int32),
+        "g_idx": torch.arange(K, dtype=torch.int32) // 128,
+        "expected": (codes.float() - 8).t() * scales.float().t().repeat_interleave(128, 1),
+    }
+    assert (tensors["expected"].half().t() - expected).abs().max() < 0.01
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    return {"gptq": (tensors, config)}
+
+
+if __name__ == "__main__":
+    main()

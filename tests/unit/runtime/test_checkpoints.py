@@ -1,0 +1,158 @@
+"""Checkpoints' tensors become what kernels read, and come back bit by bit: files of the formats' own libraries."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.runtime.checkpoints_say import FOLDER
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.weights import WeightFormat
+from tuner.errors import InvalidInput
+from tuner.runtime.checkpoints import convert, restored
+
+Array = np.ndarray[Any, Any]
+FILES = {
+    "compressed_int4_g128": WeightFormat.INT4_G128,
+    "compressed_int4_g64": WeightFormat.INT4_G64,
+    "compressed_fp8": WeightFormat.E4M3,
+    "gptq": WeightFormat.INT4_G128,
+}
+_NUMPY = {"I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
+_OTHERS = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
+
+
+@dataclass(frozen=True)
+class Held:
+    """An array of a type that NumPy has not, as other libraries have it."""
+
+    array: Array
+    dtype: str
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self.array
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tensors and the config of a safetensors file: its header's size, its header, its bytes."""
+    content = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", content)
+    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
+    config = json.loads(header.pop("__metadata__")["quantization_config"])
+    found: dict[str, Any] = {}
+    for name, one in header.items():
+        begin, end = one["data_offsets"]
+        array = np.frombuffer(data[begin:end], _NUMPY[one["dtype"]]).reshape(one["shape"])
+        found[name] = Held(array, _OTHERS[one["dtype"]]) if one["dtype"] in _OTHERS else array
+    return found, config
+
+
+def bits(tensor: Any) -> Array:
+    return np.asarray(tensor)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_checkpoint_is_what_its_library_says(name: str) -> None:
+    tensors, config = read(FOLDER / f"{name}.safetensors")
+    found = convert(tensors, "mlp", config)
+    assert found.stored is FILES[name]
+    dtype = found.dtype or Dtype.BF16
+    values = found.stored.row.known(np, found.weights, found.k, dtype.row)
+    if found.channels is not None:
+        values = values * found.channels[:, None]
+    assert (values == bits(tensors["mlp.expected"])).all()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_comes_back_bit_by_bit(name: str) -> None:
+    tensors, config = read(FOLDER / f"{name}.safetensors")
+    (found,) = restored(convert(tensors, "mlp", config), config)
+    for what, array in found.items():
+        held = bits(tensors[f"mlp.{what}"])
+        if what == "weight_scale" and held.dtype != array.dtype and array.dtype == np.float32:
+            held = Dtype.BF16.row.from_bits(np, held)
+        assert (held.view(array.dtype) == array).all(), what
+    assert {f"mlp.{what}" for what in found} == set(tensors) - {"mlp.expected"}
+
+
+def test_gate_and_up_lie_above_each_other() -> None:
+    tensors, config = read(FOLDER / "gptq.safetensors")
+    tensors |= {name.replace("mlp.", "up."): array for name, array in tensors.items()}
+    found = convert(tensors, ("mlp", "up"), config)
+    assert found.rows == (32, 32)
+    assert found.weights.shape == (64, found.stored.row.row_bytes(256))
+    both = restored(found, config)
+    assert all((both[0][what] == both[1][what]).all() for what in both[0])
+
+
+def changed(tensors: dict[str, Any], name: str, place: Any, value: Any) -> dict[str, Any]:
+    held = tensors[name]
+    array = bits(held).copy()
+    array[place] = value
+    return tensors | {name: replace(held, array=array) if isinstance(held, Held) else array}
+
+
+_BF16 = {"0": 0, "nan": 0x7FC0, "inf": 0x7F80, "-1": 0xBF80}
+
+
+@pytest.mark.parametrize("value", _BF16)
+def test_a_scale_that_is_no_number_above_0_is_refused(value: str) -> None:
+    tensors, config = read(FOLDER / "compressed_int4_g128.safetensors")
+    given = changed(tensors, "mlp.weight_scale", (3, 1), _BF16[value])
+    with pytest.raises(InvalidInput, match=rf"mlp\.weight_scale: is {value} at \[3, 1\], of 1 that are no finite"):
+        convert(given, "mlp", config)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "place", "value", "problem"),
+    [
+        ("gptq", "mlp.qzeros", (1, 2), 0x77777776, r"mlp\.qzeros: has a zero point of 7"),
+        ("gptq", "mlp.g_idx", 0, 1, r"mlp\.g_idx: has groups in an order of their own \(act order\)"),
+        ("compressed_fp8", "mlp.weight", (4, 9), 0xFF, r"mlp\.weight: is NaN at \[4, 9\]"),
+        ("compressed_int4_g64", "mlp.weight_shape", 1, 512, r"mlp\.weight_shape: is \[32, 512\].*give \[32, 256\]"),
+    ],
+)
+def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place: Any, value: int, problem: str) -> None:
+    tensors, config = read(FOLDER / f"{name}.safetensors")
+    with pytest.raises(InvalidInput, match=problem):
+        convert(changed(tensors, tensor, place, value), "mlp", config)
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "quant_method: is awq: its codes have zero points"),
+        ({"quant_method": "mxfp4"}, "quant_method: is mxfp4: kernels have no codes of e2m1"),
+        ({}, "quant_method: is missing"),
+        ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*give one of 64, 128"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, r"weight_block_size: is \[128, 128\]"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo: is NVFP4"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: have 0 formats"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"a": {"weights": {"type": "int", "num_bits": 4, "strategy": "channel"}}},
+            },
+            r"config_groups\.a\.weights: are 4-bit int by channel",
+        ),
+    ],
+)
+def test_configs_that_no_kernel_takes_are_refused(config: dict[str, Any], problem: str) -> None:
+    tensors, _ = read(FOLDER / "gptq.safetensors")
+    with pytest.raises(InvalidInput, match=problem):
+        convert(tensors | {"mlp.weight": np.zeros((32, 256), np.uint8)}, "mlp", config)
+
+
+def test_what_is_missing_is_named() -> None:
+    tensors, config = read(FOLDER / "gptq.safetensors")
+    del tensors["mlp.scales"]
+    with pytest.raises(InvalidInput, match=r"mlp\.scales: is missing"):
+        convert(tensors, "mlp", config)

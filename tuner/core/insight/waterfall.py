@@ -1,0 +1,203 @@
+"""Where the time of a run goes, as bars that stand one on the other: arithmetic alone, on numbers that others took.
+
+An SM multiplies, waits for operands, finishes tiles, or has nothing to do. Its counters say how many cycles it was at
+work and how many its tensor cores multiplied. Whose SM is the busiest says how long the kernels take. A part that
+nobody measured by itself is in another bar, and `Waterfall.notes` says in which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, TaskSpan, Trace
+from tuner.core.trial.samples import kept
+from tuner.core.trial.stats import median
+
+#: How far the bars' sum may be from the measured time, relative.
+MOST_OFF = 0.05
+#: Of an SM, whose cycles its counter adds up.
+TENSOR_CORES = 4
+#: The vendor's names of what the bars are made of.
+COUNTED_CLOCK, ACTIVE_CYCLES = "sm__cycles_elapsed.avg.per_second", "sm__cycles_active.max"
+MOST_TENSOR_CYCLES, MEAN_TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.max", "sm__pipe_tensor_cycles_active.avg"
+NEEDED = (COUNTED_CLOCK, ACTIVE_CYCLES, MOST_TENSOR_CYCLES, MEAN_TENSOR_CYCLES)
+#: Operations of wgmma, by the element type.
+TENSOR_OPERATIONS = ("sm__ops_path_tensor_op_hgmma_src_fp16.sum", "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum")
+
+
+class NoWaterfall(Exception):
+    """What is missing, or cannot be, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What was measured of one way to run a workload. None: nobody measured it."""
+
+    #: Of a run in a graph of runs, beside the library in the same rounds, microseconds.
+    time_us: float
+    #: The same of its launches without work, microseconds.
+    launches_us: float | None
+    #: Gate, activation and stores, by their stamps or by leaving them out, microseconds.
+    epilogue_us: float | None
+    #: SM clock of the timed runs and of the counted ones, MHz.
+    clock_mhz: float
+    counted_clock_mhz: float
+    #: Cycles in which an SM had a CTA: of all SMs the most.
+    active_cycles: float
+    #: Cycles in which an SM's tensor cores multiplied: of all SMs the most, and the mean.
+    most_tensor_cycles: float
+    mean_tensor_cycles: float
+    #: Operations that the workload asks for, over those that the tensor cores did; at most 1.
+    needed_share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waterfall:
+    """Bars of a run, microseconds, in the order in which they are drawn."""
+
+    #: Products of rows and columns that the workload asks for, if all SMs had the same share of them.
+    main_loop_us: float
+    #: Products of rows and columns that nobody stores.
+    unneeded_rows_us: float
+    #: What the busiest SM multiplies longer than the mean one.
+    tail_us: float
+    #: An SM is at work, and its tensor cores are not: operands from the L2 are awaited, or signals.
+    l2_traffic_us: float
+    #: Gate, activation, sums of parts, stores.
+    epilogue_us: float
+    #: From one launch to the next, and from one run to the next.
+    launch_us: float
+    #: Bar -> where the time of a part is that nobody measured by itself.
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bars_us(self) -> dict[str, float]:
+        """By name, without the unit."""
+        return {one.name.removesuffix("_us"): getattr(self, one.name) for one in fields(self) if one.name != "notes"}
+
+    @property
+    def sum_us(self) -> float:
+        """Of all bars."""
+        return float(sum(self.bars_us.values()))
+
+    def off_by(self, time_us: float) -> float:
+        """How far the sum is from the measured time, relative to that."""
+        return self.sum_us / time_us - 1
+
+    def holds(self, time_us: float) -> bool:
+        """Whether the bars explain the measured time."""
+        return abs(self.off_by(time_us)) <= MOST_OFF
+
+
+#: What a bar is, for people.
+TITLES = {
+    "main_loop": "products that are asked for",
+    "unneeded_rows": "products of rows that nobody needs",
+    "tail": "the busiest SM multiplies on",
+    "l2_traffic": "waiting for operands or signals",
+    "epilogue": "epilogues: activations and stores",
+    "launch": "launches and what lies between runs",
+}
+
+
+def waterfall_of(figures: Figures) -> Waterfall:
+    """The bars of a run. Where launches were not timed without work, theirs is what the others leave of the time.
+
+    Raises:
+        ValueError: a share or an order of the figures cannot be.
+    """
+    if figures.needed_share is not None and not 0 < figures.needed_share <= 1.001:
+        raise ValueError(f"needed_share is {figures.needed_share}: operations asked for over those done, at most 1")
+    of_sms = (figures.mean_tensor_cycles, figures.most_tensor_cycles, figures.active_cycles)
+    if not 0 < of_sms[0] <= of_sms[1] <= of_sms[2]:
+        raise ValueError(
+            f"the mean SM multiplied {of_sms[0]} cycles, the busiest one {of_sms[1]}, and one was at work for "
+            f"{of_sms[2]}: this is their order"
+        )
+    mean_us = figures.mean_tensor_cycles / figures.clock_mhz
+    most_us = figures.most_tensor_cycles / figures.clock_mhz
+    active_us = figures.active_cycles / figures.counted_clock_mhz
+    needed = 1.0 if figures.needed_share is None else min(figures.needed_share, 1.0)
+    epilogue_us = figures.epilogue_us or 0.0
+    waiting_us = max(0.0, active_us - most_us - epilogue_us)
+    left_us = max(0.0, figures.time_us - most_us - waiting_us - epilogue_us)
+    return Waterfall(
+        main_loop_us=mean_us * needed,
+        unneeded_rows_us=mean_us * (1 - needed),
+        tail_us=most_us - mean_us,
+        l2_traffic_us=waiting_us,
+        epilogue_us=epilogue_us,
+        launch_us=left_us if figures.launches_us is None else figures.launches_us,
+        notes=_notes(figures),
+    )
+
+
+def _notes(figures: Figures) -> dict[str, str]:
+    notes = {
+        "unneeded_rows": ("not counted: they are among the products that are asked for", figures.needed_share),
+        "epilogue": ("not measured: it is part of the waiting; a trace would tell", figures.epilogue_us),
+        "launch": ("not measured by themselves: what the others leave of the time", figures.launches_us),
+    }
+    return {name: note for name, (note, value) in notes.items() if value is None}
+
+
+def stamped_epilogue_us(spans: Sequence[TaskSpan]) -> float:
+    """Mean over the CTAs of what their tasks took from the last product to the store."""
+    num_ctas = len({(span.launch, span.cta) for span in spans}) / len({span.launch for span in spans})
+    return sum(span.stored_ns - span.computed_ns for span in spans) / num_ctas / 1e3
+
+
+def waterfall_of_trial(
+    outcome: Measured, num_flops: int, results: Iterable[CounterReport | EnergyReport | Trace | None]
+) -> Waterfall:
+    """Of a trial, by the results of its inspections.
+
+    Raises:
+        NoWaterfall: its counters are not there, or do not fit each other.
+    """
+    by_type = {type(one): one for one in results}
+    counters, trace = by_type.get(CounterReport), by_type.get(Trace)
+    assert counters is None or isinstance(counters, CounterReport)
+    assert trace is None or isinstance(trace, Trace)
+    if counters is None or counters.reason:
+        raise NoWaterfall(f"no counters were taken{f': {counters.reason}' if counters else ''}")
+    counted = {one.name: one.value for one in counters.counters}
+    if missing := [name for name in NEEDED if name not in counted]:
+        raise NoWaterfall(f"not counted: {', '.join(missing)}")
+    clocks = [float(one.clock_mhz) for one in kept(outcome.rounds) if one.clock_mhz]
+    operations = sum(counted.get(name, 0.0) for name in TENSOR_OPERATIONS)
+    spans = trace.spans if trace else ()
+    figures = Figures(
+        time_us=outcome.time_us,
+        launches_us=None,
+        epilogue_us=stamped_epilogue_us(spans) if spans else None,
+        clock_mhz=median(clocks) if clocks else counted[COUNTED_CLOCK] / 1e6,
+        counted_clock_mhz=counted[COUNTED_CLOCK] / 1e6,
+        active_cycles=counted[ACTIVE_CYCLES],
+        most_tensor_cycles=counted[MOST_TENSOR_CYCLES] / TENSOR_CORES,
+        mean_tensor_cycles=counted[MEAN_TENSOR_CYCLES] / TENSOR_CORES,
+        needed_share=num_flops / operations if operations else None,
+    )
+    try:
+        return waterfall_of(figures)
+    except ValueError as error:
+        raise NoWaterfall(str(error)) from error
+
+
+def in_words(bars: Waterfall, time_us: float) -> list[str]:
+    """A line a bar, and one about their sum."""
+    lines = [
+        f"  {us:8.2f} µs {us / time_us:6.1%}  {TITLES[name]}" + (f" ({bars.notes[name]})" if name in bars.notes else "")
+        for name, us in bars.bars_us.items()
+    ]
+    return [*lines, sum_in_words(bars, time_us)]
+
+
+def sum_in_words(bars: Waterfall, time_us: float) -> str:
+    """Whether the bars explain the time."""
+    said = f"The bars add up to {bars.sum_us:.2f} µs of {time_us:.2f}"
+    if bars.holds(time_us):
+        return f"{said}, within {MOST_OFF:.0%}."
+    return f"{said}, {bars.off_by(time_us):+.1%}: they do not explain it."

@@ -1,0 +1,54 @@
+"""Tensors of checkpoints on the host, whoever's they are, as NumPy arrays of their bits."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from tuner.core.problem.dtype import Dtype
+from tuner.errors import InvalidInput
+
+Array = np.ndarray[Any, Any]
+
+#: Element types that NumPy has not, or that kernels take, by what libraries call them.
+_TYPES = {one.row.array_name: one for one in Dtype}
+
+
+def bits_of(name: str, tensor: Any) -> tuple[Array, Dtype | None]:
+    """Of elements of a kernel's types unsigned integers of their size, and the type; of all else the values.
+
+    Raises:
+        InvalidInput: it is on a device.
+    """
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if "torch" in sys.modules and isinstance(tensor, sys.modules["torch"].Tensor):
+        if tensor.device.type != "cpu":
+            raise InvalidInput(name, f"is on {tensor.device}", "convert it on the host, before it is copied")
+        tensor = tensor.detach().contiguous()
+        if kind in _TYPES:
+            tensor = tensor.view(getattr(sys.modules["torch"], _TYPES[kind].row.bits_name))
+        tensor = tensor.numpy()
+    array = np.ascontiguousarray(tensor)
+    if kind in _TYPES:
+        return array.view(_TYPES[kind].row.bits_name), _TYPES[kind]
+    return array, None
+
+
+def known(bits: Array, dtype: Dtype | None) -> Array:
+    """The values, in float32 or wider."""
+    return bits if dtype is None else np.asarray(dtype.row.from_bits(np, bits), dtype=np.float32)
+
+
+def nibbles(words: Array) -> Array:
+    """Eight of each int32 of a row, the lowest bits first: [rows, 8 columns]."""
+    parts = [words.view(np.uint32) >> np.uint32(4 * place) & np.uint32(15) for place in range(8)]
+    return np.stack(parts, axis=-1).astype(np.uint8).reshape(words.shape[0], -1)
+
+
+def words_of(codes: Array) -> Array:
+    """Inverse of `nibbles`."""
+    eights = codes.reshape(codes.shape[0], -1, 8).astype(np.uint32)
+    words = sum((eights[:, :, place] << np.uint32(4 * place) for place in range(8)), np.uint32(0))
+    return np.asarray(words, dtype=np.uint32).view(np.int32)

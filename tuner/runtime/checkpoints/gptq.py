@@ -1,0 +1,88 @@
+"""GPTQ's int4: qweight [k / 8, rows], eight codes of k in a word, scales [k / group, rows], qzeros [.., rows / 8].
+
+Source: AutoGPTQ's and GPTQModel's checkpoints, `quant_method` gptq. A zero point is stored as one less, but for
+`checkpoint_format` gptq_v2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tuner.core.problem.weights import WeightFormat
+from tuner.core.problem.weights.int4 import ZERO
+from tuner.errors import InvalidInput
+from tuner.runtime.checkpoints.bits import Array, nibbles, words_of
+from tuner.runtime.checkpoints.product import Product, Tensors
+
+METHOD = "gptq"
+
+
+def stored_in(config: Mapping[str, Any]) -> WeightFormat:
+    """The format of its weights.
+
+    Raises:
+        InvalidInput: names the field of the config that has no kernel.
+    """
+    if config.get("bits") != 4:
+        raise InvalidInput("quantization_config.bits", f"is {config.get('bits')}", "give a checkpoint of 4 bits")
+    if config.get("desc_act"):
+        problem = "is true: groups lie in an order of their own (act order), and kernels read k as it lies"
+        raise InvalidInput("quantization_config.desc_act", problem, "quantise with desc_act false")
+    return in_groups_of("quantization_config.group_size", config.get("group_size"))
+
+
+def in_groups_of(field: str, size: Any) -> WeightFormat:
+    """The format of such groups.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    sizes = {one.row.group: one for one in WeightFormat if one.row.bits == 4}
+    if size not in sizes:
+        raise InvalidInput(field, f"is {size}", f"give one of {', '.join(map(str, sizes))}, which kernels have")
+    return sizes[size]
+
+
+def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
+    """A product.
+
+    Raises:
+        InvalidInput: names the tensor, and what would be right.
+    """
+    stored = stored_in(config)
+    words, _ = tensors.need("qweight")
+    codes = np.ascontiguousarray(nibbles(np.ascontiguousarray(words.T)))
+    rows, k = codes.shape
+    groups = k // stored.row.group
+    factors, dtype = tensors.factors("scales", (groups, rows))
+    zeros, _ = tensors.need("qzeros", (groups, rows // 8))
+    if ((found := nibbles(zeros)) != _zero(config)).any():
+        zero = int(found[found != _zero(config)][0]) + ZERO - _zero(config)
+        problem = f"has a zero point of {zero}, and kernels have codes around {ZERO}"
+        raise InvalidInput(f"{tensors.name}.qzeros", problem, "quantise symmetrically (sym true)")
+    order = tensors.get("g_idx")
+    if order is not None and (order[0] != np.arange(k) // stored.row.group).any():
+        problem = "has groups in an order of their own (act order), and kernels read k as it lies"
+        raise InvalidInput(f"{tensors.name}.g_idx", problem, "quantise with desc_act false")
+    return Product(stored=stored, codes=codes, factors=np.ascontiguousarray(factors.T), dtype=dtype)
+
+
+def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
+    """Inverse of `read`: bits by tensor."""
+    assert product.factors is not None
+    rows, k = product.codes.shape
+    groups = k // product.stored.row.group
+    return {
+        "qweight": np.ascontiguousarray(words_of(product.codes).T),
+        "scales": np.ascontiguousarray(product.factors.T),
+        "qzeros": words_of(np.full((groups, rows), _zero(config), np.uint8)),
+        "g_idx": (np.arange(k) // product.stored.row.group).astype(np.int32),
+    }
+
+
+def _zero(config: Mapping[str, Any]) -> int:
+    """As it is stored."""
+    return ZERO if config.get("checkpoint_format") == "gptq_v2" else ZERO - 1

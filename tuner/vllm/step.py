@@ -1,0 +1,173 @@
+"""What a decode step is computed from: what vLLM says of it, and the model's weights as programs read them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from tuner.runtime.pytorch.formula import halves_first
+
+
+class Program(Protocol):
+    """What computes a layer, or a run of its ops, as `tuner.runtime.Layer` does."""
+
+    def bind(self, tensors: Mapping[str, torch.Tensor]) -> Any:
+        """What enqueues it on a stream, over tensors by the pack's names."""
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Of a tensor, for the most rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What vLLM says of a decode step of one new token a sequence."""
+
+    #: int32 of each sequence, its new token included; 0 for none.
+    lengths: torch.Tensor
+    #: int32, of each sequence a row of block numbers.
+    table: torch.Tensor
+    #: Of each layer: [blocks, KV heads, tokens, 2 head_dim], in memory as the backend has it.
+    caches: list[torch.Tensor]
+    #: int64 of each row, for the first layer.
+    slots: torch.Tensor
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """By where its tensors lie."""
+        tensors = (self.lengths, self.table, *self.caches)
+        return (*(one.data_ptr() for one in tensors), *self.table.shape)
+
+    def halves(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of a layer, in the order of the memory: heads or tokens first."""
+        cache = self.caches[place]
+        in_order = cache if cache.stride(1) >= cache.stride(2) else cache.transpose(1, 2)
+        keys, values = in_order.split(cache.shape[-1] // 2, dim=-1)
+        return keys, values
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights:
+    """Of a layer, as its program reads them, norms folded in. All but the first two lie where vLLM's do."""
+
+    #: First halves of all heads, then second halves; None of a first layer whose qkv stays vLLM's.
+    w_qkv: torch.Tensor | None
+    b_qkv: torch.Tensor | None
+    w_o: torch.Tensor
+    #: Gate, then up.
+    w_up: torch.Tensor
+    w_down: torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model of vLLM, whose norms are folded."""
+
+    #: The decoder of embed_tokens, layers and norm.
+    inner: Any
+    #: Of each layer.
+    attentions: list[Any]
+    weights: list[LayerWeights]
+    #: Radians a token of each pair of a head, fp32.
+    frequencies: torch.Tensor
+
+    @classmethod
+    def of(cls, model: Any, *, copies_first: bool) -> Model:
+        """Of the outer model; each qkv is copied, the first one where it is not vLLM's to compute."""
+        return cls(
+            inner=model.model,
+            attentions=[layer.self_attn.attn for layer in model.model.layers],
+            weights=weights_of(model, copies_first=copies_first),
+            frequencies=frequencies_of(model),
+        )
+
+    @property
+    def copied_bytes(self) -> int:
+        """Of the qkv that lie twice."""
+        copied = [tensor for one in self.weights for tensor in (one.w_qkv, one.b_qkv) if tensor is not None]
+        return sum(one.numel() * one.element_size() for one in copied)
+
+
+def weights_of(model: Any, *, copies_first: bool) -> list[LayerWeights]:
+    """Of each layer, once norms are folded into gate and up, and vLLM has laid the weights out."""
+    found = []
+    for place, layer in enumerate(model.model.layers):
+        attention, mlp, norm = layer.self_attn, layer.mlp, layer.input_layernorm
+        qkv, is_copied = attention.qkv_proj, place > 0 or copies_first
+        found.append(
+            LayerWeights(
+                w_qkv=halves_first(qkv.weight.data * norm.weight.data, attention.head_dim) if is_copied else None,
+                b_qkv=halves_first(qkv.bias.data, attention.head_dim) if is_copied and qkv.bias is not None else None,
+                w_o=attention.o_proj.weight.data,
+                w_up=mlp.gate_up_proj.weight.data,
+                w_down=mlp.down_proj.weight.data,
+            )
+        )
+    return found
+
+
+def frequencies_of(model: Any) -> torch.Tensor:
+    """Radians a token of each pair of a head, fp32, where the weights are."""
+    attention = model.model.layers[0].self_attn
+    rotary = attention.rotary_emb
+    return rotary._compute_inv_freq(rotary.base).float().to(attention.qkv_proj.weight.device).contiguous()
+
+
+class Batch(ABC):
+    """The programs of so many sequences, and what their launches read and write."""
+
+    def __init__(self, model: Model, sequences: int) -> None:
+        self.model, self.sequences = model, sequences
+        self._launches: dict[tuple[int, ...], list[Any]] = {}
+
+    def rows(self, columns: int) -> torch.Tensor:
+        """Room for a row of each sequence."""
+        return self.model.weights[0].w_o.new_zeros((self.sequences, columns))
+
+    def launches(self, step: Step) -> list[Any]:
+        """Of all layers, bound now or before.
+
+        Raises:
+            RuntimeFailure: the programs refuse these tensors.
+        """
+        if (found := self._launches.get(step.key)) is None:
+            found = self._launches[step.key] = self._bound(step)
+        return found
+
+    @abstractmethod
+    def _bound(self, step: Step) -> list[Any]:
+        """The launches of all layers."""
+
+    @abstractmethod
+    def run(self, hidden: torch.Tensor, positions: torch.Tensor, step: Step, launches: list[Any]) -> torch.Tensor:
+        """From embedded tokens to normed rows [sequences, hidden]."""
+
+    def of_cache(self, step: Step, place: int) -> dict[str, torch.Tensor]:
+        """What the attention of a layer reads."""
+        keys, values = step.halves(place)
+        return {
+            "attention.keys": keys,
+            "attention.values": values,
+            "attention.lengths": step.lengths,
+            "attention.pages": step.table,
+        }
+
+    def of_qkv(self, place: int) -> dict[str, torch.Tensor]:
+        """What the qkv of a layer is."""
+        own = self.model.weights[place]
+        assert own.w_qkv is not None, "a first layer's is vLLM's own, and a model has two layers"
+        bias = {} if own.b_qkv is None else {"qkv.bias": own.b_qkv}
+        return {"qkv.w": own.w_qkv, "qkv.frequencies": self.model.frequencies, **bias}
+
+
+def stream_of(rows: torch.Tensor) -> int:
+    """The stream that these are computed on."""
+    return torch.cuda.current_stream(rows.device).cuda_stream if rows.is_cuda else 0
+
+
+def normed(rows: torch.Tensor, norm: Any) -> torch.Tensor:
+    """By a norm of vLLM's, one for each row."""
+    return torch.nn.functional.rms_norm(rows, rows.shape[-1:], norm.weight, norm.variance_epsilon)
