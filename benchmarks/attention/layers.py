@@ -294,7 +294,7 @@ def in_front_of(kind: PlanKind, finals: Mapping[PlanKind, Any]) -> Any:
 
 
 def ways_of(parts: Sequence[Ended]) -> list[tuple[Candidate, ...]]:
-    """What is launched of each part: of the last one its finalists."""
+    """What is launched for each part; for the last one, its finalists."""
     *before, last = parts
     found = []
     for final in last.best.finals:

@@ -378,7 +378,7 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
     """Role, name, shape and type of each tensor of an op."""
     op, dtype = workload.tile_ops[index], str(workload.dtype)
     if workload.producer_of(index) is None:
-        yield "input", op.source, (op.m, op.source_columns), dtype
+        yield "input", op.source, op.source_shape, dtype
     if op.has_weights:
         yield "weight", f"{op.name}.w", (op.weight_rows, op.k), dtype
     for part in op.parts:

@@ -222,7 +222,7 @@ class GpuProcesses:
 
     @_alone
     def ready(self, problem: Problem) -> messages.Answer | None:
-        """Has the process at the card prepare `problem`; what it says where it cannot, and None where all is well.
+        """Has the child prepare `problem`; its reason where it cannot, else None.
 
         Raises:
             Quarantined: the card does not work.

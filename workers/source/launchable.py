@@ -60,7 +60,7 @@ class Launchable:
         return self.tiling.num_threads
 
     def check(self) -> None:
-        """That all of it is what was tied.
+        """Checks that all of it is what was tied.
 
         Raises:
             LaunchRefused: names what is not.

@@ -42,7 +42,7 @@ class OwnLaunchable:
         return launches_for(self.workload, self.op, self.schedule, self.plan)
 
     def check(self) -> None:
-        """That all of it is what was tied, and that the plan is still one.
+        """Checks that all of it is what was tied, and that the plan is still one.
 
         Raises:
             LaunchRefused: names what is not.

@@ -209,7 +209,7 @@ def _plain(field: Field) -> dict[str, Any]:
 
 
 def check_op_launches(launches: OpLaunches, name: str, tensors: Collection[str], written: Collection[str]) -> None:
-    """That every launch can be made: of an op called `name` with these tensors, of which `written` leave it.
+    """Checks that every launch can be made: of an op called `name` with these tensors, of which `written` leave it.
 
     Raises:
         ResourceError: a grid, a CTA, a parameter or the workspace is larger than may be.

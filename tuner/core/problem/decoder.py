@@ -73,7 +73,7 @@ def shared_model(model: str, tp: int) -> DecoderModel:
 
 
 def check_reduced(tp: int, runs: str) -> None:
-    """That no all-reduce stands within what is requested.
+    """Checks that no all-reduce stands within what is requested.
 
     Args:
         tp: ranks.

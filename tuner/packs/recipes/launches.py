@@ -172,7 +172,7 @@ def _aligned(num_bytes: int) -> int:
 
 
 def check_spin_limit(field: str, cycles: int) -> None:
-    """That waits are bounded, and not at once.
+    """Checks that waits are bounded, and not at once.
 
     Raises:
         InvalidInput: names the field.

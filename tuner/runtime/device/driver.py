@@ -74,7 +74,7 @@ class Driver:
             raise RuntimeFailure(-1, f"{name}: {(text.value or b'').decode()} ({status})")
 
     def check_context(self) -> None:
-        """That this thread has a context, in which all that follows works.
+        """Checks that this thread has a context, in which all that follows works.
 
         Raises:
             RuntimeFailure: it has none.

@@ -7,6 +7,7 @@ allocator would have it. A chain of launches walks the slots, so every launch re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 import cupy
@@ -292,8 +293,7 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        # An op may have neither weights nor caches.
-        enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))
+        enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))  # some have neither weights nor caches
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
         if self.own:  # caches are large, so that there are no more than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
@@ -302,7 +302,7 @@ class ProblemData:
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
-        others = sum(op.m * (op.n + op.source_columns) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others = sum(op.m * op.n + prod(op.source_shape) for op in workload.tile_ops) * workload.dtype.size_bytes
         others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
         weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
         return weights + others + sum(own.copy_bytes for own in self.own)
@@ -334,7 +334,7 @@ class ProblemData:
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.tile_ops):
             if self.workload.producer_of(i) is None and op.source not in inputs and op.source not in written:
-                drawn = self._draw((op.m, op.source_columns), 1.0)
+                drawn = self._draw(op.source_shape, 1.0)
                 inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
             for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
                 inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn

@@ -8,5 +8,10 @@
 #pragma once
 #include "launch_args.cuh"
 
+// Bit i: op i gathers its rows, which gather.cuh tells of. A macro, so that kernels without such an op stay the same.
+#ifndef TUNER_GATHERS
+#define TUNER_GATHERS 0
+#endif
+
 template <int kOp>
 struct OwnTask;
