@@ -17,7 +17,7 @@ from tuner.core.trial.stats import median
 
 #: How far the bars' sum may be from the measured time, relative.
 MOST_OFF = 0.05
-#: Of an SM, whose cycles its counter adds up.
+#: Tensor cores of an SM, whose cycles its counter adds up.
 TENSOR_CORES = 4
 #: The vendor's names of what the bars are made of.
 COUNTED_CLOCK, ACTIVE_CYCLES = "sm__cycles_elapsed.avg.per_second", "sm__cycles_active.max"
@@ -79,7 +79,7 @@ class Waterfall:
 
     @property
     def sum_us(self) -> float:
-        """Of all bars."""
+        """Sum of all bars."""
         return float(sum(self.bars_us.values()))
 
     def off_by(self, time_us: float) -> float:
@@ -154,7 +154,7 @@ def stamped_epilogue_us(spans: Sequence[TaskSpan]) -> float:
 def waterfall_of_trial(
     outcome: Measured, num_flops: int, results: Iterable[CounterReport | EnergyReport | Trace | None]
 ) -> Waterfall:
-    """Of a trial, by the results of its inspections.
+    """The waterfall of a trial, from the results of its inspections.
 
     Raises:
         NoWaterfall: its counters are not there, or do not fit each other.
