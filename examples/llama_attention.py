@@ -1,4 +1,4 @@
-"""The attention of transformers' own Llama, and the projection behind it, by the kernels of a pack.
+"""The attention of transformers' own Llama, and the projection after it, by the kernels of a pack.
 
     tuner-client tune-model config.json --dtype bf16 --m 1 --context 1024 -o llama.tunerpack
 

@@ -38,7 +38,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 import tuner.runtime as runtime
 from tuner.runtime import torch_op
 
-#: Of Llama-3-8B, by its published config.
+#: Llama 3 8 b of Llama-3-8B, by its published config.
 LLAMA_3_8B = {
     "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
@@ -201,7 +201,7 @@ def at_most(check: str, value: float, bar: float, **raw: Any) -> Row:
 
 
 def promised_us(path: Path, hidden: int, intermediate: int, batch: int) -> float | None:
-    """What the finals of a pack's kernel took at so many rows, microseconds; None where the pack does not say."""
+    """What the finals of a pack's kernel took at this many rows, microseconds; None where the pack does not say."""
     with zipfile.ZipFile(path) as archive:
         document = json.loads(archive.read("pack.json"))
     for ladder in document["shapes"]:

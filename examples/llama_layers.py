@@ -7,9 +7,9 @@
 A fetched artifact will do as well: `--layer layer.zip`.
 
 A layer is one artifact: its attention, and all products from o_proj on to the next layer's qkv, with their norms,
-residuals and activation. That qkv turns queries and keys, and writes keys and values to the next layer's cache. Each
+residuals and activation. That qkv rotates queries and keys, and writes keys and values to the next layer's cache. Each
 launch begins while the one before it ends. Embedding, first norm and qkv, last norm and head are PyTorch's; in front of
-the first attention a small kernel of its own turns and writes.
+the first attention a small kernel of its own rotates and writes.
 
 Attention and block may be artifacts of their own: `--attention attention.zip --block block.zip`. Behind the last layer
 nobody reads a qkv. With them `--last last.zip`, of a chain of o_proj, gate_up and down alone, spares it; else it is
@@ -57,7 +57,7 @@ Bind = Callable[[Tensors], Launches]
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Of a model, as the launches read them."""
+    """Weights of a model, as the launches read them."""
 
     #: [vocabulary, hidden], fp32 [head_dim / 2] radians a token, and the head's norm and product.
     embedding: torch.Tensor
@@ -66,10 +66,10 @@ class Weights:
     head: torch.Tensor
     eps: float
     num_heads: int
-    #: The product in front of the first attention, whose heads' rows lie as PyTorch has them.
+    #: The product before the first attention, whose heads' rows lie as PyTorch has them.
     first_qkv: torch.Tensor
-    #: Of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last has none
-    #: of.
+    #: Layers of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last
+    #: has none of.
     layers: list[dict[str, torch.Tensor]]
 
     @classmethod
@@ -139,7 +139,7 @@ class TunedDecoder:
         last: Bind | None = None,
     ) -> None:
         """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
-        sequence has filled `begin` tokens of them. `last` in the place of the last layer's block, without a qkv."""
+        sequence has filled `begin` tokens of them. `last` in place of the last layer's block, without a qkv."""
         keys, _ = caches[0]
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]

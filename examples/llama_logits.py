@@ -29,7 +29,7 @@ def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What transformers' model says of so many tokens, each the likeliest after the one before: the tokens that it
+    """What transformers' model says of this many tokens, each the likeliest after the one before: the tokens that it
     read and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
     tokens, logits, positions = decoder.tokens, [], decoder.positions
     read = []
@@ -54,7 +54,7 @@ def retell(tuned: Steps, read: torch.Tensor, begin: int, replay: Callable[[], to
 
 
 def worst_error(found: Iterable[torch.Tensor], wanted: Iterable[torch.Tensor]) -> float:
-    """Of all tokens, the greatest distance."""
+    """Worst error of all tokens, the greatest distance."""
     return max(rel_error(one, other) for one, other in zip(found, wanted, strict=True))
 
 

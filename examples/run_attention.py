@@ -5,7 +5,7 @@ python examples/run_attention.py best.zip
 python examples/run_attention.py best.zip --lengths 512,17,0,300
 
 Everything about the launches, and their order, is read from manifest.json; tuner itself is not imported. Where a
-product turns queries and keys and writes to a cache, rows of new tokens are NaN before, and are checked too.
+product rotates queries and keys and writes to a cache, rows of new tokens are NaN before, and are checked too.
 `run_artifact.py` beside it has what both have in common.
 """
 
@@ -36,7 +36,7 @@ from run_artifact import (
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 #: Launches that follow each other: counters only grow, no launch resets them.
 NUM_RUNS = 3
-#: Of a field that holds a value, by its type.
+#: Formats of a field that holds a value, by its type.
 FORMATS = {"float32": "<f", "int32": "<i", "int64": "<q"}
 
 
@@ -279,7 +279,7 @@ def main() -> None:
 
 
 def draw_lengths(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray], asked: str | None) -> None:
-    """Fills in the lengths of each cache: those that are asked for, or from an empty sequence to the longest. Pages go
+    """Fills in the lengths of each cache: those that are requested, or from an empty sequence to the longest. Pages go
     to sequences in random order."""
     for op in manifest["workload"]["ops"]:
         sizes = op if op.get("op") == "attention" else op.get("rotary")

@@ -14,7 +14,7 @@ TunerError
 │   └── ResourceError   more than the GPU has
 ├── StoreError          the database cannot be used
 │   └── StoreUnavailable  it cannot be used now: it is locked, or the disk is full (HTTP 503)
-├── SearchLost          the process of a search is gone; the job goes on from its recorded trials
+├── SearchLost          the process of a search is gone; the job continues from its recorded trials
 └── WorkerError         a worker could not be started, or is gone
     ├── BuildError      a kernel did not compile
     ├── Unbelievable    what a worker says cannot be
@@ -60,7 +60,7 @@ class Forbidden(TunerError):
 
 
 class IllegalSchedule(TunerError):
-    """A schedule lies outside the legal space; the message says why."""
+    """A schedule is outside the legal space; the message says why."""
 
 
 class PlanError(TunerError):
@@ -111,7 +111,7 @@ class StoreUnavailable(StoreError):
 
 
 class SearchLost(TunerError):
-    """The process that chose a job's candidates is gone; another one goes on from the recorded trials."""
+    """The process that chose a job's candidates is gone; another one continues from the recorded trials."""
 
 
 class WorkerError(TunerError):
@@ -127,4 +127,4 @@ class Unbelievable(WorkerError):
 
 
 class Quarantined(WorkerError):
-    """A card is not fit to measure on, or another process keeps it: what waits for it goes on waiting."""
+    """A card is not fit to measure on, or another process keeps it: what waits for it continues waiting."""

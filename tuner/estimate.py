@@ -37,9 +37,9 @@ from tuner.wire.requests.pairs import workload_of
 #: What was measured for a shape this far off says what another one gains: as far as 1.4 times the rows, or as one op
 #: with twice the weights.
 NEAR = 0.5
-#: As `tuner.search.guesses.priors` counts: so many candidates of neighbours are forecast.
+#: As `tuner.search.guesses.priors` counts: this many candidates of neighbours are forecast.
 _TRIALS = 32
-#: Without neighbours so many first guesses are forecast, in each plan kind.
+#: Without neighbours this many first guesses are forecast, in each plan kind.
 _NUM_GUESSES = 4
 
 
@@ -73,7 +73,7 @@ class Estimate:
 
 
 class Estimator:
-    """Of one model of card."""
+    """Estimator of one model of card."""
 
     def __init__(self, gpu: Gpu, found: Sequence[Found], finals: Mapping[str, KnownFinals]) -> None:
         self._gpu, self._found, self._finals = gpu, found, finals
@@ -132,7 +132,7 @@ class Estimator:
 
 
 def estimator_of(target_id: str) -> Estimator:
-    """Of the winners that came with the program.
+    """Estimator of the winners that came with the program.
 
     Raises:
         InvalidInput: there is no such card.

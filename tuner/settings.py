@@ -19,9 +19,9 @@ from tuner.errors import InvalidInput
 DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
 #: A write waits so long for another one's end, seconds.
 DEFAULT_LOCK_PATIENCE_S = 5.0
-#: A token may send so many requests a second, in the mean over ten seconds.
+#: A token may send this many requests a second, in the mean over ten seconds.
 DEFAULT_REQUESTS_PER_S = 300.0
-#: So many connections are kept at a time; each event stream holds one.
+#: This many connections are kept at a time; each event stream holds one.
 DEFAULT_MAX_CONNECTIONS = 1000
 #: What stands between two slashes of a path, without anything that an address would write otherwise.
 _STEP = re.compile(r"[A-Za-z0-9._~-]+")
@@ -33,9 +33,9 @@ OWN_PATHS = frozenset(
         "whoami",
     }
 )
-#: A webhook's secret has at least so many characters.
+#: A webhook's secret has at least this many characters.
 _LEAST_SECRET = 16
-#: Head and body of a request must each arrive in so many seconds.
+#: Head and body of a request must each arrive in this many seconds.
 DEFAULT_REQUEST_DEADLINE_S = 30.0
 
 

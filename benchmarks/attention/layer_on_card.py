@@ -33,7 +33,7 @@ from tuner.workers.protocol.stopwatch import Stopwatch
 from tuner.workers.timing.clocks import drop_reasons
 from tuner.workers.timing.rounds import MIN_KEPT
 
-#: Enqueues what runs in front of the attention whose queries lie at an address, on a stream.
+#: Enqueues what runs in front of the attention whose queries are at an address, on a stream.
 InFront = Callable[[int, int], None]
 
 
@@ -50,7 +50,7 @@ class Behind:
         self._inner.enqueue(ops, stream)
 
     def abort_record(self) -> str | None:
-        """Of the launches behind."""
+        """Abort record of the launches behind."""
         return self._inner.abort_record()
 
     def overwritten(self) -> str:
@@ -160,7 +160,7 @@ class LayerOnCard:
         return runner.abort_record()
 
     def _in_front(self, runners: Sequence[Runner], q: int, stream: int) -> None:
-        """What runs in front of the attention whose queries lie at `q`; of a check nothing does."""
+        """What runs in front of the attention whose queries are at `q`; of a check nothing does."""
         if (slot := self._slots.get(q)) is None:
             return
         for prepared, runner in zip(self._before, runners, strict=True):

@@ -1,8 +1,8 @@
 """The decoder layers that are measured, as data: their parts in the order in which a step runs them.
 
-A whole layer begins with its attention, and ends with the next layer's qkv, which turns queries and keys and writes to
-that layer's cache. Where ranks share a layer, an all-reduce stands behind o_proj and behind down, so a rank has
-two runs: norm, qkv, attention, o_proj; and norm, gate_up, down.
+A whole layer begins with its attention, and ends with the next layer's qkv, which rotates queries and keys and writes
+to that layer's cache. Where ranks share a layer, an all-reduce stands after o_proj and after down, so a rank has two
+runs: norm, qkv, attention, o_proj; and norm, gate_up, down.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LayerRow:
     batch: int
     #: Tokens; 0 where there is no attention.
     context: int
-    #: Of a page of its cache; None for a contiguous one.
+    #: Page tokens of a page of its cache; None for a contiguous one.
     page_tokens: int | None = None
 
     @property
@@ -117,7 +117,7 @@ ONE_JOB_ROWS = tuple(
     for batch, context in product(BATCHES, CONTEXTS)
 )
 
-#: The same of an attention with its projection.
+#: The same for an attention with its projection.
 PAIR_ROWS = tuple(
     LayerRow(model=model, tp=tp, runs=(LayerRun.ATTENTION,), batch=batch, context=context)
     for model, tp in (("llama3-8b", 1), ("llama3-70b", 8))

@@ -3,7 +3,7 @@
 python -m benchmarks.attention.layers [--row llama3-8b ...] [--gpu auto] [--trials 60] [--seconds 400] [--out FILE]
 
 A part of a row is a job, with the service's searcher, finals and verdict. The library is PyTorch's best attention, the
-best of cuBLASLt's algorithms, one kernel for a residual and a norm, one for an activation, and one that turns queries
+best of cuBLASLt's algorithms, one kernel for a residual and a norm, one for an activation, and one that rotates queries
 and keys and writes to the cache. A row of one part has its job's figures. Of a row of several, the finalists of each
 kind run them all in one graph, and so does the library; all are checked, then take turns, cold. A kind that was not
 tried is null. Each job's best schedules join the winners, where the next search begins.
@@ -255,7 +255,7 @@ def of_job(one: Ended) -> dict[str, Any]:
 
 
 def of_rounds(rounds: Rounds) -> dict[str, Any]:
-    """The same of rounds."""
+    """The same for rounds."""
     times, processes = rounds.times_us, rounds.process_of_round
     decision = decide(times, processes)
     against = compare(times[decision.winner], times[PlanKind.LIBRARY], processes)
@@ -382,7 +382,7 @@ def prepared_of(
 
 
 def name_of(way: Sequence[Candidate]) -> str:
-    """Of each part its kind and schedule."""
+    """Name of each part its kind and schedule."""
     return " | ".join(f"{one.plan_kind} {one.schedule}" for one in way)
 
 

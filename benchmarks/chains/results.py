@@ -15,7 +15,7 @@ class Results:
     """Rows by name, those that lie there already included."""
 
     def __init__(self, path: Path, machine: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> None:
-        """`others` are rows of other runs, of which those that lie in `path` come later."""
+        """`others` are rows of other runs, of which those that are in `path` come later."""
         self.path, self._machine = path, machine
         rows = (*others, *rows_of_this_build(path, machine))
         self._rows = {f"{row['chain']}/m{row['m']}": row for row in rows}

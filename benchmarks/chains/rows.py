@@ -21,7 +21,7 @@ class Layer:
 
     #: Columns that o_proj reads.
     heads: int
-    #: Of the residual stream.
+    #: Width of the residual stream.
     width: int
     #: Of the gate, and of the up projection.
     hidden: int
@@ -34,7 +34,7 @@ class Layer:
     bias: bool = False
 
 
-#: A shard of a model has an all-reduce behind o_proj and behind down: its four ops in one chain are as if it had none.
+#: A shard of a model has an all-reduce after o_proj and after down: its four ops in one chain are as if it had none.
 LAYERS = {
     "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144, k=1024),
     "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280, k=128),

@@ -23,7 +23,7 @@ from tuner.service.runner.searching import Search
 from tuner.store import Store
 from tuner.winners import ShippedWinners
 
-#: Where jobs are kept, so that a run that was cut goes on.
+#: Where jobs are kept, so that a run that was cut continues.
 DATA = Path("build/bench-jobs")
 _POLL_S = 0.05
 

@@ -89,7 +89,7 @@ def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
 
 
 def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a results file of this machine and this commit, for a run that goes on; none where it is another's,
+    """The rows of a results file of this machine and this commit, for a run that continues; none where it is another's,
     or there is no file."""
     if not path.exists():
         return []
@@ -111,7 +111,7 @@ def machine_of(environment: Environment) -> dict[str, Any]:
 
 
 def driver_version() -> str:
-    """Of this machine's card, for programs without an evaluator."""
+    """Driver version of this machine's card, for programs without an evaluator."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
 

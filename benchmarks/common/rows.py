@@ -36,7 +36,7 @@ class Bars:
     fused: float | None = None
     #: The same with programmatic launches.
     fused_pdl: float | None = None
-    #: Of each row: the best fused launch.
+    #: The best fused launch of each row.
     each_fused: float | None = None
     #: Of each row: what the verdict names.
     each_verdict: float | None = None

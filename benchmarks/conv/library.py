@@ -2,12 +2,12 @@
 
 python -m benchmarks.conv.library [--row r50-s1-1x1-3x3/b1 ...] [--seconds 110] [--residual] [--compile] [--out FILE]
 
-fp16, channels last, bias and ReLU behind each layer; cuDNN with its benchmark on. Cold: launches of a graph take sets
-of weights in turns, more than an L2 holds, and six images. Warm: one set. All of a row are timed in the same
-interleaved rounds, and a delay before each sample hides what the host takes to launch it. A row of the file is a way to
-run a pair: medians, quartiles of the cold samples, and the error against fp32 sums. What refuses a row says why.
-`--residual` adds an image before the last ReLU, `--compile` has `torch.compile` beside (some 20 seconds a row). Rows
-that the file has from this commit and card are left out. About two seconds a row on an H200.
+fp16, channels last, bias and ReLU after each layer; cuDNN with its benchmark on. Cold: launches of a graph take sets of
+weights in turns, more than an L2 holds, and six images. Warm: one set. All of a row are timed in the same interleaved
+rounds, and a delay before each sample hides what the host takes to launch it. A row of the file is a way to run a pair:
+medians, quartiles of the cold samples, and the error against fp32 sums. What refuses a row says why. `--residual` adds
+an image before the last ReLU, `--compile` has `torch.compile` beside (some 20 seconds per row). Rows that the file has
+from this commit and card are left out. About two seconds per row on an H200.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ BATCHES = (1, 4, 16, 32)
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A convolution of stride 1 whose output is as large as its image, with bias and ReLU behind it."""
+    """A convolution of stride 1 whose output is as large as its image, with bias and ReLU after it."""
 
     #: Rows and columns of its window.
     kernel: int
@@ -31,7 +31,7 @@ class Layer:
 class Pair:
     """Two convolutions, the second of the first's output."""
 
-    #: Of the network and its stage, as results have it.
+    #: Name of the network and its stage, as results have it.
     name: str
     #: Rows and columns of its images.
     size: int
@@ -86,7 +86,7 @@ class Row:
 
     @property
     def pixels(self) -> int:
-        """Of all images, which every layer keeps."""
+        """Pixels of all images, which every layer keeps."""
         return self.batch * self.pair.size**2
 
     @property

@@ -1,4 +1,4 @@
-"""How libraries run a pair of convolutions: fp16, channels last, with bias and ReLU behind each."""
+"""How libraries run a pair of convolutions: fp16, channels last, with bias and ReLU after each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rows import Layer, Row
 #: [image, filter, bias, residual or None] -> output, channels last.
 Convolve = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
-#: Rounds in which algorithms of cuBLASLt are timed, on so many sets of weights.
+#: Rounds in which algorithms of cuBLASLt are timed, on this many sets of weights.
 _ROUNDS, _TRIED_SETS = 5, 8
 #: Images that launches take in turns.
 _NUM_IMAGES = 6
@@ -28,7 +28,7 @@ _NUM_IMAGES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Of a row. Launches take sets of weights in turns."""
+    """Inputs of a row. Launches take sets of weights in turns."""
 
     row: Row
     num_sets: int
@@ -53,7 +53,7 @@ class Inputs:
 
     @cached_property
     def biases(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of both layers."""
+        """Biases of both layers."""
         first, second = (torch.randn(one.filters, device="cuda", dtype=torch.half) for one in self.row.pair.layers)
         return first, second
 

@@ -91,7 +91,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
 
 @contextmanager
 def serving(directory: Path, num_descriptors: int | None = None) -> Iterator[tuple[str, int]]:
-    """Address and process id of `tuner serve` over that folder, which has so many descriptors at most."""
+    """Address and process id of `tuner serve` over that folder, which has this many descriptors at most."""
     limited = ["prlimit", f"--nofile={num_descriptors}:{num_descriptors}"] if num_descriptors else []
     serve = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(directory), "--gpu", TARGET]
     command = [*limited, sys.executable, *serve]

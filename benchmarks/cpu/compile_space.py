@@ -36,7 +36,7 @@ from tuner.workers.source.render import kernel_version, render
 FEW_ROWS, NUM_ROWS = 1, 512
 #: What a compile may take, seconds of one core.
 MEDIAN_LIMIT_S, LIMIT_S = 2.0, 4.0
-#: The same of four ops.
+#: The same for four ops.
 CHAIN_LIMIT_S = 6.0
 
 

@@ -32,7 +32,7 @@ FLAGS = (
 )
 FIRST_PAINT_BAR_S = 1.0
 INTERACTIVE_BAR_S = 2.0
-#: Of windows, pixels.
+#: Widths of windows, pixels.
 WIDTHS = [1280, 390]
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 

@@ -111,7 +111,7 @@ class _Layers:
         return self.peer(own_activation=True, chosen=(up, down))
 
     def _fastest(self, layers: list[Any], x: torch.Tensor, y: torch.Tensor) -> Config:
-        """Of schedules near the heuristic's that it can build, whose numbers are the heuristic's."""
+        """Fastest of schedules near the heuristic's that it can build, whose numbers are the heuristic's."""
         base = self._heuristic(layers[0], self._inputs.m)
         tried = [base, *(base | change for change in _CHANGES)]
         tried += [self._heuristic(layers[0], rows) for rows in _OTHER_ROWS if rows >= self._inputs.m]

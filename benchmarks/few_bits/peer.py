@@ -50,7 +50,7 @@ class Inputs:
 
     @cached_property
     def sums(self) -> torch.Tensor:
-        """Of gate and up projection, [m, 2 hidden]."""
+        """Sums of gate and up projection, [m, 2 hidden]."""
         return self.empty(2 * self.row.pair.hidden)
 
     @cached_property

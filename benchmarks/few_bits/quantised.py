@@ -53,7 +53,8 @@ def by_group(x: torch.Tensor, room: int) -> Scaled:
 
 
 def by_int4(w: torch.Tensor, group: int) -> Scaled:
-    """Codes q of 4 bits [n, k], and a factor in w's type for so many of a row, [n, k / group]: w is about (q - 8) s."""
+    """Codes q of 4 bits [n, k], and a factor in w's type for this many of a row, [n, k / group]: w is about (q - 8)
+    s."""
     n, k = w.shape
     groups = w.view(n, k // group, group).float()
     factors = (groups.abs().amax(2) / 7).to(w.dtype)
@@ -66,7 +67,7 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def by_mxfp4(w: torch.Tensor, group: int) -> Scaled:
-    """Codes of e2m1 [n, k], and a power of two for so many of a row, [n, k / group], e8m0."""
+    """Codes of e2m1 [n, k], and a power of two for this many of a row, [n, k / group], e8m0."""
     n, k = w.shape
     groups = w.view(n, k // group, group).float()
     factors = torch.exp2(torch.ceil(torch.log2(groups.abs().amax(2).clamp(min=2.0**-100) / _E2M1[-1])))
@@ -96,7 +97,7 @@ class Weights:
 
 
 def random_weights(pair: Pair, sets: int) -> list[Weights]:
-    """So many, each of its own values; those of a layer leave its rows about as large as they were."""
+    """This many, each of its own values; those of a layer leave its rows about as large as they were."""
 
     def drawn(rows: int, columns: int) -> torch.Tensor:
         return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16) / columns**0.5

@@ -9,7 +9,7 @@ so they and row-major order are timed again, in rounds of their own: what is sai
 is in there twice, which shows what is noise. Hardware counters of the three come last, from a process of their own.
 
 About 20 s a case under sustained load and 6 s in burst, so four minutes in all on an H200. Rows are written as they
-come; those of the same commit and machine stay, so that a run that was cut goes on.
+come; those of the same commit and machine stay, so that a run that was cut continues.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def name_of(row: Row) -> str:
 
 def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, limit_s: float) -> None:
     """A row per case, while there is time for one more and for the counters of all; one that fails is reported, and the
-    others go on."""
+    others continue."""
     watch = Watch()
     left = [case for case in cases if case.name not in results.rows]
     for case in left:  # all tilings of all cases are built meanwhile, in this order

@@ -2,7 +2,7 @@
 
 python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
-The page's own words stay; what stands between its two marks is replaced. Other cards' results, which lie in the folders
+The page's own words stay; what stands between its two marks is replaced. Other cards' results, which are in the folders
 beside, give a column each: what the verdict gains there.
 """
 

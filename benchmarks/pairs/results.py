@@ -76,7 +76,7 @@ class Results:
         write_report(self._path, rows, meta)
 
     def summaries(self) -> dict[str, dict[str, Any]]:
-        """Of the suites that have a row."""
+        """Summaries of the suites that have a row."""
         rows = list(self._rows.values())
         return {suite: summarise(suite, rows) for suite in SUITES if any(row["suite"] == suite for row in rows)}
 

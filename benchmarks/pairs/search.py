@@ -4,7 +4,7 @@ python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 1
 
 A row is a job, with the service's searcher, build pool, finals and verdict. Its best schedules go to
 tuner/winners/<gpu>.json, which ships with the program, and its finals to benchmarks/results/<gpu>/pairs.json. Both are
-written row by row. A row that this commit and kernel have with as many trials is skipped. A job that was cut goes on
+written row by row. A row that this commit and kernel have with as many trials is skipped. A job that was cut continues
 from its recorded trials: build/bench-jobs keeps the jobs, by commit. So a search may be as long as one likes.
 
 A search begins with the winners that are there, and with what the jobs before it found. With few trials it measures
@@ -49,7 +49,7 @@ class Options:
     regime: Regime | None = None
     #: Whether a row is searched again that has as many trials.
     force: bool = False
-    #: After so many seconds no row is begun.
+    #: After this many seconds no row is begun.
     limit_s: float = math.inf
 
     def spec(self, row: Row, target_id: str) -> JobSpec:

@@ -18,8 +18,8 @@ _SOURCE = ("gpu", "kernel_version", "commit", "date")
 
 
 def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each row by its name: PyTorch, the library, the winner or else the fastest of ours, the verdict, and where
-    these are from."""
+    """Of each row by its name: PyTorch, the library, the winner or else our fastest, the verdict, and where these are
+    from."""
     found = {}
     for row in results["rows"]:
         ours = {kind: us for kind, us in row["kind_us"].items() if us is not None and PlanKind(kind).is_ours}

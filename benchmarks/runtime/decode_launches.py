@@ -149,7 +149,7 @@ class Layers:
         self._decoders[name].lengths.fill_(LENGTH // 2 + name.endswith("alone"))
 
     def kernels(self, name: str) -> list[dict[str, Any]]:
-        """Of one replay, summed up by name."""
+        """Kernels of one replay, summed up by name."""
         from benchmarks.runtime.graph_nodes import by_kernel, timeline
 
         self.before(name)
@@ -157,7 +157,7 @@ class Layers:
 
 
 def launches_of(decoder: Any, first: int) -> Callable[[], None]:
-    """A decoder's attentions alone (0), each with the kernel in front of it, or its blocks (1)."""
+    """A decoder's attentions alone (0), each with the kernel before it, or its blocks (1)."""
     import torch
 
     def step() -> None:

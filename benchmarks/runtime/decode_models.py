@@ -31,7 +31,7 @@ def _grouped_exact(query: Any, keys: Any, values: Any, mask: Any, scaling: float
     return torch.nn.functional.scaled_dot_product_attention(query, *seen, scale=scaling, enable_gqa=True)
 
 
-#: Attentions in the place of transformers' own, by name; None for that.
+#: Attentions in place of transformers' own, by name; None for that.
 ATTENTIONS = {"expanded": None, "grouped": _grouped, "grouped-exact": _grouped_exact}
 
 
@@ -67,7 +67,7 @@ class Compiled:
     kept: list[Any] = field(default_factory=list)
 
     def capture(self, batch: int) -> None:
-        """The step of so many sequences."""
+        """The step of this many sequences."""
         import torch
 
         llama = example()
@@ -87,7 +87,7 @@ class Compiled:
         """Nothing: a step leaves its cache as it was."""
 
     def kernels(self, name: str) -> list[dict[str, Any]]:
-        """Of one replay, summed up by name."""
+        """Kernels of one replay, summed up by name."""
         from benchmarks.runtime.graph_nodes import by_kernel, timeline
 
         return by_kernel(timeline(self.graphs[name]), self.layers)

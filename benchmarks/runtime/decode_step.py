@@ -35,7 +35,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 #: What turns and profiles need at the end.
 TURNS_S = 20.0
-#: Of torch.compile, by name. `pdl`: its own Triton kernels are launched programmatically, too.
+#: Compilers of torch.compile, by name. `pdl`: its own Triton kernels are launched programmatically, too.
 COMPILERS: dict[str, dict[str, Any]] = {"default": {}, "pdl": {"options": {"triton.enable_pdl": True}}}
 
 #: Tokens of the cache, of which half are there.
@@ -50,7 +50,7 @@ class Task:
 
     #: `theirs`, `ours`, or `both`: ours with the pack's attention.
     model: str
-    #: Of COMPILERS.
+    #: Compiler of COMPILERS.
     compiler: str
     batch: int
     layers: int
@@ -130,7 +130,7 @@ class Graphs:
         """Nothing: a step leaves its cache as it was."""
 
     def kernels(self, name: str) -> list[dict[str, Any]]:
-        """Of one replay, summed up by name."""
+        """Kernels of one replay, summed up by name."""
         from benchmarks.runtime.graph_nodes import by_kernel, timeline
 
         return by_kernel(timeline(self.graphs[name]), self.task.layers)
@@ -173,7 +173,7 @@ def rows_of(task: Task, theirs: Client, ours: Client, times: Times, llama: Any) 
 
 
 def milliseconds(us: list[float]) -> float:
-    """Of some turns: the median."""
+    """The median of some turns."""
     return round(median(us) / 1e3, 4)
 
 

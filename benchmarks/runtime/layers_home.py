@@ -48,7 +48,7 @@ class Layer:
     name: str
     sequences: int
     max_length: int
-    #: Of `submit`.
+    #: Options of `submit`.
     options: tuple[str, ...]
     #: What runs a whole model with it, and its options; none where there is no such example.
     example: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def verify(steps: Steps, layer: Layer, packs: Path) -> list[Row]:
 
 
 def decode(steps: Steps, layer: Layer, packs: Path) -> list[Row]:
-    """A whole model by the example: milliseconds a step, and its logits beside transformers'."""
+    """A whole model by the example: milliseconds per step, and its logits beside transformers'."""
     program, *more = layer.example
     sizes = ("--batch", str(layer.sequences), "--length", str(layer.max_length))
     printed = steps.run(str(EXAMPLES / program), *more, str(layer.pack(packs)), *sizes)

@@ -49,7 +49,7 @@ class Model:
     config: Path
     #: Tensor-parallel ranks.
     ranks: int
-    #: Of the example.
+    #: Options of the example.
     options: tuple[str, ...]
 
     def pack(self, packs: Path) -> Path:

@@ -23,17 +23,17 @@ class Graphs(Protocol):
     about: dict[str, Any]
 
     def capture(self, batch: int) -> None:
-        """Captures all of so many sequences, in the place of what there was."""
+        """Captures all of this many sequences, in place of what there was."""
 
     def before(self, name: str) -> None:
         """Makes ready for the replays of a turn."""
 
     def kernels(self, name: str) -> list[dict[str, Any]]:
-        """Of one replay, summed up by name."""
+        """Kernels of one replay, summed up by name."""
 
 
 def replay_us(graph: Any) -> float:
-    """Of one replay; one that is not timed runs before it."""
+    """Replay of one replay; one that is not timed runs before it."""
     import torch
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -46,7 +46,7 @@ def replay_us(graph: Any) -> float:
 
 
 def serve(pipe: Connection, make: Callable[[], Graphs]) -> None:
-    """A process: captures what it is asked for, tells what it has, and answers until it is told None."""
+    """A process: captures what it is requested, tells what it has, and answers until it is told None."""
     import torch
 
     torch.set_num_threads(1)
@@ -103,7 +103,7 @@ class Client:
         print(f"{self.name}: {time.perf_counter() - self._begin_s:.1f} s {self.failure}", flush=True)
 
     def ask(self, what: str, name: str) -> Any:
-        """Of one of its graphs: `time` or `kernels`."""
+        """`time` or `kernels` of one of its graphs."""
         self._pipe.send((what, name))
         return self._pipe.recv()
 

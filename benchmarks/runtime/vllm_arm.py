@@ -1,5 +1,5 @@
 """One arm of a comparison inside vLLM, in a process and a compile cache of its own: it starts vLLM, then measures what
-it is asked for, until its input ends.
+it is requested, until its input ends.
 
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
 

@@ -30,7 +30,7 @@ from tuner.dispatch.factory import make_evaluators
 from tuner.search import SearchProcesses
 from tuner.winners import ShippedWinners
 
-#: Of search, more than any job here needs.
+#: Search limit of search, more than any job here needs.
 SEARCH_LIMIT_S = 500.0
 _POLL_S = 0.1
 #: The folder of cubins.
@@ -149,7 +149,7 @@ class Bench:
     def spec(
         self, problem: Problem, trials: int, *, seed: int = 0, priors: PriorsChoice = PriorsChoice.NONE
     ) -> JobSpec:
-        """A job of so many trials."""
+        """A job of this many trials."""
         return JobSpec(
             workload=problem.workload,
             target_id=self.jobs.target_id,

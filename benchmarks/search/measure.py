@@ -8,7 +8,7 @@ own, with its share of the cores. A part has a service of its own on each card, 
 another part's. A job of burst, sustained, long, more or ladder begins with no cubin. What a contest compares was timed
 in the rounds of one finals.
 
-The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
+The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and continue:
 after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there again.
 """
 
@@ -39,7 +39,7 @@ class Table:
     """The file: entries by name, and the checks that follow from them."""
 
     def __init__(self, path: Path, anew: Collection[str] = ()) -> None:
-        """Of `path`, without the entries that are to be made `anew`."""
+        """Init of `path`, without the entries that are to be made `anew`."""
         self.path = path
         self._anew = frozenset(anew)
         self._kept = json.loads(path.read_text()) if path.exists() else {"meta": {}, "jobs": []}

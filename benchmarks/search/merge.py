@@ -2,9 +2,9 @@
 
 python -m benchmarks.search.merge FILE [FILE ...] --out benchmarks/results/h200/search.json
 
-Of a job that several files have, that of the last file is kept. What a contest compared comes from one card and one
-run all the same: it is one job's. So an entry that compares what another one found goes where a later file has that one
-again without it. A run that goes on from another's file has the same entry.
+Of a job that several files have, that of the last file is kept. What a contest compared comes from one card and one run
+all the same: it is one job's. So an entry that compares what another one found goes where a later file has that one
+again without it. A run that continues from another's file has the same entry.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 Entry = dict[str, Any]
 Table = Mapping[str, Entry]
 
-#: Of a job of 60 trials: the eight shapes in burst whose seconds are judged.
+#: The eight shapes in burst whose seconds are judged of a job of 60 trials.
 BURST = (
     "decode-plain/llama3-8b/m16",
     "decode-swiglu/llama3-8b/m32",

@@ -35,7 +35,7 @@ from tuner.service import Service
 from tuner.winners import ShippedWinners
 
 NUM_CARDS = 2
-#: Of the cards' pairs, 16 rows, 4096 in and out.
+#: D hiddens of the cards' pairs, 16 rows, 4096 in and out.
 D_HIDDENS = (14336, 11008)
 BAR = 1.9
 #: More than a job tries in its time.
@@ -44,7 +44,7 @@ MAX_TRIALS = 5000
 NUM_FIRST = 20
 #: Of a job in front of all.
 NUM_WARM_UP = 8
-#: Without so many trials of a job that count, its rate tells nothing.
+#: Without this many trials of a job that count, its rate says nothing.
 MIN_COUNTED = 20
 #: From one look at the jobs to the next: looks take the time of the process that is measured.
 _POLL_S = 0.5
@@ -85,7 +85,7 @@ class Phase:
     figures: dict[str, Any]
 
     def trials_per_s(self, num_trials: int) -> float:
-        """Of all jobs together; of each the trials behind the first ones, up to so many."""
+        """Trials per of all jobs together; of each the trials after the first ones, up to this many."""
         return sum((num_trials - NUM_FIRST) / (at[num_trials - 1] - at[NUM_FIRST - 1]) for at in self.finished_at)
 
 
@@ -135,7 +135,7 @@ class Bench:
 
 
 def wait_for(service: Service, jobs: Sequence[str], num_trials: int, end: float) -> dict[str, float]:
-    """Until each job has so many trials, or to `end`, by the monotonic clock; how busy the machine was since all had
+    """Until each job has this many trials, or to `end`, by the monotonic clock; how busy the machine was since all had
     their first ones.
 
     Raises:
@@ -169,7 +169,7 @@ def job_figures(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def row_of(phases: dict[str, Phase], most: int) -> dict[str, Any]:
-    """The row of the results file: `first`, `both` and `second`, of at most so many trials a job.
+    """The row of the results file: `first`, `both` and `second`, of at most this many trials a job.
 
     Raises:
         SystemExit: a job has tried too little.

@@ -2,7 +2,7 @@
 
 python3 -m benchmarks.simulator.data [--gpu auto] [--share 1] [--out build/simulator_data.jsonl] [--seconds 500]
 
-A line of JSON per finding. What lies in the file already is not measured again, so a run can be cut and taken up. All
+A line of JSON per finding. What is in the file already is not measured again, so a run can be cut and taken up. All
 takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
 timed in groups, each in the same rounds as the library, so that a drift of the clocks is in both. Counters are read
 last, in a process of their own; then the stamps of a few traced builds. `--share` takes less of everything, evenly from
@@ -113,7 +113,7 @@ def fused(schedule: Schedule) -> Candidate:
 
 
 def evenly(drawn: Sequence[Drawn], count: int) -> list[Drawn]:
-    """So many of them from all over the draw."""
+    """This many of them from all over the draw."""
     return [drawn[index * len(drawn) // count] for index in range(min(count, len(drawn)))]
 
 
@@ -129,7 +129,7 @@ class Collector:
         self._pairs = [Pair(row, self._shared(draw(row.workload, bench.gpu, row.name)), bench) for row in rows]
 
     def _shared(self, drawn: Sequence[Drawn], count: int | None = None) -> list[Drawn]:
-        """Of `count` of them, or of all, the share."""
+        """Shared of `count` of them, or of all, the share."""
         return evenly(drawn, math.ceil(self._share * (len(drawn) if count is None else count)))
 
     def run(self) -> bool:

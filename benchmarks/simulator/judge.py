@@ -3,8 +3,8 @@
 python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
 
 Needs no GPU. `--data` packs what `benchmarks.simulator.data` measured into benchmarks/results/<gpu>/; `--fit` fits to
-all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores,
-by far the most of the time. Without it the fits that lie in the results are judged again. Each fit sees so many
+all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores, by
+far the most of the time. Without it the fits that are in the results are judged again. Each fit sees this many
 schedules of each pair, drawn by a seed.
 """
 
@@ -82,7 +82,8 @@ def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | Non
 
 
 def spearman_in_tilings(rows: Sequence[Row], found: Sequence[Forecast], noise: float) -> list[float]:
-    """Of each tiling that was measured in many orders, where these differ by more than the noise."""
+    """Spearman in tilings of each tiling that was measured in many orders, where these differ by more than the
+    noise."""
     by_tiling: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row, one in zip(rows, found, strict=True):
         by_tiling[json.dumps(row["schedule"]["tiling"])].append((one.time_us, row["time_us"]))
@@ -100,7 +101,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """The figures that are asked for, beside their targets."""
+    """The figures that are requested, beside their targets."""
     within, errors = (
         [row[figure] for row in rows if row[figure] is not None]
         for figure in ("spearman_in_tiling", "dram_error_median")

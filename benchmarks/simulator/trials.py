@@ -31,7 +31,7 @@ Row = dict[str, Any]
 class DataSet:
     """All pairs' measured schedules."""
 
-    #: Of the machine and the run.
+    #: Meta of the machine and the run.
     meta: Row
     #: Pair, stratum, schedule, time_us, spread; and of some: again_us, counters by name, phases of a trace.
     rows: list[Row]
@@ -52,7 +52,7 @@ class DataSet:
 
 
 def pack(lines: list[Row]) -> DataSet:
-    """Of the lines that `benchmarks.simulator.data` wrote; schedules without a time are left out."""
+    """Pack of the lines that `benchmarks.simulator.data` wrote; schedules without a time are left out."""
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for line in lines:
         by_kind[line["kind"]].append(line)

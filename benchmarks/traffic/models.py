@@ -49,7 +49,7 @@ class Pair:
     o: int
     #: Weight rows of the first product for a column of H: 2 where it is gated, else 1.
     num_weights: int
-    #: Of an element.
+    #: Size of an element.
     size_bytes: int
 
     @classmethod
@@ -114,7 +114,7 @@ def _least_movement(pair: Pair, capacity_bytes: int) -> float:
         )
         for op in (0, 1)
     )
-    # In one nest the loops of H lie outside, so that a block of it is whole before it is read.
+    # In one nest the loops of H are outside, so that a block of it is whole before it is read.
     together = min(
         (
             sum(
@@ -199,7 +199,7 @@ def optimus(workload: Workload, gpu: Gpu) -> Traffic:
 
 
 def _weights_again(pair: Pair, row_elements: int, weights: int, capacity: int) -> float:
-    """Weights that are read, with bands of rows of so many elements each beside a slice of the weights."""
+    """Weights that are read, with bands of rows of this many elements each beside a slice of the weights."""
     if weights + LEAST_TILE * row_elements <= capacity:
         return weights
     rows = max(1, capacity // row_elements - LEAST_TILE)

@@ -40,7 +40,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 #: No job begins later, seconds; one takes about ten.
 LIMIT_S = 190.0
-#: Of a job's search, and of the whole job, which is an error afterwards; seconds.
+#: Search limit of a job's search, and of the whole job, which is an error afterwards; seconds.
 SEARCH_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
 WORKLOAD = ffn_pair(m=64, d_in=1024, d_hidden=4096, d_out=1024, activation=Activation.RELU)
 PROBLEM = problem_of(WORKLOAD)
@@ -84,7 +84,7 @@ class Win:
 
     seed: int
     verdict: str
-    #: Of the kind that won, the fastest; and the fastest of ours, whatever won.
+    #: Of the kind that won, the fastest; and our fastest, whatever won.
     winner: FinalRow
     kernel: FinalRow
     job_s: float
@@ -125,7 +125,7 @@ def trial_row(outcomes: Sequence[Measured]) -> Row:
 
 def winner_rows(wins: Sequence[Win], times_us: Mapping[Candidate, Sequence[float]]) -> list[Row]:
     """`winner_flip_rate`: the share of jobs whose winning plan kind is not the commonest one, and `flip_regret`: by how
-    much their winners are slower than the best winner, at most. `kernel_flip_rate` and `kernel_regret` say the same of
+    much their winners are slower than the best winner, at most. `kernel_flip_rate` and `kernel_regret` say the same for
     the fastest kernel of ours in each job, kind and schedule together.
 
     `times_us` are of all of these candidates, in rounds that they share.

@@ -30,7 +30,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 #: |median of the ratios - 1|, and how far off 95 % of them may be.
 MEDIAN_BAR, P95_BAR = 0.01, 0.02
-#: Of a candidate's two measurements, seconds.
+#: Smallest gap of a candidate's two measurements, seconds.
 MIN_GAP_S = 60.0
 #: Seconds of a trial that are neither building nor kernels.
 OVERHEAD_BAR_S = 0.5

@@ -45,7 +45,7 @@ SPIN_LIMIT_CYCLES = 8_000_000_000_000
 LIMIT_S = 500.0
 #: Ragged in every extent, so that edges are copied and stored in part; rows are 16-byte aligned for the copy engine.
 WORKLOAD = ffn_pair(m=72, d_in=136, d_hidden=200, d_out=152, activation=Activation.RELU, bias=True)
-#: Of an H100 or H200, so that each has several tasks.
+#: Six CTAs of an H100 or H200, so that each has several tasks.
 SIX_CTAS = {"reserved_sms": 126}
 #: What a few draws from its space leave out, each alone, of the wgmma engine: fields of a tiling, and of an ordering.
 RARE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (

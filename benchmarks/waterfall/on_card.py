@@ -100,7 +100,7 @@ class Timed:
 
     @property
     def us(self) -> float:
-        """Of a run, the median."""
+        """Us of a run, the median."""
         return median(self.times_us)
 
     @property
@@ -120,7 +120,7 @@ class PairOnCard:
         self._runners: dict[int, Any] = {}
 
     def graph(self, prepared: PreparedKernel, *, checked: bool = True) -> Any:
-        """Of our kernel, once its numbers are right.
+        """Graph of our kernel, once its numbers are right.
 
         Raises:
             WrongNumbers, Aborted: they are not.
@@ -141,7 +141,7 @@ class PairOnCard:
         return self.on_card.timer.capture(runner)
 
     def times(self, graphs: Mapping[str, Any], num_rounds: int = NUM_ROUNDS) -> dict[str, Timed]:
-        """Of all graphs in the same rounds.
+        """Times of all graphs in the same rounds.
 
         Raises:
             WorkerError: a run gave up waiting, so no time of that graph is right.
@@ -175,7 +175,7 @@ class PairOnCard:
         return spans_from_stamps(launches), [stamped.ctas for stamped in launches]
 
     def counters(self, graph: Any) -> dict[str, float]:
-        """Of a graph, by metric and run of it. No time that this process measures afterwards is right."""
+        """Counters of a graph, by metric and run of it. No time that this process measures afterwards is right."""
         from tuner.workers.gpu.measuring.counters import count_around
 
         stream = self.on_card.timer.stream

@@ -27,6 +27,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/dispatch": set(),
     "tuner/packs": set(),
     "tuner/runtime": set(),
+    "tuner/runtime/checkpoints": {"numpy"},  # quantised weights of a checkpoint, on their way to a card
     "tuner/runtime/torch_compiled.py": {"torch"},
     "tuner/runtime/torch_attention.py": {"torch"},
     "tuner/runtime/torch_program.py": {"torch"},

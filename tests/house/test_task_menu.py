@@ -22,7 +22,8 @@ def row_of(beginning: str) -> str:
 
 def files_of_row(row: str) -> set[str]:
     """Files and folders that a row names."""
-    return set(re.findall(r"`((?:tuner|workers|runtime|migrations|tests|docs|examples|benchmarks)/[\w./-]*)`", row))
+    folders = "tuner|workers|runtime|migrations|tests|docs|examples|benchmarks|deploy"
+    return set(re.findall(rf"`((?:{folders})/[\w./-]*)`", row))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())

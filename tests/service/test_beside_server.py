@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import httpx
 import pytest
 
 from tests.service.service.helpers import on_disk
+from tests.support.forked import Forked, command
 from tests.support.serving import Server, body
 from tests.support.waiting import wait_until
 from tuner.store.database import Store
@@ -20,12 +19,11 @@ from tuner.store.engine.directory import DATABASE_FILE
 pytestmark = pytest.mark.slow
 
 
-def tuner(*arguments: str) -> str:
+def tuner(log: Path, *arguments: str) -> str:
     """What a `tuner` of another process prints."""
-    command = [sys.executable, "-m", "tuner.cli", *arguments]
-    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    process = Forked(command, *arguments, log=log)
+    assert process.wait(120) == 0, log.read_text()
+    return process.printed
 
 
 def submit(server: Server, **changes: object) -> str:
@@ -39,17 +37,19 @@ def state_of(server: Server, job_id: str) -> str:
 
 
 def test_check_backup_explain_and_gc_work_beside_a_server_whose_trials_all_stay(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.02") as server:
+    data, log = tmp_path / "data", tmp_path / "commands.log"
+    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.1") as server:
         done = submit(server)
         wait_until(lambda: state_of(server, done) == "succeeded", 120)
-        under_way = submit(server, seed=2, budget={"trials": 150, "seconds": 600})
+        under_way = submit(server, seed=2, budget={"trials": 48, "seconds": 600})
         wait_until(lambda: state_of(server, under_way) == "searching", 60)
         for number in range(2):
-            assert "their numbers agree" in tuner("db", "check", "--data", str(data))
-            assert " has 2 jobs and " in tuner("db", "backup", str(tmp_path / f"{number}.zip"), "--data", str(data))
-        assert "What binds: " in tuner("explain", done, "--data", str(data))
-        assert "bytes are left" in tuner("gc", "--limit", "1", "--data", str(data))
+            assert "their numbers agree" in tuner(log, "db", "check", "--data", str(data))
+            assert " has 2 jobs and " in tuner(
+                log, "db", "backup", str(tmp_path / f"{number}.zip"), "--data", str(data)
+            )
+        assert "What binds: " in tuner(log, "explain", done, "--data", str(data))
+        assert "bytes are left" in tuner(log, "gc", "--limit", "1", "--data", str(data))
         assert (data / f"{DATABASE_FILE}-wal").exists()  # nobody took the server's locks, and with them its log
         assert state_of(server, under_way) in ("searching", "finals", "succeeded")
         wait_until(lambda: state_of(server, under_way) == "succeeded", 120)
@@ -60,17 +60,17 @@ def test_check_backup_explain_and_gc_work_beside_a_server_whose_trials_all_stay(
         assert server.stop() == 0
         assert "Traceback" not in server.log.read_text()
     restored = tmp_path / "restored"
-    tuner("db", "restore", str(tmp_path / "1.zip"), "--data", str(restored))
-    assert "2 jobs, " in tuner("db", "check", "--data", str(restored))
+    tuner(log, "db", "restore", str(tmp_path / "1.zip"), "--data", str(restored))
+    assert "2 jobs, " in tuner(log, "db", "check", "--data", str(restored))
 
 
 def test_gc_beside_a_server_leaves_files_that_no_row_names_yet(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+    data, log = tmp_path / "data", tmp_path / "commands.log"
     server = Store.open(data)
     new, old = (server.artifacts.path(server.artifacts.put(content)) for content in (b"new", b"old"))
     os.utime(old, (time.time() - 3600,) * 2)
-    tuner("gc", "--limit", "1", "--data", str(data))
+    tuner(log, "gc", "--limit", "1", "--data", str(data))
     assert (new.exists(), old.exists()) == (True, False)
     server.close()
-    tuner("gc", "--limit", "1", "--data", str(data))
+    tuner(log, "gc", "--limit", "1", "--data", str(data))
     assert not new.exists()

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.support import builders
 from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
 from tests.support.repository import ROOT
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.pairs import ffn_pair
 from tuner.schedule_files.reading import read_schedule
 from tuner.schedule_files.schema import faults, file_schema, schedule_schema, workload_schema
 
@@ -91,3 +93,16 @@ def test_every_preset_is_a_workload_by_the_schema() -> None:
     ]
     for workload in workloads:
         assert [*faults(json.loads(json.dumps(workload.to_json())), workload_schema())] == []
+
+
+def test_a_workload_may_be_spelled_as_a_job_asks_for_it(tmp_path: Path) -> None:
+    pair = {"kind": "ffn", "m": 256, "d_in": 256, "d_hidden": 512, "d_out": 256}
+    line = "mma 64x64x64+64x64x64 s3 w4 | row+row producer_first row-sync static 1/SM"
+    file = tmp_path / "schedule.json"
+    file.write_text(json.dumps({"workload": pair, "schedule": line, "gpu": "h200"}))
+    workload, gpu, schedule = read_schedule(file)
+    assert (workload, gpu.id, str(schedule)) == (ffn_pair(m=256, d_in=256, d_hidden=512, d_out=256), "h200", line)
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(json.loads(file.read_text()))
+    file.write_text(json.dumps({"workload": pair | {"d_hiden": 4}, "schedule": line, "gpu": "h200"}))
+    with pytest.raises(InvalidInput, match="d_hiden: is not a known field; give some of m, d_in, d_hidden"):
+        read_schedule(file)

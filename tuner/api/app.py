@@ -61,10 +61,9 @@ def create_app(
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
-    It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
-    arrive in `request_deadline_s`. A token may send `requests_per_s`. So many event streams may be open at a time.
-    Links lead below `root_path`, where a proxy gives the service a part of a site. `login` says which proxies may name
-    the user.
+    It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must arrive in
+    `request_deadline_s`. A token may send `requests_per_s`. This many event streams may be open at a time. Links lead
+    below `root_path`, where a proxy gives the service a part of a site. `login` says which proxies may name the user.
     """
     servers = [{"url": root_path}] if root_path else None
     app = FastAPI(

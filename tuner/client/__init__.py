@@ -1,6 +1,6 @@
 """The client: a library and a command line that need neither server nor GPU.
 
-What it consists of is imported when it is asked for: the command line must be quick to say what it can do.
+What it consists of is imported when it is requested: the command line must be quick to say what it can do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`tuner-client`: submits jobs, watches them, and fetches what they found. Data on stdout, all else on stderr.
 
-A command's module is imported when it is asked for, so that `--help` and the completion of a shell are quick.
+A command's module is imported when it is requested, so that `--help` and the completion of a shell are quick.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Loads commands when they are asked for; turns the client's errors into a line on stderr and an exit code."""
+    """Loads commands when they are requested; turns the client's errors into a line on stderr and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of their use."""

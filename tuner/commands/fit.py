@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.candidate import Candidate
 
-#: Trials that a fit needs, of so many workloads at least, each of which has so many.
+#: Trials that a fit needs, of this many workloads at least, each of which has this many.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 2, 20
 #: By so much a fit must rank better than what is in use: less is within what other trials would change.
 MIN_GAIN = 0.01
@@ -121,7 +121,7 @@ def _gpu(gpu_id: str) -> Gpu:
 
 
 def _live_gpus() -> Iterable[Gpu]:
-    """Of this machine, each asked in a process of its own."""
+    """Live gpus of this machine, each asked in a process of its own."""
     from tuner.core.problem.gpu import gpu_from_live
     from tuner.errors import WorkerError
     from tuner.workers.host.cards import usable_gpus
@@ -177,7 +177,7 @@ def _trial(workload: Workload, gpu: Gpu, candidate: Candidate, time_us: float) -
 
 
 def _shown(trials: Sequence[Trial]) -> list[Trial]:
-    """Of a workload, most of them from its faster half."""
+    """Shown of a workload, most of them from its faster half."""
     from tuner.core.model.judged import shown
 
     return shown(trials, NUM_SHOWN, trials[0].workload, lambda trial: trial.time_us)

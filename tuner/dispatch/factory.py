@@ -63,7 +63,7 @@ def make_evaluators(
 
 
 def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float) -> Evaluator:
-    # Each kind of worker is imported when it is asked for: a simulated one needs nothing of a real one.
+    # Each kind of worker is imported when it is requested: a simulated one needs nothing of a real one.
     from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
     return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s, build_s=build_s)

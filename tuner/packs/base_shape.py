@@ -11,14 +11,14 @@ from tuner.core.problem.dtype import Dtype
 Json = dict[str, Any]
 #: Their numbers in `pack.bin`.
 DTYPES = {str(dtype): dtype.row.number for dtype in Dtype}
-#: Of a product, for people.
+#: Options of a product, for people.
 OPTIONS = ("norm", "row_scale", "bias", "gated", "rotary", "residual")
 
 
 class BaseShape:
     """What all kinds have."""
 
-    #: Of `pack.json`, of `POST /packs` and of an order.
+    #: Section of `pack.json`, of `POST /packs` and of an order.
     section: ClassVar[str]
     #: Whether a ladder is asked by rows alone; else by sequences and the longest context.
     by_rows: ClassVar[bool] = False

@@ -113,7 +113,7 @@ class Entry:
     shape: AnyShape
     #: By rows, from the fewest on, then by contexts; sizes of no range have no answer.
     rungs: tuple[Rung, ...]
-    #: Up to so many rows a row's bits depend on its own values alone; 0 where that is not promised.
+    #: Up to this many rows a row's bits depend on its own values alone; 0 where that is not promised.
     invariant_rows: int = 0
 
     def at(self, m: int, length: int = 0) -> Rung | None:

@@ -318,14 +318,14 @@ def first_tasks_name(launch: int) -> str:
 
 
 def blob_path(kernel: Kernel, name: str) -> str:
-    """Where a kernel's file lies in the pack."""
+    """Where a kernel's file is in the pack."""
     return f"kernels/{kernel.digest}/{name}"
 
 
 def index_bytes(
     entries: Sequence[Entry], kernels: Sequence[Kernel], places: Mapping[str, Place], index_offset: int
 ) -> bytes:
-    """The index of a pack whose files lie at `places`, and which itself lies at `index_offset`; its size depends on
+    """The index of a pack whose files are at `places`, and which itself is at `index_offset`; its size depends on
     neither."""
     tables = _Tables(places)
     of_ffns = [kernel for kernel in kernels if isinstance(kernel.shape, Shape)]
@@ -350,7 +350,7 @@ def index_bytes(
 
 
 def version_of(entries: Sequence[Entry], kernels: Sequence[Kernel]) -> int:
-    """Of the format of a pack of these."""
+    """Version of the format of a pack of these."""
     if any(len(kernel.launch_lists) > 1 for kernel in kernels):
         return form.FALLBACK_VERSION
     return max((form.VERSION_OF_SECTION[entry.shape.section] for entry in entries), default=form.FIRST_VERSION)

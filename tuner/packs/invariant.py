@@ -1,7 +1,7 @@
 """Ladders that are batch-invariant: a row's bits depend neither on the number of rows nor on its place among them.
 
 Up to the largest m there are kernels alone, and all add up products in one order (`tuner.core.proof.order_of_sums`).
-The library promises no such thing, so it serves only what lies above.
+The library promises no such thing, so it serves only what is above.
 """
 
 from __future__ import annotations

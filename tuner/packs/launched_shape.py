@@ -17,15 +17,15 @@ from tuner.packs.base_shape import BaseShape
 
 
 class LaunchedShape(BaseShape, ABC):
-    """Of one such op, and at most a plain product behind it."""
+    """Launched shape of one such op, and at most a plain product after it."""
 
-    #: Of the index.
+    #: Record of the index.
     RECORD: ClassVar[struct.Struct]
     #: The fields of the op's JSON that differ from line to line of a ladder.
     SIZES: ClassVar[tuple[str, ...]]
 
     dtype: str
-    #: Columns of the product behind it; 0 where there is none.
+    #: Columns of the product after it; 0 where there is none.
     d_out: int
 
     @staticmethod
@@ -38,7 +38,7 @@ class LaunchedShape(BaseShape, ABC):
         """That of a manifest's workload.
 
         Raises:
-            InvalidInput: it is not one such op with at most one plain product behind it.
+            InvalidInput: it is not one such op with at most one plain product after it.
         """
         problem = f"is of {', '.join(op['name'] for op in workload['ops'])}"
         raise InvalidInput("workload", problem, "give one op that a call has operands for, with one product behind it")
@@ -51,16 +51,16 @@ class LaunchedShape(BaseShape, ABC):
     @property
     @abstractmethod
     def columns(self) -> int:
-        """Of its rows."""
+        """Columns of its rows."""
 
     @abstractmethod
     def figures(self, columns: int) -> tuple[Any, ...]:
-        """Of its record, from the dtype on; `columns` are those that leave."""
+        """Figures of its record, from the dtype on; `columns` are those that leave."""
 
 
 @cache
 def launched_shapes() -> tuple[type[LaunchedShape], ...]:
-    """Of each kind that brings one."""
+    """Launched shapes of each kind that brings one."""
     return tuple(part.SHAPE for kind in op_kinds() if (part := part_of(kind, "pack.shape")))
 
 

@@ -1,4 +1,4 @@
-"""Which pack is asked for, and what was made of it."""
+"""Which pack is requested, and what was made of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tuner.packs.shapes import Shape, shape_kinds, shape_of, sizes_of
 
 @dataclass(frozen=True, kw_only=True)
 class PackOrder:
-    """Which pack is asked for."""
+    """Which pack is requested."""
 
     #: Shapes, and for each the rows that were tuned.
     shapes: tuple[tuple[Shape, tuple[int, ...]], ...]
     target_id: str
-    #: Of the objective; the regime is that of the rows.
+    #: L2 of the objective; the regime is that of the rows.
     l2: CacheState
     #: The least speed-up over the library for which a kernel is kept.
     min_gain: float

@@ -30,7 +30,7 @@ from tuner.packs.recipes.parameters import (
 )
 
 ALIGNMENT = 256
-#: Of the workspace of a launch that writes to a cache.
+#: Refused behind abort of the workspace of a launch that writes to a cache.
 REFUSED_BEHIND_ABORT, REFUSED_BYTES = 32, 16
 #: Roles of tensors that only the launches read and write.
 _BETWEEN = ("intermediate", "squares")
@@ -72,7 +72,7 @@ class MapPatch:
     tensor: str | int
     addend: int
     recipe: Json
-    #: Of a cache with pages; 0 for others, whose dimensions are those of the recipe.
+    #: Rows per page of a cache with pages; 0 for others, whose dimensions are those of the recipe.
     rows_per_page: int = 0
     #: Whether its second dimension is the rows of the launch.
     has_rows: bool = False
@@ -122,7 +122,7 @@ class Program:
     refused_offset: int
     #: By name; where a call names its tensors by role it has those instead.
     operands: tuple[Operand, ...] = ()
-    #: Of a chain, which may be launched for fewer; 0 where the rows are fixed.
+    #: Largest rows of a chain, which may be launched for fewer; 0 where the rows are fixed.
     most_rows: int = 0
 
 
@@ -227,7 +227,7 @@ class _Builder:
         self._place_between()
 
     def _place_by_name(self) -> None:
-        """Whatever the manifest names; what only the launches read and write lies in the memory."""
+        """Whatever the manifest names; what only the launches read and write is in the memory."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
         paged = set(self._listed[0].paged_of(self._listed[1])) if self._listed else set()
         paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
@@ -337,7 +337,7 @@ class _Builder:
         return tuple(sorted(found, key=lambda patch: patch.offset))
 
     def maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
-        """Of a part; `fields` are its parameter's, by name."""
+        """Maps of a part; `fields` are its parameter's, by name."""
         make = partial(MapPatch, rows_per_page=rows_per_page)
         found = []
         for recipe in recipes:
@@ -363,7 +363,7 @@ def _marked(parameter: bytes) -> list[int]:
 
 
 def offsets_of(parameter: Json) -> dict[str, int]:
-    """Of a parameter's fields, by name."""
+    """Offsets of a parameter's fields, by name."""
     return {field["name"]: field["offset"] for field in parameter["fields"]}
 
 

@@ -26,9 +26,9 @@ class Pack:
 
     #: sha256 of the whole file, hexadecimal.
     digest: str
-    #: Of `pack.json`.
+    #: Document of `pack.json`.
     document: dict[str, Any]
-    #: Of its one table, section by section.
+    #: Entries of its one table, section by section.
     entries: tuple[Entry, ...]
     #: The signed bytes, and their signature; the latter is empty where there is none.
     sums: bytes

@@ -18,9 +18,9 @@ VERSION, FIRST_VERSION = FALLBACK_VERSION, 1
 NONE = 0xFFFFFFFF
 PPM, NOWHERE = 1_000_000, 2**64 - 1
 
-#: magic, version, bytes of the header and of the index, where the index lies in the file, flags, counts of shapes,
-#: rungs, kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of
-#: attentions, their rungs and those of layers, programs, fills, parts, patches, layers and operands.
+#: magic, version, bytes of the header and of the index, where the index is in the file, flags, counts of shapes, rungs,
+#: kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of attentions,
+#: their rungs and those of layers, programs, fills, parts, patches, layers and operands.
 HEADER = struct.Struct("<8sIIQQIIIIIIII32s8I")
 DIGEST_OFFSET = 64
 #: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
@@ -30,7 +30,7 @@ RUNG = struct.Struct("<10I")
 #: A part of the file: offset, bytes, sha256.
 BLOB = struct.Struct("<QQ32s")
 #: digest; spin limit; text, symbols of the kernel and of the start gate; major, minor, suffix; SMs, the driver's CUDA
-#: version; threads, cluster, shared memory, parameter's bytes, where first tasks and maps lie in it; least and most
+#: version; threads, cluster, shared memory, parameter's bytes, where first tasks and maps are in it; least and most
 #: rows; first and number of launches, ops and maps; workspaces; flags; then a blob for each variant.
 KERNEL = struct.Struct("<32sq24I")
 #: grid, flags, CTAs that the start gate waits for, workspace; its bytes, those to zero; then the blobs of the plan's

@@ -118,7 +118,7 @@ class _OpsShape(BaseShape):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the ops."""
+        """Names of the ops."""
         return tuple(op["name"] for op in self.ops)
 
     @cached_property

@@ -72,7 +72,7 @@ def signing_key(folder: Path) -> SigningKey:
 
 
 def rotate(folder: Path) -> SigningKey:
-    """Puts a new key in the place of the one in a data folder, whole or not at all. What the old one signed stays so.
+    """Puts a new key in place of the one in a data folder, whole or not at all. What the old one signed stays so.
 
     Raises:
         SigningUnavailable: the folder cannot be written.

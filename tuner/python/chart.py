@@ -11,7 +11,7 @@ from tuner.client.terminal import render
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 16, 14, 34
 _OURS, _LIBRARY = "#2a7de1", "#c2571a"
-#: What is slower than so many times the best is drawn at the upper edge.
+#: What is slower than this many times the best is drawn at the upper edge.
 _MOST = 3.0
 
 _Scale = Callable[[float], float]

@@ -95,7 +95,7 @@ def by_torch(
 
 
 def _check(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any) -> None:
-    """That all can meet, and no gradient is asked for. `others` are those of the schema, all of them; so in what
+    """That all can meet, and no gradient is requested. `others` are those of the schema, all of them; so in what
     follows."""
     pages, w, heads_first, scale, window, soft_cap, *_ = others
     if q.dim() != 2 or keys.dim() != 4 or lengths.dim() != 1:

@@ -84,7 +84,7 @@ class Operands(NamedTuple):
         return self[12:18]
 
 
-#: Of tensors, in the order of the arguments.
+#: Tensors of tensors, in the order of the arguments.
 _TENSORS = Operands._fields[:12]
 
 
@@ -95,7 +95,7 @@ class _Registered:
     layer: Layer
     #: The manifest's name of each argument that is a tensor; what is not there has none.
     names: dict[str, str]
-    #: How many sums of squares the kernels read, some behind the last row; 0 where they read none.
+    #: How many sums of squares the kernels read, some after the last row; 0 where they read none.
     num_squares: int
 
 
@@ -214,7 +214,7 @@ def by_torch(*arguments: Any) -> torch.Tensor:
 
 
 def _check(given: Operands) -> None:
-    """That all can meet, and no gradient is asked for."""
+    """That all can meet, and no gradient is requested."""
     dims = {"x": 2, "w_qkv": 2, "keys": 4, "values": 4, "lengths": 1, "w_o": 2}
     for name, count in dims.items():
         if (found := getattr(given, name).dim()) != count:

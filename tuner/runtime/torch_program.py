@@ -121,7 +121,7 @@ _registered = Found[_Registered]()
 
 
 def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: range | None = None) -> int:
-    """The operator computes by it what has these weights and so many rows, from now on: by default all rows that the
+    """The operator computes by it what has these weights and this many rows, from now on: by default all rows that the
     program serves. The number is for `forget`.
 
     Raises:
@@ -205,7 +205,7 @@ def _named(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
 
 
 def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> Tensors:
-    """All that is given, by name: each can be its operand, and no gradient is asked for."""
+    """All that is given, by name: each can be its operand, and no gradient is requested."""
     there = _named(of, tensors, written)
     missing = [name for name, one in there.items() if one is None and not name.endswith(".squares")]
     if missing:
@@ -297,7 +297,7 @@ def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence
 
 
 def _with_squares(program: Program, name: str, given: torch.Tensor | None, there: Tensors) -> torch.Tensor:
-    """As they are; sums of squares as many as the kernels read, some behind the last row."""
+    """As they are; sums of squares as many as the kernels read, some after the last row."""
     if not name.endswith(".squares"):
         assert given is not None
         return given

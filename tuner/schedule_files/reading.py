@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tuner.core.problem.asked import workload_of
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.schedule_files.json_file import read_json
-from tuner.schedule_files.schema import faults, file_schema
+from tuner.schedule_files.schema import faults, file_schema, workload_schema
 
 T = TypeVar("T")
 _REMEDY = "give workload, schedule and gpu, or the manifest.json of an artifact"
@@ -31,10 +32,20 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
     if not isinstance(name, str) or name not in CATALOGUE:
         problem = "gpu is missing" if name is None else f"gpu {name!a} is not known"
         raise InvalidInput(str(path), problem, f"give one of {', '.join(CATALOGUE)}")
-    workload = _part(asked, "workload", Workload.from_json, path)
+    workload = _part(asked, "workload", _workload, path)
     schedule = _part(asked, "schedule", _schedule, path)
-    _check(asked, path)
+    _check(asked | {"workload": workload.to_json()} if _is_asked(asked["workload"]) else asked, path)
     return workload, CATALOGUE[name], schedule
+
+
+def _is_asked(value: Any) -> bool:
+    """Whether it is the form of `POST /jobs`, where a manifest has the ops."""
+    return isinstance(value, dict) and "kind" in value and not ("ops" in value and "m" not in value)
+
+
+def _workload(value: Any) -> Workload:
+    """In the form of a manifest, or as `POST /jobs` takes a pair."""
+    return workload_of(value) if _is_asked(value) else Workload.from_json(value)
 
 
 def _schedule(value: Any) -> Schedule:
@@ -49,6 +60,7 @@ def _check(asked: dict[str, Any], path: Path) -> None:
         InvalidInput: names the first that is not.
     """
     whole = file_schema()
+    whole["properties"]["workload"] = workload_schema()
     if "spec" in asked:
         asked = {name: asked[name] for name in ("workload", "schedule")}
         whole = {**whole, "required": ["workload", "schedule"]}

@@ -23,6 +23,8 @@ from tuner.core.schedule.ordering import TaskOrder
 
 Json = dict[str, Any]
 
+#: A workload as `POST /jobs` takes it as `pair`.
+_ASKED = {"type": "object", "required": ["kind"], "not": {"required": ["ops"]}}
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -44,7 +46,7 @@ def _named(kind: str) -> Json:
 
 
 def workload_schema() -> Json:
-    """Of a `Workload` as its JSON form has it."""
+    """Workload schema of a `Workload` as its JSON form has it."""
     ops = {"anyOf": [_of_op(kind) for kind in sorted(op_kinds().values(), key=lambda one: not one.is_unnamed)]}
     properties = {
         "kind": {"enum": [str(one) for one in WorkloadKind]},
@@ -56,18 +58,18 @@ def workload_schema() -> Json:
 
 
 def _of_op(kind: OpKind) -> Json:
-    """Of an op of that kind."""
+    """Of op of an op of that kind."""
     hints, named = kind.op.json_hints(), {} if kind.is_unnamed else _named(kind.name)
     needed = [name for name, (_, is_needed) in hints.items() if is_needed]
     return _object({**named, **{name: _of(hint) for name, (hint, _) in hints.items()}}, [*named, *needed])
 
 
 def file_schema() -> Json:
-    """Of a schedule file that is written by hand."""
+    """File schema of a schedule file that is written by hand."""
     properties = {
         "$schema": {"type": "string"},
         "gpu": {"enum": list(CATALOGUE)},
-        "workload": workload_schema(),
+        "workload": {"anyOf": [workload_schema(), _ASKED]},
         "schedule": {"anyOf": [schedule_schema(), {"type": "string"}]},
     }
     whole = _object(properties, ["workload", "schedule", "gpu"])

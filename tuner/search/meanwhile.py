@@ -109,7 +109,7 @@ def _work(calls: Calls, writer: Connection) -> None:
 
 
 def _send(results: queue.Queue[Any], writer: Connection) -> None:
-    """Ends the fork behind the last result, or when nobody reads any more."""
+    """Ends the fork after the last result, or when nobody reads any more."""
     try:
         while (result := results.get()) is not None:
             writer.send(result)

@@ -31,7 +31,7 @@ from tuner.search.searcher import Searcher
 
 _log = logging.getLogger(__name__)
 
-#: A process that has not answered after so many seconds is taken for dead, and killed. The slowest first choice, of a
+#: A process that has not answered after this many seconds is taken for dead, and killed. The slowest first choice, of a
 #: long chain, takes some seconds of processor time.
 ANSWER_LIMIT_S = 300.0
 #: How far a search steps back where others want its core: a request should not wait for the next candidate, nor a card
@@ -69,7 +69,8 @@ class _Answer:
 
 
 class SearchProcesses:
-    """Processes that search, at most so many. Another one is started when a search begins and each of them has one."""
+    """Processes that search, at most this many. Another one is started when a search begins and each of them has
+    one."""
 
     def __init__(self, most: int) -> None:
         """Starts the first one, whose imports would keep the first job waiting; `most` is at least 1."""
@@ -127,7 +128,7 @@ class RemoteSearch:
         self._order: SearchOrder | None = order
         self._unsent: list[Trial] = []
         self._is_winding_up = False
-        #: Priors that it is not told of yet, in the place of those of the order.
+        #: Priors that it is not told of yet, in place of those of the order.
         self._priors: tuple[Candidate, ...] | None = None
         #: Whether the next choice is better made when nothing is on its way; as of the last answer.
         self.waits_for_all = False

@@ -42,32 +42,32 @@ from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
 from tuner.search.model.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
-#: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
+#: One trial in this many is not a fused one: a launch per op, and in turn with these a variation.
 APART_EVERY = 5
 #: The same, where no launch computes all ops: how its launches overlap is what makes a schedule of these good.
 VARIED_EVERY = 3
-#: Of so many trials of a chain, this one is in runs.
+#: Runs turn of this many trials of a chain, this one is in runs.
 RUNS_TURN = 4
 #: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
 FIRST_VARIATION = 4
-#: One trial in so many is a variation besides, where these are ahead of what they vary.
+#: One trial in this many is a variation besides, where these are ahead of what they vary.
 LEADING_EVERY = 5
 #: From one trial with a launch per op to the next, at least.
 REPEAT_EVERY = 6
-#: One in so many trials of a budget, at most, is among the last.
+#: One in this many trials of a budget, at most, is among the last.
 LAST_SHARE = 4
-#: From so many trials before the last ones on, the model chooses among orders of what is built: a build that begins now
-#: would be waited for by itself.
+#: From this many trials before the last ones on, the model chooses among orders of what is built: a build that begins
+#: now would be waited for by itself.
 NUM_SETTLING = 5
 #: Name of the call that draws first guesses.
 _GUESSES = "guesses"
 
 
 class Searcher:
-    """Gives the next candidate. The same space, seed and trials give the same one, so that a search goes on after a
+    """Gives the next candidate. The same space, seed and trials give the same one, so that a search continues after a
     restart as if nothing had happened.
 
-    Several candidates may be on their way: what was asked for and not yet observed is not given again.
+    Several candidates may be on their way: what was requested and not yet observed is not given again.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Searcher:
         return next(self._foreseen, None)
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
-        """Before the first choice: these are tried first, in the place of the priors that it was begun with."""
+        """Before the first choice: these are tried first, in place of the priors that it was begun with."""
         self._priors = deque(priors)
         self._all_priors = frozenset(self._priors)
 

@@ -71,7 +71,7 @@ class Variations:
         return median(ratios) if ratios else 1.0
 
     def _ratios(self, kind: PlanKind, base: PlanKind) -> list[float]:
-        """Of schedules that were measured both ways."""
+        """Ratios of schedules that were measured both ways."""
         both = ((self.values[kind].get(canonical(kind, one)), value) for one, value in self._kinds[base].own.items())
         return [varied / value for varied, value in both if varied is not None and value is not None]
 

@@ -231,7 +231,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
 
 def _config(app: Any, settings: Settings, most: int) -> uvicorn.Config:
-    """How the application is served, on so many connections."""
+    """How the application is served, on this many connections."""
     return uvicorn.Config(
         app,
         http=protocol_with(settings.request_deadline_s, most),

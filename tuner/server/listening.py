@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _QUEUE, TAKEN_AT_ONCE = 1024, 32
 #: Descriptors for all else: the database, files, pipes to other processes. Of few descriptors it is a third of them.
 _FOR_OTHERS = 200
-#: Of what the event loop cannot do one line says it in so many seconds.
+#: Of what the event loop cannot do one line says it in this many seconds.
 _QUIET_S = 60.0
 
 
@@ -75,7 +75,8 @@ def connections_that_fit(wanted: int) -> int:
 
 
 def streams_beside_requests(connections: int) -> int:
-    """Of so many connections, how many event streams may hold for as long as they like; one eighth is for requests."""
+    """Of this many connections, how many event streams may hold for as long as they like; one eighth is for
+    requests."""
     return max(1, connections - max(1, connections // 8))
 
 

@@ -77,7 +77,7 @@ class Standby:
 
     def _check_leader(self) -> None:
         """Whether the server that has the lock lives: the kernel keeps the lock of one that is stopped, too. Nothing is
-        taken from it, since it may go on at any moment, in the middle of a write."""
+        taken from it, since it may continue at any moment, in the middle of a write."""
         now, sign = time.monotonic(), self._leadership.sign_of_life()
         if sign != self._sign:
             self._sign, self._sign_at, self.trouble = sign, now, ""

@@ -16,7 +16,7 @@ _NS = 1_000_000_000
 
 
 class NoTelemetry(TunerError):
-    """OpenTelemetry was asked for, and is not installed."""
+    """OpenTelemetry was requested, and is not installed."""
 
 
 class Telemetry:

@@ -136,7 +136,7 @@ class Store:
         """Removes jobs that were taken out of sight, until all are gone or `goes_on` is false.
 
         Raises:
-            StoreUnavailable: the database takes no writes now; the next sweep goes on.
+            StoreUnavailable: the database takes no writes now; the next sweep continues.
         """
         with as_store_errors():
             return Sweeper(self.engine, self.read, self.write, self.artifacts).sweep(goes_on)

@@ -16,7 +16,7 @@ def register() -> None:
     try:
         from .loader import register_loader
     except ImportError as error:
-        # It comes with the wheel, and what runs without it must go on.
+        # It comes with the wheel, and what runs without it must continue.
         log.warning("tuner: the load format `tuner` is not there, since this vLLM has another interface: %s", error)
         return
     register_loader()

@@ -22,16 +22,16 @@ from .log import log
 class _Bound:
     """Kernels that were prepared for weights."""
 
-    #: Of `torch.ops.tuner.ffn`.
+    #: Number of `torch.ops.tuner.ffn`.
     number: int
     ffn: Ffn
 
 
 #: By `key_of` their weights.
 _bound: dict[tuple[Any, ...], _Bound] = {}
-#: How often an MLP ran, or was captured, by what computed it: "kernel" of the pack, "library" where the pack leaves so
-#: many rows to it, "unbound" where no kernel was prepared for these weights; and "layers" of whole steps. Replays of a
-#: graph are not counted.
+#: How often an MLP ran, or was captured, by what computed it: "kernel" of the pack, "library" where the pack leaves
+#: this many rows to it, "unbound" where no kernel was prepared for these weights; and "layers" of whole steps. Replays
+#: of a graph are not counted.
 calls: Counter[str] = Counter()
 
 

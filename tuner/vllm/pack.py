@@ -17,7 +17,7 @@ VARIABLE = "TUNER_PACK"
 
 
 def pack_path() -> Path | None:
-    """Where it lies; None where none is asked for.
+    """Where it lies; None where none is requested.
 
     Raises:
         InvalidInput: there is no such file.
@@ -44,5 +44,5 @@ def opened(path: Path) -> tuner.runtime.Pack:
 
 
 def digest(path: Path) -> str:
-    """Of its bytes."""
+    """Digest of its bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

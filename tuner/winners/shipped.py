@@ -29,7 +29,7 @@ FINALS = FOLDER / "finals"
 
 
 class ShippedWinners:
-    """The winners of all GPUs that were measured; those of a file are read when they are asked for."""
+    """The winners of all GPUs that were measured; those of a file are read when they are requested."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         """`folder` has a file ``<target>.json`` per target."""

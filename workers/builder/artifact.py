@@ -161,7 +161,7 @@ def _launch_order(
     own: Sequence[OwnArtifact],
     recipes: Sequence[Sequence[Json]],
 ) -> list[dict[str, Any]]:
-    """Of all launches the list that each is in, and its place there."""
+    """Launch order of all launches the list that each is in, and its place there."""
     shared = ((plan.graph.op_indices, [{"list": "launches", "index": index}]) for index, plan in enumerate(plans))
     counts, places = dict.fromkeys((one.section for one in own), 0), []
     for one, of_it in zip(own, recipes, strict=True):
@@ -343,7 +343,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
 
 
 def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
-    """The kernel in front of the second of two launches on two streams; None where it waits for nothing."""
+    """The kernel before the second of two launches on two streams; None where it waits for nothing."""
     if first.plan.num_signals == 0:
         return None
     return {
@@ -392,5 +392,6 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
 
 
 def _place(role: str) -> int:
-    """Of a role in the list of an op's tensors, which the bytes of packs follow; one that came later is behind."""
+    """Place of a role in the list of an op's tensors, which the bytes of packs follow; one that came later is
+    behind."""
     return _ROLES.index(role) if role in _ROLES else len(_ROLES)

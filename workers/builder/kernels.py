@@ -27,7 +27,7 @@ from .tie import tie, tie_own
 
 @dataclass(frozen=True, kw_only=True)
 class SharedKernel:
-    """Of all launches of tile ops."""
+    """Shared kernel of all launches of tile ops."""
 
     workload: Workload
     #: One of each launch.
@@ -51,7 +51,7 @@ class OwnKernel:
     """Of the launches of one launch op."""
 
     workload: Workload
-    #: Of the op, among launch ops.
+    #: Index of the op, among launch ops.
     index: int
     schedule: LaunchOpSchedule
     #: As the op's kind has plans.

@@ -43,7 +43,7 @@ class OwnArtifact(Protocol):
 
     @property
     def index(self) -> int:
-        """Of the op, among launch ops."""
+        """Index of the op, among launch ops."""
 
     @property
     def schedule(self) -> Any:
@@ -51,7 +51,7 @@ class OwnArtifact(Protocol):
 
     @property
     def source(self) -> str:
-        """Of all its kernels."""
+        """Source of all its kernels."""
 
     @property
     def launchable(self) -> OwnLaunchable | None:
@@ -62,7 +62,7 @@ class OwnArtifact(Protocol):
         """By name."""
 
     def recipes(self, compiled: Compiled, *, programmatic: bool) -> list[Json]:
-        """Of each launch, in order."""
+        """Recipes of each launch, in order."""
 
     def tensors(self) -> list[Json]:
         """What its launches read and write."""
@@ -104,7 +104,7 @@ class OwnKernels:
         return f"{self._file}_{launch}_{field.name}.bin"
 
     def recipes(self, compiled: Compiled, *, programmatic: bool) -> list[Json]:
-        """Of each launch, in order; all work in one memory."""
+        """Recipes of each launch, in order; all work in one memory."""
         build = self.launchable.ties.build if self.launchable else None
         return [
             self._recipe(number, one, compiled(self._file, one.kernel, build, one.parameter_bytes), programmatic)

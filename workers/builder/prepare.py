@@ -36,18 +36,18 @@ class PreparedKernel(Prepared):
 
     @property
     def plans(self) -> tuple[VerifiedPlan, ...]:
-        """Of the launches of tile ops, with the resources that the compiler told; none for the library."""
+        """Plans of the launches of tile ops, with the resources that the compiler told; none for the library."""
         return self.work.plans
 
     @property
     def shared(self) -> BuiltKernel | None:
-        """Of tile ops; None for the library, and where there is no tile op."""
+        """Shared of tile ops; None for the library, and where there is no tile op."""
         pairs = zip(self.work.launchables, self.kernels, strict=True)
         return next((kernel for one, kernel in pairs if one is self.work.shared), None)
 
     @property
     def source(self) -> str:
-        """Of that kernel; empty where there is none."""
+        """Source of that kernel; empty where there is none."""
         return self.shared.source if self.shared else ""
 
 
@@ -59,7 +59,7 @@ class Proven:
     gpu: Gpu
     candidate: Candidate
     kernels: tuple[Kernel, ...]
-    #: Of each kernel.
+    #: Sources of each kernel.
     sources: tuple[str, ...]
     #: Whether the builds are to stamp their tasks.
     traced: bool

@@ -73,7 +73,7 @@ def tie_own(
     *,
     traced_tasks: int = 0,
 ) -> OwnLaunchable:
-    """Ties a proven plan of a launch op to the build of its kernels, which stamp so many tasks of each CTA.
+    """Ties a proven plan of a launch op to the build of its kernels, which stamp this many tasks of each CTA.
 
     Raises:
         LaunchRefused: the build is not that of the op, or has not the kernels that its launches name.

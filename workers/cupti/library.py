@@ -72,7 +72,7 @@ class Cupti:
         return params
 
     def initialize(self) -> None:
-        """What must come before all calls of the device half; once a process.
+        """What must come before all calls of the device half; once per process.
 
         Raises:
             CuptiError: there is no driver, or it does not take this CUPTI.
@@ -89,7 +89,7 @@ class Cupti:
 
 @cache
 def load_cupti() -> Cupti:
-    """The library of the installed CUDA packages' major version, or else of a toolkit; once a process.
+    """The library of the installed CUDA packages' major version, or else of a toolkit; once per process.
 
     Raises:
         CuptiError: there is none, or it cannot be loaded.

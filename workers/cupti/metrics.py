@@ -1,4 +1,4 @@
-"""The metrics that we know by name: unit, one sentence, and the base set. Any other of the GPU's can be asked for."""
+"""The metrics that we know by name: unit, one sentence, and the base set. Any other of the GPU's can be requested."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def hold_finals(
     num_rounds: int,
     foresee: Foresight = lambda works, answer: None,
 ) -> FinalsTimes:
-    """Where a finalist takes the process along, each is tried alone, and the finals go on without the guilty.
+    """Where a finalist takes the process along, each is tried alone, and the finals continue without the guilty.
 
     Raises:
         WorkerError: the card itself does not work any more.

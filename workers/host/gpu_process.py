@@ -180,8 +180,8 @@ class GpuProcesses:
         main: Main = child.main,
         away: Callable[[], str] = str,
     ) -> None:
-        """Of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away` says
-        why, no process goes to the card."""
+        """Init of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away`
+        says why, no process goes to the card."""
         self._uuid = uuid
         self._tools_cubin = tools_cubin
         self._limits = limits
@@ -276,7 +276,7 @@ class GpuProcesses:
 
     @_alone
     def replace(self, problem: Problem | None) -> None:
-        """Kills the process at the card; a spare starts, and prepares `problem`, while the caller goes on."""
+        """Kills the process at the card; a spare starts, and prepares `problem`, while the caller continues."""
         self.drop()
         self._begin(problem)
 

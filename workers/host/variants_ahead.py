@@ -1,4 +1,4 @@
-"""The variants of the kernel that will be fetched, built while the finals still go on."""
+"""The variants of the kernel that will be fetched, built while the finals still continue."""
 
 from __future__ import annotations
 

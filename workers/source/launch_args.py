@@ -25,12 +25,12 @@ from .parts import num_pointers, pointers_of
 from .render import SIGNALS_OFFSET_BYTES
 from .tensor_maps import tensor_maps
 
-#: Of a signal, and of a counter of arrivals.
+#: Word of a signal, and of a counter of arrivals.
 WORD_BYTES = 4
 #: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
 WORKSPACE_ALIGNMENT_BYTES = 256
 
-#: Of the table of a paged cache that an op writes to.
+#: Table of the table of a paged cache that an op writes to.
 _TABLE = (
     "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page is not there "
     "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "
@@ -257,8 +257,8 @@ def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
     """Of one stream and one plan, bytes: where signals start, the arrivals of the tiles that it splits, the sums of
-    their parts, and the size of all; see launch_args.cuh and fixup.cuh. What is handed over in band lies in front of
-    the sums, and is zero before the first launch like all that lies there."""
+    their parts, and the size of all; see launch_args.cuh and fixup.cuh. What is handed over in band is in front of the
+    sums, and is zero before the first launch like all that lies there."""
     workload, tiling, num_split = plan.graph.workload, plan.graph.tiling, plan.plan.num_split_tiles
     arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
     slots = arrivals + _aligned(WORD_BYTES * num_split * tiling.cluster_size)

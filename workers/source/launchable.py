@@ -22,9 +22,9 @@ class LaunchRefused(Exception):
 class Ties:
     """What belongs together, by digests; hexadecimal."""
 
-    #: Of the workload.
+    #: Workload of the workload.
     workload: str
-    #: Of each launch's proof.
+    #: Proofs of each launch's proof.
     proofs: tuple[str, ...]
     #: The content address of the build: source, options, architecture and compiler.
     build: str

@@ -20,7 +20,7 @@ class OwnLaunchable:
 
     #: Whose tensors it reads and writes.
     workload: Workload
-    #: Of the op, among the workload's launch ops.
+    #: Index of the op, among the workload's launch ops.
     index: int
     schedule: Any
     #: As the op's kind has plans.

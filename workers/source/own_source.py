@@ -15,8 +15,8 @@ class OwnSource(Protocol):
     """The file ``source`` of a kind of launch op."""
 
     def source_of(self, op: Any, schedule: Any, dtype: Dtype) -> str:
-        """CUDA C++ of all its kernels; of one that leaves stamps it takes ``traced_tasks``, too: so many tasks of each
-        CTA are stamped."""
+        """CUDA C++ of all its kernels; of one that leaves stamps it takes ``traced_tasks``, too: this many tasks of
+        each CTA are stamped."""
 
     def version(self) -> str:
         """A digest of the text: results of another are a weaker match."""

@@ -61,12 +61,12 @@ def is_hopeless_by(rounds: Sequence[Round], incumbent_speedup: float | None, rul
 
 
 def is_previewed_enough(rounds: Sequence[Round], incumbent_speedup: float | None, rule: HopelessRule = PREVIEW) -> bool:
-    """Whether a preview need not go on: further samples would not change what `is_hopeless_by` says."""
+    """Whether a preview need not continue: further samples would not change what `is_hopeless_by` says."""
     return rule.is_settled(speedups_at_one_clock(previews(rounds)), incumbent_speedup)
 
 
 def counting_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> list[int]:
-    """Which rounds of [graph][round] samples count, of `num_rounds` that are asked for: a round counts for all graphs
+    """Which rounds of [graph][round] samples count, of `num_rounds` that are requested: a round counts for all graphs
     or for none, so that any two stay paired. Where too few count, all do."""
     reasons = drop_reasons(tracks, regime)
     found = [i for i, reason in enumerate(reasons) if reason is None]
@@ -74,8 +74,7 @@ def counting_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regim
 
 
 def are_enough_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> bool:
-    """Whether so many rounds count; up to a third more, rounded up, are taken in place of those that
-    do not."""
+    """Whether this many rounds count; up to a third more, rounded up, are taken in place of those that do not."""
     num_taken = len(tracks[0])
     if num_taken < num_rounds or 3 * num_taken >= 4 * num_rounds:
         return num_taken >= num_rounds

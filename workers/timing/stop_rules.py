@@ -14,9 +14,9 @@ from tuner.core.trial import stats
 class StopRule:
     """When a series of rounds is long enough: a pure function of the ratios so far."""
 
-    #: At least so many rounds, whatever they say.
+    #: At least this many rounds, whatever they say.
     min_rounds: int = 8
-    #: At most so many.
+    #: At most this many.
     max_rounds: int = 48
     #: Enough when the relative standard error of the median ratio is below this.
     rel_error: float = 0.002
@@ -41,7 +41,7 @@ class HopelessRule:
 
     #: Hopeless below this share of the incumbent's speed-up. Far enough that a rough time ranks it as well.
     share: float = 0.8
-    #: At least so many rounds; a sign test says nothing of fewer.
+    #: At least this many rounds; a sign test says nothing of fewer.
     min_rounds: int = 5
 
     def is_hopeless(self, speedups: Sequence[float], incumbent_speedup: float | None) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Turn:
     """One graph's place in a round."""
 
-    #: Of the graph.
+    #: Index of the graph.
     index: int
     #: Whether the sample before was of it, so that it needs no other load.
     is_loaded: bool = False

@@ -38,7 +38,7 @@ def append_library(
         assert before in source, before
         source = source.replace(before, after)
     _, *texts = re.split(r"^// ---- (\S+)\n", source, flags=re.MULTILINE)
-    parts = [(HERE / "threads.h").read_text()]
+    parts: list[str] = []
     for name, device_text in zip(texts[::2], texts[1::2], strict=True):
         text = (HERE / "ptx.h").read_text() if name == "ptx.cuh" else device_text
         for pattern, said in RULES:

@@ -23,12 +23,11 @@ HERE = Path(__file__).parent
 _KEPT = ROOT / "build" / "emulated"
 _OPTIONS = (
     "-std=c++17",
-    "-Og",  # compiles in two thirds of the time of -O1, and what it makes runs as fast: most is waiting of fibers
+    "-Og",  # two thirds of the time of -O1, and what it makes runs as fast
     "-fno-strict-aliasing",
     "-w",
     "-Wno-psabi",
     "-fpermissive",
-    "-shared",
     "-fPIC",
     "-mf16c",
 )
@@ -80,7 +79,7 @@ RULES = (
 def cpp_of(source: str, engine: Engine) -> str:
     """A generated source as C++."""
     _, *texts = re.split(r"^// ---- (\S+)\n", source, flags=re.MULTILINE)
-    parts = [(HERE / "threads.h").read_text()]
+    parts: list[str] = []
     for name, device_text in zip(texts[::2], texts[1::2], strict=True):
         text = device_text
         if name in _REPLACED:
@@ -108,18 +107,30 @@ def library_of(
 
 
 def built(text: str) -> ctypes.CDLL:
-    """C++ compiled, or as it was kept."""
-    path = _KEPT / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    """C++ behind threads.h compiled, or as it was kept."""
+    threads = (HERE / "threads.h").read_text()
+    path = _KEPT / f"{_digest(threads + text)}.so"
     if not path.exists():
-        _KEPT.mkdir(parents=True, exist_ok=True)
-        code, part = (
-            path.with_suffix(f".{os.getpid()}.{kind}") for kind in ("cpp", "part")
-        )  # others may build it, too
-        code.write_text(text)
-        subprocess.run(["g++", *_OPTIONS, "-o", str(part), str(code)], check=True)
-        code.rename(path.with_suffix(".cpp"))
-        part.rename(path)
+        header = _KEPT / _digest(threads) / "threads.h"
+        if not header.with_suffix(".h.gch").exists():  # g++ takes it in place of the header, in a third of the time
+            _compiled(header, threads, "-x", "c++-header", to=header.with_suffix(".h.gch"))
+        _compiled(path.with_suffix(".cpp"), text, "-shared", "-include", str(header), to=path)
     return ctypes.CDLL(str(path))
+
+
+def _compiled(code: Path, text: str, *options: str, to: Path) -> None:
+    """What g++ makes of a text that is put there; others may do the same meanwhile."""
+    code.parent.mkdir(parents=True, exist_ok=True)
+    part = to.with_name(f"{os.getpid()}.{to.name}")
+    written = code.with_name(f"{os.getpid()}.{code.name}")
+    written.write_text(text)
+    subprocess.run(["g++", *_OPTIONS, *options, "-o", str(part), str(written)], check=True)
+    written.rename(code)
+    part.rename(to)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def encoded(tensor_map: TensorMap | CacheMap, address: int) -> bytes:

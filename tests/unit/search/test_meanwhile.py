@@ -20,7 +20,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import SearchOrder
 from tuner.search.meanwhile import Begin, Calls, Take, in_fork
 
-LIMIT_S = 30
+LIMIT_S = 120
 ORDER = SearchOrder(
     workload=ffn_pair(m=64, d_in=1024, d_hidden=2048, d_out=1024), gpu=CATALOGUE["h200"], seed=3, num_trials=60
 )

@@ -1,4 +1,4 @@
-"""Every error leaves as a problem document, or as a page where a page was asked for."""
+"""Every error leaves as a problem document, or as a page where a page was requested."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 _HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
 
-#: The same of pages, where a page was asked for.
+#: The same for pages, where a page was requested.
 PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": _HTML},
     **{status: {**one, "content": {**one["content"], **_HTML}} for status, one in PROBLEM_RESPONSES.items()},

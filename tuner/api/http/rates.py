@@ -18,8 +18,8 @@ _MAX_NAMES = 100_000
 
 
 class SlidingWindow:
-    """At most so many hits a name in any `WINDOW_S`, as far as two counts can tell: that of the window which runs, and
-    the share of the one before that is not over. The event loop alone uses it, so it has no lock."""
+    """At most this many hits a name in any `WINDOW_S`, as far as two counts can tell: that of the window which runs,
+    and the share of the one before that is not over. The event loop alone uses it, so it has no lock."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most

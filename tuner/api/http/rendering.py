@@ -127,6 +127,6 @@ def _other_query(url: URL) -> str:
 
 
 def _json_href(request: Request) -> str:
-    """The same address with `.json` behind the path."""
+    """The same address with `.json` after the path."""
     query = request.url.query
     return f"{request.scope['path']}.json" + (f"?{query}" if query else "")

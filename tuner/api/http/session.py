@@ -27,7 +27,7 @@ class Session:
 
     #: Empty where a proxy says who it is.
     token_id: str
-    #: Of this session alone; only its pages know it.
+    #: Csrf of this session alone; only its pages know it.
     csrf: str
 
     def is_ours(self, csrf: str | None) -> bool:

@@ -156,7 +156,7 @@ class _Links:
         self.last = self.at(len(orders.steps)) if step < len(orders.steps) else ""
 
     def at(self, step: int) -> str:
-        """The same path, so many steps of it shown."""
+        """The same path, this many steps of it shown."""
         own = {"path": self._orders.path} if self._orders.order == DRAWN else {}
         return self._href(order=self._orders.order, **own, step=step)
 

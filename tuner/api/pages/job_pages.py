@@ -185,7 +185,7 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
 
 
 def _fetched(best: Best | None) -> Candidate | None:
-    """The candidate that the winner is, or where the library won, the fastest of ours."""
+    """The candidate that the winner is, or where the library won, our fastest."""
     if best is None:
         return None
     ours = [(row.time_us, row.candidate) for row in best.finals if row.time_us is not None]

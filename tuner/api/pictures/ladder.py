@@ -102,7 +102,7 @@ def _point(gain: GainView, x: Callable[[float], float], y: Callable[[float], flo
 
 
 def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Range, ...]:
-    """From half a row before the first to half a row behind the last, so that one row has a width."""
+    """From half a row before the first to half a row after the last, so that one row has a width."""
     found = []
     for kernel, members in groupby(rungs, key=lambda rung: rung.kernel):
         same = list(members)

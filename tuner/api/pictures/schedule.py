@@ -17,11 +17,11 @@ Ints = npt.NDArray[np.int64]
 WIDTH = 960.0
 _LEFT, _TOP, _HEAD, _GAP = 8.0, 4.0, 22.0, 20.0
 _MAX_CELL, _MIN_HEIGHT, _MAX_HEIGHT = 34.0, 12.0, 300.0
-#: Beyond so many a side, or in an op, neighbouring tiles are drawn as one cell: a browser pays for each.
+#: Beyond this many a side, or in an op, neighbouring tiles are drawn as one cell: a browser pays for each.
 MAX_SIDE, MAX_CELLS = 64, 1024
 #: Cells that have room for a number.
 _NUMBER_FROM = 20.0
-#: So many of what a task waits for are drawn with a line; the others are marked alone.
+#: This many of what a task waits for are drawn with a line; the others are marked alone.
 _MAX_LINES = 24
 
 

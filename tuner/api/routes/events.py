@@ -27,7 +27,7 @@ from tuner.wire.responses.responses import EventView
 _BATCH = 200
 #: Threads that read events, for all streams: a request has those of the others. Who waits for an event holds none.
 _NUM_READERS = 8
-#: A stream that nothing wakes looks so often whether its job, or its batch, is there yet and goes on, seconds.
+#: A stream that nothing wakes looks so often whether its job, or its batch, is there yet and continues, seconds.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
 #: Who is refused may ask again after so long, seconds.
@@ -79,7 +79,7 @@ class _Stream(EventSourceResponse):
 class Feed:
     """What a stream is fed from: the events of a job, or of a batch."""
 
-    #: Those after an id, at most so many, the oldest first.
+    #: Those after an id, at most this many, the oldest first.
     events: Callable[[int, int], Sequence[Event]]
     #: Within the block, what it is given is set whenever there may be another one.
     listening: Callable[[Wake], AbstractContextManager[None]]
@@ -100,7 +100,7 @@ class Feed:
 
 
 def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
-    """What watchers hold open, at most so many of them at a time."""
+    """What watchers hold open, at most this many of them at a time."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
     readers, seats = CapacityLimiter(_NUM_READERS), Seats(max_streams)
 

@@ -35,7 +35,7 @@ _PROGRAM = "tuner.estimate"
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Of an op at a number of rows, or of sequences, in all of a model's layers."""
+    """Gain of an op at a number of rows, or of sequences, in all of a model's layers."""
 
     #: In words.
     shape: str
@@ -53,7 +53,7 @@ class Gain:
         return None if self.library_us is None or self.ours_us is None else self.library_us / self.ours_us
 
     def saved_us(self, min_gain: float) -> float:
-        """Of a step of the model; 0 where a pack would keep the library, or nothing is known."""
+        """Saved of a step of the model; 0 where a pack would keep the library, or nothing is known."""
         if self.library_us is None or self.ours_us is None or (self.speedup or 0.0) < min_gain:
             return 0.0
         return self.layers * (self.library_us - self.ours_us)

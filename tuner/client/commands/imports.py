@@ -17,7 +17,7 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, schedule_schema
 
-#: Of each plan kind so many, the fastest: what a search begins with has place for eight.
+#: Of each plan kind this many, the fastest: what a search begins with has place for eight.
 _EACH = 2
 
 

@@ -73,7 +73,10 @@ def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bo
     if as_json:
         print_json(best)
     else:
-        print_table(study_table(client.study(job_id)) if job.get("num_given") else render.results_table(best))
+        width = table_width()
+        print_table(
+            study_table(client.study(job_id), width) if job.get("num_given") else render.results_table(best, width)
+        )
 
 
 @click.command()
@@ -185,7 +188,7 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
     else:
         found = ask_for_best(client, take_question(options))
-    print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
+    print_json(found["best"]) if as_json else print_table(render.results_table(found["best"], table_width()))
     if is_the_librarys(found["best"]):
         click.echo("\n".join(recipe_lines(found["best"])), err=True)
     if found["match"] != "exact":

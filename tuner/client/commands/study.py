@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tuner.client.connection.http import Client
-from tuner.client.delivery.output import document, print_json, print_table, write_or_print
+from tuner.client.delivery.output import document, print_json, print_table, table_width, write_or_print
 from tuner.client.options.options import as_json
 from tuner.client.terminal.study import study_csv, study_svg, study_table
 
@@ -37,4 +37,4 @@ def study(client: Client, job_id: str, cache: int, output: Path | None, as_json:
     elif as_json:
         print_json(found)
     else:
-        print_table(study_table(found))
+        print_table(study_table(found, table_width()))

@@ -85,7 +85,7 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
 
 
 class _Submit(click.Group):
-    """A command for each kind, made when it is asked for."""
+    """A command for each kind, made when it is requested."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The chain last, which is of no kind."""
@@ -215,7 +215,7 @@ def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
 
 
 def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """What `POST /batches` is asked for: an FFN's shape with its rows, or another pair once for each."""
+    """What `POST /batches` is requested: an FFN's shape with its rows, or another pair once for each."""
     if pair["kind"] != "ffn":
         return {"pairs": [{**pair, "m": m} for m in rows]}
     return {"shapes": [{name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}]}

@@ -123,12 +123,12 @@ def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
 
 
 def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
-    """Of all configs, each once."""
+    """Shapes of all configs, each once."""
     return merged([_read(path, partial(ffn_shapes, **how)) for path in configs])
 
 
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of all configs and numbers of sequences, each once."""
+    """Pairs of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
     how |= {"heads_first": not options["tokens_first"], "lengths": options["lengths"] or "full"}
     once: list[dict[str, Any]] = []

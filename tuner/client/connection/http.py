@@ -327,7 +327,7 @@ class Client:
         return self._document(self._request(method, path, **options))
 
     def _named(self, field: str, asked: str, path: str) -> Json:
-        """The document at a path, whose id is the one that was asked for."""
+        """The document at a path, whose id is the one that was requested."""
         found = self._json("GET", path)
         check_is("what came back", field, found.get(field), asked)
         return found

@@ -1,4 +1,4 @@
-"""A lock file: which packs a build uses, byte for byte, whose signature they bear, and how they were asked for."""
+"""A lock file: which packs a build uses, byte for byte, whose signature they bear, and how they were requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LockedPack:
 
     #: Where it goes, below the folder that is fetched into.
     path: str
-    #: Of its bytes, hexadecimal.
+    #: SHA-256 of its bytes, hexadecimal.
     sha256: str
     size_bytes: int
     #: The body of `POST /packs` that made it, by which it is asked for again.
@@ -39,12 +39,12 @@ class LockedPack:
 class Lock:
     """What a build uses."""
 
-    #: The public key that signs the packs, hexadecimal; None where nobody's signature is asked for.
+    #: The public key that signs the packs, hexadecimal; None where nobody's signature is requested.
     key: str | None
     packs: tuple[LockedPack, ...] = ()
 
     def with_pack(self, pack: LockedPack) -> Self:
-        """The same with that pack in the place of the one at its path."""
+        """The same with that pack in place of the one at its path."""
         others = [one for one in self.packs if one.path != pack.path]
         return replace(self, packs=tuple(sorted([*others, pack], key=lambda one: one.path)))
 

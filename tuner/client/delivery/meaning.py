@@ -1,4 +1,4 @@
-"""Whether what came back is what was asked for: a digest and a signature cover bytes, and not what they are of."""
+"""Whether what came back is what was requested: a digest and a signature cover bytes, and not what they are of."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBRARY = str(PlanKind.LIBRARY)
 
 
 def asked_workload(pair: Json) -> Workload:
-    """The workload of a pair that a job is said to have, or that was asked for.
+    """The workload of a pair that a job is said to have, or that was requested.
 
     Raises:
         Refused: it is none.
@@ -61,8 +61,8 @@ def check_kernel(
         job_ids: the jobs that it may be of.
         target: of these.
         kinds: plan kinds that these jobs' finals have.
-        workload: that was asked for.
-        objective: that was asked for: `l2` and `regime`.
+        workload: that was requested.
+        objective: that was requested: `l2` and `regime`.
 
     Raises:
         Refused: it is of another; the message says which.
@@ -86,12 +86,12 @@ def check_kernel(
 
 
 def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | None, l2: str | None) -> None:
-    """That the jobs of a batch are those of the pairs that it was asked for, each of them and no other.
+    """That the jobs of a batch are those of the pairs that it was requested, each of them and no other.
 
     Args:
         jobs: as the service told them.
         pairs: as `POST /jobs` takes them.
-        target: None where the server's own was asked for.
+        target: None where the server's own was requested.
         l2: cold where it is not said.
 
     Raises:
@@ -116,7 +116,7 @@ def _all_but(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Which result was asked for: that of a job, or the best one for a question."""
+    """Which result was requested: that of a job, or the best one for a question."""
 
     #: None where a question was asked.
     job_id: str | None
@@ -212,7 +212,7 @@ def check_pack(pack: Pack, order: Json) -> None:
 
 
 def _check_sizes(entry: Entry, asked: set[tuple[int, int]], rows: Any) -> None:
-    """That the sizes that were tuned are those that were asked for. Packs of older services do not say their rows: of
+    """That the sizes that were tuned are those that were requested. Packs of older services do not say their rows: of
     these no kernel may end at others."""
     if not entry.shape.by_rows:
         found = sorted((rung.m_hi, rung.max_length) for rung in entry.rungs)

@@ -30,7 +30,7 @@ def plain_console(**options: Any) -> Console:
 
 def print_table(table: Table) -> None:
     """A table, as wide as the terminal or as COLUMNS says; whole where neither is there. No word is cut: a long one
-    goes on in the next line."""
+    continues in the next line."""
     for column in table.columns:
         column.overflow = "fold"
     plain_console(width=table_width()).print(table)

@@ -145,7 +145,7 @@ class Attention(AttentionHeads):
 
 
 class DecoderAttention(AttentionSizes):
-    """The attention of a model's decoder layer on one rank, with or without o_proj behind it."""
+    """The attention of a model's decoder layer on one rank, with or without o_proj after it."""
 
     kind: Literal["decoder-attention"]
     model: str

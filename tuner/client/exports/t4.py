@@ -14,7 +14,7 @@ from tuner.client.documents.documents import Best, JobDetail, Trial
 from tuner.client.exports.axes import axes_of
 from tuner.versions import DISTRIBUTION
 
-#: Of the schemas.
+#: Schema version of the schemas.
 SCHEMA_VERSION = "1.0.0"
 #: The key under which our own fields are: what reads T4 passes over it.
 OWN = "tuner"

@@ -1,4 +1,4 @@
-"""What goes on when somebody stops watching."""
+"""What continues when somebody stops watching."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 @contextmanager
 def what_goes_on(ids: Sequence[str], again: str = "") -> Iterator[None]:
-    """Says behind Ctrl-C in the block that jobs and batches go on, and how to come back to them.
+    """Says behind Ctrl-C in the block that jobs and batches continue, and how to come back to them.
 
     Args:
         ids: of the jobs and batches that are watched.

@@ -61,7 +61,7 @@ class Family:
 def _defaults(
     hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int | None, **others: Any
 ) -> dict[str, Any]:
-    """Of a family; None for what is as many as the heads, or what is made of other fields."""
+    """Defaults of a family; None for what is as many as the heads, or what is made of other fields."""
     return {
         "hidden_size": hidden,
         "intermediate_size": intermediate,

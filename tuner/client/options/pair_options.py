@@ -1,4 +1,4 @@
-"""Options that spell a workload, one for each field of what may be asked for, and what was spelled by them."""
+"""Options that spell a workload, one for each field of what may be requested, and what was spelled by them."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _click_type(kind: Any, about: Json) -> Any:
 
 
 def _check_listed(hint: Any, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Takes so many positive numbers only, and leaves them as they are.
+    """Takes this many positive numbers only, and leaves them as they are.
 
     Raises:
         click.BadParameter: these are none.
@@ -224,7 +224,7 @@ def chain_body(path: Path) -> dict[str, Any]:
 
 
 def _names() -> Iterator[str]:
-    """Of all options that spell a workload, in the order of a command's help."""
+    """Names of all options that spell a workload, in the order of a command's help."""
     yield from dict.fromkeys(name for one in asked_workloads().values() for name in parameter_names(one).values())
     yield "dtype"
 

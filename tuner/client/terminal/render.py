@@ -164,11 +164,13 @@ def _figures(job: Json, events: Iterable[Json]) -> Iterator[tuple[str, int, Json
         yield state, num_trials, figures
 
 
-def results_table(best: Json) -> Table:
-    """The best of each plan kind with speed-up and interval, and its energy once one is known; the verdict below.
+def results_table(best: Json, width: int = _WIDE_COLUMNS) -> Table:
+    """The best of each plan kind with speed-up and interval, and its energy once one is known; the verdict below. On
+    fewer than 120 columns a schedule stands below its kind.
 
     Args:
         best: as `GET /jobs/{id}/best` answers it.
+        width: columns that the table may take.
     """
     simulated = best["simulated"]
     table = Table(
@@ -178,31 +180,33 @@ def results_table(best: Json) -> Table:
         caption_style="bold",
     )
     energy = ["energy"] if any(row["energy_mj"] is not None for row in best["finals"]) else []
-    for header in ("plan kind", "time", "speed-up", "95 % interval", "of the bound", *energy, "schedule"):
-        table.add_column(header, justify="left" if header in ("plan kind", "schedule") else "right")
-    for index, row in enumerate(best["finals"]):
-        kind, interval, time_us = row["candidate"]["plan_kind"], row["speedup_ci95"], row["time_us"]
+    is_wide = width >= _WIDE_COLUMNS
+    table.add_column("plan kind")
+    for header in ("time", "speed-up", "95 % interval", *(["of the bound"] if is_wide else []), *energy):
+        table.add_column(header, justify="right", no_wrap=True)
+    if is_wide:
+        table.add_column("schedule")
+
+    def add_row(name: str, row: Json, energy_mj: float | None, about: str, style: str | None = None) -> None:
+        interval, time_us = row["speedup_ci95"], row["time_us"]
+        of_bound = "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %"
         table.add_row(
-            words(kind) + mark(simulated),
+            name if is_wide else f"{name}\n{about}",
             microseconds(time_us),
             ratio(row["speedup"]),
             "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
-            "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %",
-            *([millijoules(row["energy_mj"])] if energy else []),
-            row["reason"] or row["candidate"]["text"] or "the vendor's own",
-            style="bold green" if index == best["winner_row"] else None,
+            *([of_bound] if is_wide else []),
+            *([millijoules(energy_mj)] if energy else []),
+            *([about] if is_wide else []),
+            style=style,
         )
+
+    for index, row in enumerate(best["finals"]):
+        name = words(row["candidate"]["plan_kind"]) + mark(simulated)
+        about = row["reason"] or row["candidate"]["text"] or "the vendor's own"
+        add_row(name, row, row["energy_mj"], about, "bold green" if index == best["winner_row"] else None)
     for one in best.get("baselines", ()):  # a service of an older version has none
-        interval, time_us = one["speedup_ci95"], one["time_us"]
-        table.add_row(
-            one["name"],
-            microseconds(time_us),
-            ratio(one["speedup"]),
-            "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
-            "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %",
-            *(["–"] if energy else []),
-            own_program_words(one),
-        )
+        add_row(one["name"], one, None, own_program_words(one))
     return table
 
 

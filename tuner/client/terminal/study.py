@@ -16,6 +16,8 @@ Json = Mapping[str, Any]
 
 #: Columns of a terminal that the plot takes.
 _COLUMNS = 25
+#: Those from which there is room for it.
+_WIDE = 110
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 24, 240, 90, 34, 30
 _OURS, _LIBRARY = "#2a7de1", "#c2571a"
 
@@ -40,11 +42,12 @@ def _best_us(found: Json) -> float | None:
     )
 
 
-def study_table(found: Json) -> Table:
-    """One row per member, the library first.
+def study_table(found: Json, width: int = _WIDE) -> Table:
+    """One row per member, the library first. On fewer than 110 columns there are no plot and no forecasts.
 
     Args:
         found: as `GET /jobs/{id}/study` answers it.
+        width: columns that the table may take.
     """
     members, best_us = found["members"], _best_us(found)
     low, high = _axis(members)
@@ -53,24 +56,29 @@ def study_table(found: Json) -> Table:
     )
     title = f"{found['workload']} on {found['target']}{mark(found['simulated'])}, {rounds}"
     bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval, ◂ ▸ lie beyond"
-    table = Table(title=title, caption=f"{bounds}; panels: through a cache of {found['cache']}", caption_justify="left")
-    table.add_column("varied", overflow="fold")
-    for header in ("time", "95 % interval, µs", "over best", "forecast", "panels"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("plot", no_wrap=True, min_width=_COLUMNS)
+    is_wide = width >= _WIDE
+    panels = f"panels: through a cache of {found['cache']}"
+    table = Table(title=title, caption=f"{bounds}; {panels}" if is_wide else panels, caption_justify="left")
     alone = [one for one in members if one["reason"] and one["time_us"] is not None]
     if alone:
         table.caption = f"{table.caption}\n{len(alone)} marked *: {alone[0]['reason']}"
+    table.add_column("varied", overflow="fold")
+    interval_name = "95 % interval, µs" if is_wide else "95 %, µs"
+    for header in ("time", interval_name, "over best", *(["forecast"] if is_wide else []), "panels"):
+        table.add_column(header, justify="right", no_wrap=True)
+    if is_wide:
+        table.add_column("plot", no_wrap=True, min_width=_COLUMNS)
     for one in members:
         is_ours, time_us, interval = one["candidate"]["schedule"] is not None, one["time_us"], one["interval_us"]
+        name = one["varied"] or "as given"
         table.add_row(
-            one["varied"] or "as given",
+            name if is_wide or time_us is not None else f"{name}\n{one['reason']}",
             microseconds(time_us) + ("*" if one in alone else ""),
             "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
             ratio(time_us / best_us) if is_ours and time_us and best_us else "–",
-            microseconds(one["forecast_us"]),
+            *([microseconds(one["forecast_us"])] if is_wide else []),
             "–" if one["panels"] is None else str(one["panels"]),
-            one["reason"] if time_us is None else _plotted(one, low, high),
+            *([one["reason"] if time_us is None else _plotted(one, low, high)] if is_wide else []),
             style="bold green" if is_ours and time_us is not None and time_us == best_us else None,
         )
     return table

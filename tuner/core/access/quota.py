@@ -10,7 +10,7 @@ from tuner.errors import InvalidInput
 
 #: The quota of every owner, or of every project, that has none of its own.
 EVERY = "*"
-#: Card time is counted over the jobs that were submitted in so many seconds.
+#: Card time is counted over the jobs that were submitted in this many seconds.
 WINDOW_S = 24 * 3600.0
 
 

@@ -13,7 +13,7 @@ from tuner.core.problem.gpu import Gpu
 
 #: Shares of a unit's peak: from the first on it bounds the kernel; where all are below the second, latency does.
 _BOUND, _LATENCY = 0.8, 0.6
-#: Bytes read over the fewest that must be: from so many on an order can win something.
+#: Bytes read over the fewest that must be: from this many on an order can win something.
 _WASTE = 1.1
 
 
@@ -28,7 +28,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Of one measured kernel."""
+    """Advice of one measured kernel."""
 
     bound: Bound
     #: Shares of the data sheet's rates, 0 to 1 and above where caches help.
@@ -41,8 +41,8 @@ class Advice:
 
 
 def advise(gpu: Gpu, *, time_us: float, num_flops: float, moved_bytes: float, over_floor: float | None) -> Advice:
-    """What bounds a run of `time_us` microseconds that moved so many bytes to and from DRAM, and did so many operations
-    on the tensor cores."""
+    """What bounds a run of `time_us` microseconds that moved this many bytes to and from DRAM, and did this many
+    operations on the tensor cores."""
     dram_share = moved_bytes / (time_us * 1e-6) / gpu.dram_bytes_per_s
     tensor_share = num_flops / (time_us * 1e-6) / gpu.tensor_flops_per_s
     shares = {Bound.DRAM: dram_share, Bound.TENSOR: tensor_share}

@@ -12,7 +12,7 @@ from tuner.core.trial.stats import rank_correlation, selection_regret
 FORECAST = "forecast"
 #: With fewer trials nothing is said: any ten of them hold nearly the best.
 MIN_TRIALS = 20
-#: So many of the shortest forecasts are what one would try if one trusted them.
+#: This many of the shortest forecasts are what one would try if one trusted them.
 NUM_TRUSTED = 10
 
 

@@ -74,7 +74,7 @@ def _is_like(trial: Trial, chosen: Schedule) -> bool:
 
 
 def _plan(workload: Workload, gpu: Gpu, schedule: Schedule) -> VerifiedPlan | None:
-    """Of its one launch; None where that is refused."""
+    """Plan of its one launch; None where that is refused."""
     try:
         (plan,) = plans_for(workload, gpu, fused(schedule))
     except (IllegalSchedule, PlanError):

@@ -31,7 +31,7 @@ def varied(kinds: Sequence[PlanKind], lines: Sequence[str]) -> list[str]:
 
 
 def panels_of(workload: Workload, candidate: Candidate, cache_size: int) -> int | None:
-    """Operand panels that the candidate's order brings in through a cache of so many, as `tuner orders` counts them.
+    """Operand panels that the candidate's order brings in through a cache of this many, as `tuner orders` counts them.
     None for what it does not count: other work than a product or a pair, grids of more tiles, orders that wait for
     later tiles."""
     assert candidate.schedule is not None

@@ -65,14 +65,17 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
     """Shared memory that the kernel asks for and is launched with, bytes: the engine's, or that of an op whose kind has
     what a task does, which is used one after the other."""
-    own = (one.smem_bytes for one in own_resources(workload, tiling))
-    return max(_RULES[tiling.engine].smem_bytes(workload, tiling), *own, 0)
+    smem_bytes = _RULES[tiling.engine].smem_bytes(workload, tiling)
+    own = own_resources(workload, tiling)
+    return max(smem_bytes, *(one.smem_bytes for one in own)) if own else smem_bytes
 
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:
     """Registers of a thread, before the compiler has spoken."""
-    own = (one.registers_per_thread for one in own_resources(workload, tiling))
-    return min(max(_RULES[tiling.engine].registers(workload, tiling), *own, 0), register_cap(tiling))
+    registers = _RULES[tiling.engine].registers(workload, tiling)
+    own = own_resources(workload, tiling)
+    most = max(registers, *(one.registers_per_thread for one in own)) if own else registers
+    return min(most, register_cap(tiling))
 
 
 def register_cap(tiling: Tiling) -> int:
@@ -156,8 +159,9 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
     """Why so many CTAs do not fit one SM."""
     if resources.smem_bytes > gpu.smem_per_cta_bytes:
         return f"the stages take {resources.smem_bytes} bytes; a CTA on {gpu.name} has {gpu.smem_per_cta_bytes}"
-    what, fewest = min(occupancy_limits(resources, gpu).items(), key=lambda item: item[1])
-    if fewest < ctas_per_sm:
+    limits = occupancy_limits(resources, gpu)
+    if (fewest := min(limits.values())) < ctas_per_sm:
+        what = next(name for name, limit in limits.items() if limit == fewest)
         return f"{what} of {gpu.name} allow {fewest} such CTAs per SM, not {ctas_per_sm}"
     return None
 

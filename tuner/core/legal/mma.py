@@ -14,21 +14,22 @@ from tuner.core.schedule.tiling import Tile, Tiling
 
 #: Bytes of k of a stage, which the shared-memory swizzle is made for.
 STAGE_ROW_BYTES = (64, 128, 256)
-#: Of one cp.async.
+#: Copy of one cp.async.
 COPY_BYTES = 16
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
 #: Addresses, loop counters, epilogue and what the compiler adds, by bytes of k of a stage: 19 of 20 kernels of the
 #: whole space take no more. Near the limit of a thread the compiler does with less.
 _OTHER_REGISTERS = {64: 70, 128: 76, 256: 90}
-#: The largest warp tile, 64 x 64, leaves registers for so many 16-byte copies a thread and stage; with more, ptxas
+#: The largest warp tile, 64 x 64, leaves registers for this many 16-byte copies per thread and stage; with more, ptxas
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
 _LEAST_OTHER_REGISTERS = 64
-#: With so many of the shallowest stages beside full accumulators, ptxas spilled for sm_80 where the other op's tile was
-#: smaller; with any other number it did not. Where there are more ops than two, it did so for sm_90a with deeper ones.
+#: With this many of the shallowest stages beside full accumulators, ptxas spilled for sm_80 where the other op's tile
+#: was smaller; with any other number it did not. Where there are more ops than two, it did so for sm_90a with deeper
+#: ones.
 _RING_THAT_SPILLS = 6
 #: With the shallowest stages, whose main loop is the tightest, adding up the parts of a tile spilled beside more
 #: accumulators.
@@ -69,7 +70,7 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     """A ring of stages that hold the larger op's A and W slices, bytes."""
-    slice_elements = max((tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling))
+    slice_elements = max([(tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling)])
     return tiling.num_stages * slice_elements * workload.dtype.size_bytes
 
 
@@ -78,24 +79,27 @@ def registers(workload: Workload, tiling: Tiling) -> int:
 
     Source: fragment sizes of mma.sync.m16n8k16, PTX ISA, "Matrix fragments for mma.m16n8k16".
     """
-    most = max(
-        _fragment_registers(op, tile, tiling.num_warps)
-        for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True)
-    )
-    others = max(_OTHER_REGISTERS[tile.k * workload.dtype.size_bytes] for tile in tiling.tiles)
-    return min(most + others, MAX_REGISTERS_PER_THREAD)
+    others, size = _OTHER_REGISTERS, workload.dtype.size_bytes
+    most = _most_fragment_registers(workload, tiling) + max([others[tile.k * size] for tile in tiling.tiles])
+    return min(most, MAX_REGISTERS_PER_THREAD)
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
     """Accumulators, fragments of one slice, and what else there must be."""
-    both = zip(workload.tile_ops, tiling.tiles, strict=True)
-    return max(_fragment_registers(op, tile, tiling.num_warps) for op, tile in both) + _LEAST_OTHER_REGISTERS
+    return _most_fragment_registers(workload, tiling) + _LEAST_OTHER_REGISTERS
 
 
-def _fragment_registers(op: TileOp, tile: Tile, num_warps: int) -> int:
+def _most_fragment_registers(workload: Workload, tiling: Tiling) -> int:
+    """Of the op that needs most."""
+    both, num_warps = zip(workload.tile_ops, tiling.tiles, strict=True), tiling.num_warps
+    return max([_fragment_registers(tile, num_warps, op.rows_per_column) for op, tile in both])
+
+
+@lru_cache(maxsize=4096)
+def _fragment_registers(tile: Tile, num_warps: int, rows_per_column: int) -> int:
     """Accumulators and double-buffered operand fragments of a thread."""
-    warps_m, warps_n = warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
-    warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * op.rows_per_column
+    warps_m, warps_n = warp_grid(tile, num_warps, rows_per_column) or (1, 1)
+    warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * rows_per_column
     return warp_m * warp_n // 32 + 2 * (warp_m // 16 * 4 + warp_n // 8 * 2)
 
 
@@ -113,7 +117,7 @@ def _tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str |
     """Why these warps cannot compute this tile of an op."""
     if num_warps not in NUM_WARPS:
         return f"{num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
-    if min(tile.m, tile.n) < 16 or tile.m % 16 or tile.n % 16:
+    if tile.m < 16 or tile.n < 16 or tile.m % 16 or tile.n % 16:
         return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
@@ -125,11 +129,11 @@ def _tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str |
 
 def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
-    tiles, size = product_tiles(workload, tiling), workload.dtype.size_bytes
-    num_accumulators = max(tile.m * tile.n for tile in tiles) // tiling.num_threads
+    tiles, size, num_threads = product_tiles(workload, tiling), workload.dtype.size_bytes, tiling.num_threads
+    num_accumulators = max([tile.m * tile.n for tile in tiles]) // num_threads
     shallow, deeper, *_ = stage_depths(workload.dtype)
     is_shallow = shallow in {tile.k for tile in tiles}
-    num_copies = max((tile.m + tile.n) * tile.k * size for tile in tiles) // (COPY_BYTES * tiling.num_threads)
+    num_copies = max([(tile.m + tile.n) * tile.k * size for tile in tiles]) // (COPY_BYTES * num_threads)
     if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
         most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
         return (

@@ -95,7 +95,7 @@ def _tails_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str |
 
 
 def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
-    """Of each op alone, and of all."""
+    """Launches of each op alone, and of all."""
     return (*(replace(graph, op_indices=(op,)) for op in graph.op_indices), graph)
 
 

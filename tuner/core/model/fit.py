@@ -120,7 +120,7 @@ def from_vector(vector: Vector) -> Rates:
 
 
 def forecasts(trials: Sequence[Trial], rates: Rates, pool: Executor | None = None) -> list[Forecast]:
-    """Of all trials, in the pool's processes where one is given."""
+    """Forecasts of all trials, in the pool's processes where one is given."""
     same = [rates] * len(trials)
     if pool is None:
         return list(map(forecast, trials, same))

@@ -1,4 +1,4 @@
-"""A candidate's forecast: the timelines of its launches, and what lies between them."""
+"""A candidate's forecast: the timelines of its launches, and what is between them."""
 
 from __future__ import annotations
 

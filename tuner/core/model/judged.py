@@ -18,7 +18,7 @@ from tuner.core.trial.stats import rank_correlation
 
 Timed = TypeVar("Timed")
 
-#: Steps of the fit to all, and of one that leaves a workload out, behind the first, which all of these share.
+#: Steps of the fit to all, and of one that leaves a workload out, after the first, which all of these share.
 NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
 
 
@@ -38,7 +38,7 @@ def fitted_to_all(fitter: Fitter) -> Rates:
 
 
 def fitted_without(fitter: Fitter, workloads: Iterable[str]) -> dict[str, Rates]:
-    """Of each workload a fit that did not see it."""
+    """Fitted without of each workload a fit that did not see it."""
     return {name: fitter.without(name, NUM_LEFT_OUT_STEPS) for name in workloads}
 
 

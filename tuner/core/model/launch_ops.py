@@ -44,14 +44,14 @@ class LibraryCosts(Protocol):
 
 
 class TileCosts(LibraryCosts, Protocol):
-    """The same of a kind of tile op that has what a task does."""
+    """The same for a kind of tile op that has what a task does."""
 
     def task_us(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, gpu: Gpu) -> float:
         """What a task takes an SM, microseconds. `chosen` is what only the kind chooses, None for the plainest."""
 
 
 class Costs(LibraryCosts, Protocol):
-    """The same of a kind of launch op."""
+    """The same for a kind of launch op."""
 
     def launch_us(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> float:
         """From the begin of its launch in a graph to its last store, with a cold cache, less what it
@@ -62,7 +62,7 @@ class Costs(LibraryCosts, Protocol):
 
 
 def costs_of(op: Op) -> Costs:
-    """Of an op's kind.
+    """Costs of an op's kind.
 
     Raises:
         IllegalSchedule: nothing is known of them.

@@ -45,7 +45,7 @@ class Memory:
         #: CTA -> transfers that it waits for.
         self._missing: dict[int, int] = {}
         self.read_bytes = self.asked_bytes = self.output_bytes = self._once_bytes = 0
-        #: Of what was asked for, what passes the link: requests that are merged pass together.
+        #: Of what was requested, what passes the link: requests that are merged pass together.
         self.passed_bytes = 0.0
         self._outputs: list[int] = []
         self._evicted_bytes = 0
@@ -79,7 +79,7 @@ class Memory:
                     self._l2.touch(panel, size, LAST)
 
     def ask_ahead(self, cta: int, cost: PartCosts, tile: Tile, now_us: float, held_stages: int) -> None:
-        """Requests the first weights of a task, before its inputs are there, but for so many stages."""
+        """Requests the first weights of a task, before its inputs are there, but for this many stages."""
         self._missing[cta] = 1  # its inputs, until they are asked for
         most = max(0, cost.ahead_bytes - held_stages * cost.stage_bytes)
         left, missed, transfer = most, 0, self._num_transfers

@@ -25,7 +25,7 @@ from tuner.errors import PlanError
 
 
 def ways_to_launch(num_ops: int, forced: tuple[int, ...] = ()) -> Iterator[tuple[PlanKind, tuple[int, ...]]]:
-    """Every way to launch so many ops programmatically, three at least, in runs of neighbours: the kind, and the ops
+    """Every way to launch this many ops programmatically, three at least, in runs of neighbours: the kind, and the ops
     with which later runs begin. Fewer launches come first. A launch begins with each op of `forced`."""
     for num_later in range(num_ops):
         for starts in combinations(range(1, num_ops), num_later):

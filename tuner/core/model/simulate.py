@@ -126,7 +126,7 @@ def simulate_launch(
     polled: Plan | None = None,
     limit_us: float = math.inf,
 ) -> Timeline:
-    """The same of a proven plan of ops of any kind, of which `launch` has the costs; `polled` has the waits that cost
+    """The same for a proven plan of ops of any kind, of which `launch` has the costs; `polled` has the waits that cost
     time, where these are not the plan's."""
     return _Run(plan, polled or plan, graph, launch, gpu, rates).timeline(limit_us)
 
@@ -153,7 +153,7 @@ class _Run:
         self._polls_us, self._later_polls_us = _polls_us(polled, launch.num_pollers, rates)
         self._held_stages = words.held_stages
         self._sm_free_us = [0.0] * self._num_sms
-        #: By CTA: the task whose operands it gathers, -1 for none; when it took that, when its operands were asked for,
+        #: By CTA: the task whose operands it gathers, -1 for none; when it took that, when its operands were requested,
         #: and when its polls were over.
         self._held = [-1] * num_ctas
         self._taken_us = [0.0] * num_ctas

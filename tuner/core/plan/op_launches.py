@@ -24,7 +24,7 @@ _FORMATS = {"int64": "<q", "int32": "<i", "float32": "<f"}
 MOST_CTAS, MOST_THREADS, MOST_CLUSTER, MOST_PARAMETER_BYTES = 1 << 20, 1024, 16, 32764
 #: A workspace, and each table, begins at a multiple of that.
 ALIGNMENT_BYTES = 256
-#: Of a ``CUtensorMap``. Source: CUDA driver API, "Tensor Map Object Management".
+#: Map of a ``CUtensorMap``. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_BYTES, MAP_ALIGNMENT_BYTES = 128, 64
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 #: Launches of one op.
@@ -34,12 +34,12 @@ MOST_LAUNCHES = 8
 @dataclass(frozen=True, kw_only=True)
 class MapOf:
     """What the copy engine is told of a tensor: arguments of ``cuTensorMapEncodeTiled``, innermost dimension first. The
-    swizzle is that of 128 bytes, L2 promotion too, and what lies outside is read as zeros."""
+    swizzle is that of 128 bytes, L2 promotion too, and what is outside is read as zeros."""
 
     #: The tensor, by the name that `Op.tensors` has.
     tensor: str
     dims: tuple[int, ...]
-    #: Of each dimension but the first.
+    #: Strides of each dimension but the first.
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
 
@@ -55,11 +55,11 @@ class Field:
     meaning: str = ""
     #: The tensor that it points to; empty for none.
     tensor: str = ""
-    #: Of a number.
+    #: Value of a number.
     value: int | float | None = None
     #: Where in the op's workspace it points to, bytes; None where it points elsewhere.
     room: int | None = None
-    #: What lies in memory of its own, which is only read, where it points to; None where it points elsewhere.
+    #: What is in memory of its own, which is only read, where it points to; None where it points elsewhere.
     table: bytes | None = None
     #: What the struct has itself.
     data: bytes | None = None
@@ -127,7 +127,7 @@ def spin_limit(name: str, meaning: str = "SM clock cycles that one wait may last
 class OpLaunch:
     """One launch."""
 
-    #: Of a kernel in the op's source, declared ``extern "C" __global__``.
+    #: Kernel of a kernel in the op's source, declared ``extern "C" __global__``.
     kernel: str
     #: CTAs along x; a multiple of the cluster.
     num_ctas: int
@@ -141,15 +141,15 @@ class OpLaunch:
     smem_bytes: int = 0
     #: Whether no CTA can end before all have begun, as where they wait for each other: such a launch is cooperative.
     needs_all_ctas: bool = False
-    #: Whether the kernel waits for the launch in front of it by ``griddepcontrol.wait`` before it touches what that
-    #: reads or writes: in a programmatic plan kind it may begin early then.
+    #: Whether the kernel waits for the launch before it by ``griddepcontrol.wait`` before it touches what that reads or
+    #: writes: in a programmatic plan kind it may begin early then.
     waits: bool = False
     #: What its CTAs share among them, for people; 0 for as many as there are CTAs.
     num_tasks: int = 0
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Of each field in the struct, as C lays it out."""
+        """Offsets of each field in the struct, as C lays it out."""
         found, end = [], 0
         for field in self.fields:
             found.append(-(-end // field.alignment_bytes) * field.alignment_bytes)
@@ -158,7 +158,7 @@ class OpLaunch:
 
     @property
     def parameter_bytes(self) -> int:
-        """Of the struct."""
+        """Parameter of the struct."""
         if not self.fields:
             return 0
         end, alignment = self.offsets[-1] + self.fields[-1].num_bytes, max(one.alignment_bytes for one in self.fields)
@@ -172,7 +172,7 @@ class OpLaunches:
     launches: tuple[OpLaunch, ...]
     #: Memory that belongs to the op between launches and runs: for runs in one stream it is one.
     workspace_bytes: int = 0
-    #: Of its beginning what is zeros before the first run. Whatever counts there goes on from run to run.
+    #: Of its beginning what is zeros before the first run. Whatever counts there continues from run to run.
     zero_bytes: int = 0
 
     @property
@@ -187,7 +187,7 @@ class OpLaunches:
 
     @property
     def smem_bytes(self) -> int:
-        """Of the CTA with the most."""
+        """Smem of the CTA with the most."""
         return max(one.smem_bytes for one in self.launches)
 
     @property

@@ -4,7 +4,7 @@ o_proj adds the residual stream. gate_up norms that and multiplies the activated
 the stream again. qkv norms it for the next layer. All norms' weights are folded into the weights that follow.
 
 With tensor parallelism each rank has a share of every weight. Then an all-reduce adds up what the ranks' o_proj, and
-their down, have made, and the residual is added to the sum. No kernel here reduces over ranks, so a rank runs what lies
+their down, have made, and the residual is added to the sum. No kernel here reduces over ranks, so a rank runs what is
 between two such sums.
 """
 
@@ -30,7 +30,7 @@ class DecoderModel:
     num_kv_heads: int
     #: Columns of a head.
     head_size: int
-    #: Of its norms.
+    #: Eps of its norms.
     eps: float
     #: Whether q, k and v add a bias.
     qkv_bias: bool = False
@@ -53,7 +53,7 @@ _NORMS_QUERIES = ("qwen3",)
 
 
 def shared_model(model: str, tp: int) -> DecoderModel:
-    """The sizes of a model whose layer so many ranks share.
+    """The sizes of a model whose layer this many ranks share.
 
     Raises:
         InvalidInput: it is unknown, or cannot be shared so.
@@ -73,7 +73,7 @@ def shared_model(model: str, tp: int) -> DecoderModel:
 
 
 def check_reduced(tp: int, runs: str) -> None:
-    """That no all-reduce stands within what is asked for.
+    """That no all-reduce stands within what is requested.
 
     Args:
         tp: ranks.

@@ -169,7 +169,7 @@ class Dtype(StrEnum):
     @property
     def size_bytes(self) -> int:
         """Bytes per element."""
-        return self.row.size_bytes
+        return self.row.bits // 8
 
     @property
     def sums(self) -> Dtype:

@@ -62,7 +62,7 @@ class Gpu:
         return min((self.num_sms - reserved_sms) // cluster_size, most)
 
     def num_common_clusters(self, cluster_size: int) -> int:
-        """The same of each card of the model. A cluster lies in one GPC."""
+        """The same for each card of the model. A cluster is in one GPC."""
         in_all = self.num_sms // cluster_size
         if cluster_size <= SMS_PER_TPC:
             return in_all

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 #: Whatever another package raises as it is imported: the others are here.
 ANY_FAULT = (Exception, SystemExit)
-#: What is looked at one by one, up to so many.
+#: What is looked at one by one, up to this many.
 _MOST_CHECKED = 64
 
 
@@ -156,7 +156,7 @@ def _of_method(hook: Callable[..., Any]) -> inspect.Signature:
 
 
 def positional(count: int) -> inspect.Signature:
-    """Of a call with so many arguments."""
+    """Positional of a call with this many arguments."""
     kind = inspect.Parameter.POSITIONAL_ONLY
     return inspect.Signature([inspect.Parameter(f"argument{i}", kind) for i in range(count)])
 

@@ -1,6 +1,6 @@
 """The kinds of ops that are known: the folders of `tuner.ops`, and what other packages bring by an entry point.
 
-A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind lie
+A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind are
 beside that module. A kind of a package that is broken is left out with the reason, and keeps nobody from the others.
 """
 
@@ -29,9 +29,9 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 
-#: Of a traceback.
+#: Line of a traceback.
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
-#: Of entry points.
+#: Group of entry points.
 GROUP = "tuner.op_kinds"
 #: What a kind may be called, in JSON and in lists of several.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -283,7 +283,7 @@ def part_of(kind: str, part: str) -> ModuleType | None:
 
 
 def package_of(kind: str) -> str:
-    """The package that the files of a kind lie in that is known here."""
+    """The package that the files of a kind are in that is known here."""
     return _REGISTRY.package_of(kind)
 
 

@@ -35,7 +35,7 @@ class Resources:
 
 
 def most_registers(num_threads: int, gpu: Gpu) -> int:
-    """Of a thread, where an SM is to hold one CTA of so many: the scheduler with the most warps is the limit."""
+    """Of a thread, where an SM is to hold one CTA of this many: the scheduler with the most warps is the limit."""
     of_scheduler = -(-num_threads // (32 * _SCHEDULERS))
     of_warp = gpu.registers_per_sm // _SCHEDULERS // of_scheduler
     return min(MAX_REGISTERS_PER_THREAD, of_warp // REGISTER_UNIT_PER_WARP * REGISTER_UNIT_PER_WARP // 32)

@@ -62,7 +62,7 @@ class Workload(JsonForm):
     kind: WorkloadKind
     #: An op reads only inputs and outputs of earlier ops.
     ops: tuple[Op, ...]
-    #: Of every tensor.
+    #: Dtype of every tensor.
     dtype: Dtype = Dtype.FP16
 
     def __post_init__(self) -> None:
@@ -92,6 +92,11 @@ class Workload(JsonForm):
         return tuple(op for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
+    def has_wide_products(self) -> bool:
+        """Whether a tile of some op is the product of more rows of W than it has columns."""
+        return any(op.rows_per_column > 1 for op in self.tile_ops)
+
+    @cached_property
     def dtypes(self) -> tuple[Dtype, ...]:
         """Its element types: the operands', and those in which outputs of tile ops are stored."""
         return tuple(dict.fromkeys((self.dtype, *(op.out_dtype or self.dtype for op in self.tile_ops))))
@@ -108,12 +113,12 @@ class Workload(JsonForm):
 
     @cached_property
     def tile_places(self) -> tuple[int, ...]:
-        """Of each tile op the place among `ops`."""
+        """Tile places of each tile op the place among `ops`."""
         return tuple(place for place, op in enumerate(self.ops) if isinstance(op, TileOp))
 
     @cached_property
     def launch_places(self) -> tuple[int, ...]:
-        """Of each launch op the place among `ops`."""
+        """Launch places of each launch op the place among `ops`."""
         return tuple(place for place in range(len(self.ops)) if place not in self.tile_places)
 
     def tile_ops_before(self, op: Op) -> int:
@@ -177,7 +182,7 @@ class Workload(JsonForm):
 
     @cached_property
     def _indices(self) -> dict[str, int]:
-        """Of the tile ops, by their names."""
+        """Indices of the tile ops, by their names."""
         return {op.name: index for index, op in enumerate(self.tile_ops)}
 
     @cached_property
@@ -243,7 +248,7 @@ class Workload(JsonForm):
 
     @property
     def cache_bytes(self) -> int:
-        """Of the caches that a timed launch has to read."""
+        """Cache of the caches that a timed launch has to read."""
         return sum(op.cache_bytes for op in self.ops)
 
     @property

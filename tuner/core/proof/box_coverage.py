@@ -36,7 +36,7 @@ def check_boxes(graph: TaskGraph) -> None:
 
 
 def check_spaces(spaces: _Spaces) -> None:
-    """The same of the boxes of some ops.
+    """The same for the boxes of some ops.
 
     Raises:
         CoverageError: as `check_boxes`.
@@ -74,7 +74,7 @@ def _hull(space: TileSpace, box: Box) -> list[tuple[int, int]] | None:
 
 
 def _is_inside(box: Box, hull: list[tuple[int, int]]) -> bool:
-    """Whether all boxes lie within it; an empty one may begin elsewhere."""
+    """Whether all boxes are within it; an empty one may begin elsewhere."""
     return len(box.extents) == len(hull) and all(
         bool(((extent.begin >= low) & (extent.end <= high)).all())
         for extent, (low, high) in zip(box.extents, hull, strict=True)

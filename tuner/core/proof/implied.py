@@ -60,7 +60,7 @@ class Implied:
         return self._own[number]
 
     def _reached(self, number: int) -> Flags:
-        """The same of these waits and of all that stand behind them."""
+        """The same for these waits and of all that stand behind them."""
         if number not in self._all:
             reached, seen = self._counted(number).copy(), set[int]()
             while new := set(np.unique(self._lists[reached[self._signals]]).tolist()) - seen:

@@ -5,7 +5,7 @@ alone. Then the lowest unfinished ticket never waits on an unfinished one, howev
 
 A first wave. CTA c begins with task c, and nobody else does: so every CTA must be resident. The tasks of the wave must
 be over by posts of the wave alone, in whatever order: a CTA may draw all the tickets ahead of time, and holds them
-behind its own task of the wave. What is behind the wave must be a linear extension, as for tickets.
+behind its own task of the wave. What is after the wave must be a linear extension, as for tickets.
 
 A task holds its CTA from its first wait to its last one, and posts after all of them. So where in the task they stand
 changes nothing here: they count as if all stood before it.

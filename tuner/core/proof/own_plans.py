@@ -25,7 +25,7 @@ from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import CoverageError, IllegalSchedule, WordError
 
-#: Of a tensor, as an index of a pack has room.
+#: Largest dimensions of a tensor, as an index of a pack has room.
 MOST_DIMENSIONS = 4
 
 
@@ -52,7 +52,7 @@ class OwnPlans(Protocol):
         """
 
     def digest_of(self, plan: Any, schedule: Any) -> str:
-        """Of all that was proven."""
+        """Digest of all that was proven."""
 
 
 class LaunchesOfKind(Protocol):
@@ -163,7 +163,7 @@ def _part(op: LaunchOp, name: str) -> Any:
 
 @lru_cache(maxsize=256)
 def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> None:
-    """Boxes of a tensor lie within it, no element is written twice, and all of an output is written.
+    """Boxes of a tensor are within it, no element is written twice, and all of an output is written.
 
     Raises:
         CoverageError: names a tile and its box.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from enum import StrEnum
+from enum import EnumMeta, StrEnum
 from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -30,7 +30,7 @@ NEEDED: Any = object()
 class Axis:
     """What is known of one axis."""
 
-    #: Of the field.
+    #: Name of the field.
     name: str = ""
     #: Its value where nothing is said; `NEEDED` where that must not be.
     default: Any = None
@@ -108,19 +108,21 @@ class FeaturesOf:
         chosen = [axes[name] for name in (axes if names is None else names) if get_origin(hints[name]) is not tuple]
         self._values = attrgetter(*(one.name for one in chosen), *[chosen[0].name] * (len(chosen) == 1))
         self._axes = [
-            (one, {}, FeaturesOf(hints[one.name]) if is_dataclass(hints[one.name]) else None) for one in chosen
-        ]  # type: list[tuple[Axis, dict[Any, Sequence[float]], FeaturesOf | None]]
+            (one, {}, FeaturesOf(hint) if is_dataclass(hint) else None, isinstance(hint, EnumMeta))
+            for one in chosen
+            for hint in (hints[one.name],)
+        ]  # type: list[tuple[Axis, dict[Any, Sequence[float]], FeaturesOf | None, bool]]
 
     def __call__(self, chosen: Any) -> list[float]:
-        """Of one."""
+        """Call of one."""
         found = list[float]()
-        for value, (one, known, inner) in zip(self._values(chosen), self._axes, strict=False):
+        for value, (one, known, inner, is_name) in zip(self._values(chosen), self._axes, strict=False):
             if inner is not None:
                 found += inner(value)
             elif one.features_in is not None:
                 found += one.features_in(value, chosen)
             else:
-                key = id(value) if isinstance(value, StrEnum) else value  # whose hash takes a call of Python's
+                key = id(value) if is_name else value  # a name's hash takes a call of Python's
                 if key not in known:
                     known[key] = one.features_of(value)
                 found += known[key]
@@ -128,7 +130,7 @@ class FeaturesOf:
 
 
 def axes_of(kind: Any) -> Mapping[str, Axis]:
-    """Of a dataclass, by the names of its fields, in their order. A field that says nothing is an axis as well."""
+    """Axes of a dataclass, by the names of its fields, in their order. A field that says nothing is an axis as well."""
     return _axes_of(kind)
 
 

@@ -56,6 +56,6 @@ def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
 
 
 def apart_kind(num_ops: int) -> PlanKind:
-    """The kind with a plain launch for each of so many ops."""
+    """The kind with a plain launch for each of this many ops."""
     plain = (kind for kind in PlanKind if kind.is_apart and not kind.is_programmatic and not kind.is_side_by_side)
     return next(kind for kind in plain if kind.is_for(num_ops))

@@ -1,4 +1,4 @@
-"""An order of one's own: a schedule with a table of tiles in the place of its rasters and its merge."""
+"""An order of one's own: a schedule with a table of tiles in place of its rasters and its merge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 
-#: Of a table, at most.
+#: Largest tiles of a table, at most.
 MAX_TILES = 4096
 
 

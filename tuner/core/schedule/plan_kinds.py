@@ -76,7 +76,7 @@ class PlanKind(StrEnum):
         return self.row.is_in_runs
 
     def is_for(self, num_ops: int) -> bool:
-        """Whether a workload of so many ops has it: some are for chains of three and more, some for all others."""
+        """Whether a workload of this many ops has it: some are for chains of three and more, some for all others."""
         return self.row.fewest_ops <= num_ops <= self.row.most_ops
 
     @property

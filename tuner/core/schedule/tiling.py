@@ -83,7 +83,7 @@ class Tile:
 
 
 def _share(window: int, of: KernelConfig) -> tuple[float]:
-    """Of the ring that a window leaves."""
+    """Share of the ring that a window leaves."""
     return ((window or of.num_stages) / of.num_stages,)
 
 
@@ -220,6 +220,13 @@ class Tiling(KernelConfig):
     def num_parts(self, op_index: int) -> int:
         """Parts of a tile of the op: each is a task of its own."""
         return self.split_k[op_index] if self.split_k else 1
+
+    def in_parts(self, split_k: tuple[int, ...]) -> Tiling:
+        """The same with tiles in these parts. Not by `replace`, which sets a frozen attribute at a time: a search does
+        it ten thousand times."""
+        parted = object.__new__(type(self))
+        vars(parted).update(vars(self), split_k=split_k)
+        return parted
 
     def of_kind(self, op_index: int) -> Any:
         """What only the op's kind chooses of it; None where that is nothing, or was not chosen."""

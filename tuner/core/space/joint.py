@@ -20,7 +20,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
-#: Of a launch op's neighbours and of those of what comes behind it, so many in turn.
+#: Of a launch op's neighbours and of those of what comes behind it, this many in turn.
 _IN_TURN = 4
 
 
@@ -130,12 +130,12 @@ class AroundOp:
     space: JointSpace
     #: Among the launch ops.
     index: int
-    #: Of the others, in order.
+    #: Others of the others, in order.
     others: tuple[LaunchOpSchedule, ...] = ()
 
     @property
     def workload(self) -> Workload:
-        """Of all ops."""
+        """Workload of all ops."""
         return self.space.workload
 
     @property
@@ -150,12 +150,12 @@ class AroundOp:
 
     @property
     def offered(self) -> tuple[Any, ...]:
-        """Of that one."""
+        """Offered of that one."""
         return self.space.own[self.index].offered
 
     @property
     def tiles(self) -> Space | None:
-        """Of the tile ops alone; None where there are none."""
+        """Tiles of the tile ops alone; None where there are none."""
         return self.space.tiles
 
     def joined(self, one: LaunchOpSchedule, tiles: Schedule | None) -> Schedule:

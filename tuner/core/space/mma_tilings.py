@@ -41,6 +41,7 @@ class MmaTilings:
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
         self._gpu = gpu
+        self._split: dict[tuple[Tile, ...], tuple[tuple[int, ...], ...]] = {}
 
     @cached_property
     def tile_ms(self) -> tuple[int, ...]:
@@ -97,18 +98,27 @@ class MmaTilings:
         """Legal tilings without split tiles: every combination."""
         widths = tuple(product(*map(self.tile_ns, range(len(self._workload.tile_ops)))))
         offered = (
-            Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for n in ns), num_stages=num_stages, num_warps=num_warps)
-            for m, ns, k, num_stages, num_warps in product(self.tile_ms, widths, self.tile_ks, STAGES, WARPS)
+            Tiling(tiles=tiles, num_stages=num_stages, num_warps=num_warps)
+            for m, ns, k in product(self.tile_ms, widths, self.tile_ks)
+            for tiles in (tuple(Tile(m=m, n=n, k=k) for n in ns),)
+            for num_stages, num_warps in product(STAGES, WARPS)
         )
         return (tiling for tiling in offered if tiling_problem(self._workload, self._gpu, tiling) is None)
 
     def _splits(self, tiling: Tiling) -> Iterator[Tiling]:
         """The tiling, and what it is with tiles in parts."""
         yield tiling
-        for split in product(*(self.parts(op, tile) for op, tile in enumerate(tiling.tiles))):
-            parted = replace(tiling, split_k=split)
-            if max(split) > 1 and tiling_problem(self._workload, self._gpu, parted) is None:
+        for split in self._offered_splits(tiling.tiles):
+            parted = tiling.in_parts(split)
+            if tiling_problem(self._workload, self._gpu, parted) is None:
                 yield parted
+
+    def _offered_splits(self, tiles: tuple[Tile, ...]) -> tuple[tuple[int, ...], ...]:
+        """Of tiles in parts; they are kept, since rings and warps of all kinds are offered with them."""
+        if (found := self._split.get(tiles)) is None:
+            every = product(*(self.parts(op, tile) for op, tile in enumerate(tiles)))
+            found = self._split[tiles] = tuple(split for split in every if max(split) > 1)
+        return found
 
     def _of_a_chain(self) -> Iterator[Tiling]:
         """Of each height, depth and number of warps the best cuts together, in the deepest ring that is legal and in

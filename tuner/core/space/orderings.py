@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import overload
 
@@ -54,7 +55,7 @@ class Choices:
     sweeps: tuple[bool, ...]
     split_tiles: SplitTiles
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         others = (self.syncs, self.assignments, self.sweeps)
         return (len(self.run_aheads), *map(len, self.merge.rasters), *map(len, others))

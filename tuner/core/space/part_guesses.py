@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 
 from tuner.core.legal.scattered_sums import MOST_PARTS
@@ -55,9 +55,13 @@ class Choice:
 
 def step_clocks(op: TileOp, choice: Choice) -> float:
     """Of 64 elements of k."""
-    weight_rows = choice.tile.n * op.rows_per_column
-    a_rows, b_rows = (weight_rows, choice.tile.m) if choice.swap_ab else (choice.tile.m, weight_rows)
-    blocks = -(-a_rows // (BLOCK_ROWS * choice.groups)) * choice.groups
+    return _step_clocks(choice.tile.n * op.rows_per_column, choice.tile.m, choice.swap_ab, choice.groups)
+
+
+@lru_cache(maxsize=4096)  # the same for any number of parts
+def _step_clocks(weight_rows: int, rows: int, swap_ab: bool, groups: int) -> float:
+    a_rows, b_rows = (weight_rows, rows) if swap_ab else (rows, weight_rows)
+    blocks = -(-a_rows // (BLOCK_ROWS * groups)) * groups
     tensor = blocks * b_rows / 2
     smem = ROW_BYTES * (blocks * (BLOCK_ROWS + b_rows) + a_rows + b_rows) / SMEM_BYTES
     return 4 * max(tensor, smem)

@@ -151,7 +151,7 @@ class SimtTilings:
                 yield tiling
 
     def _deepest(self, tiling: Tiling, ctas_per_sm: int) -> int:
-        """The most stages with which so many CTAs fit an SM."""
+        """The most stages with which this many CTAs fit an SM."""
         fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
         each = smem_bytes(self._workload, replace(tiling, num_stages=1)) - fixed
         share = self._gpu.smem_per_sm_bytes // ctas_per_sm

@@ -1,5 +1,5 @@
 """What a worker says, before anything believes it: one gate for samples, energies, counters, clocks, traces, builds,
-files and cards. A lie that lies within these ranges is told by nobody; one beyond them would be an answer for ever.
+files and cards. A lie that is within these ranges is told by nobody; one beyond them would be an answer for ever.
 """
 
 from __future__ import annotations

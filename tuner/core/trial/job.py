@@ -50,7 +50,7 @@ class Budget:
             raise InvalidInput("budget.patience", f"must be at least 1, got {self.patience}", "30 is a good start")
 
     def left_s(self, num_trials: int, search_s: float) -> float:
-        """Seconds of search left after so many trials, at least one, and seconds."""
+        """Seconds of search left after this many trials, at least one, and seconds."""
         left_s, num_left = self.seconds - search_s, self.trials - num_trials
         return max(0.0, min(left_s, num_left * search_s / num_trials))
 
@@ -88,7 +88,7 @@ class JobSpec:
     seed: int = 0
     #: What the search begins with.
     priors: PriorsChoice = PriorsChoice.NEAREST
-    #: The answer is what takes the least energy among what is slower than the fastest by so many per cent at most,
+    #: The answer is what takes the least energy among what is slower than the fastest by this many per cent at most,
     #: above 0 and at most 100; None for the fastest.
     energy_within_percent: float | None = None
     #: Whether the library of the finals is the faster of the vendor's and of torch.compile, where PyTorch is installed
@@ -187,7 +187,7 @@ class JobState(StrEnum):
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
-#: From each state, the states that may follow. A restart puts nothing back: an open job goes on in its state.
+#: From each state, the states that may follow. A restart puts nothing back: an open job continues in its state.
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.SEARCHING, JobState.CANCELLED, JobState.FAILED}),
     JobState.SEARCHING: frozenset({JobState.FINALS, JobState.CANCELLED, JobState.FAILED}),

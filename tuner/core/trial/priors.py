@@ -19,7 +19,7 @@ FEW_ROWS, FEW_ROWS_OCTAVE = 16, 0.25
 
 
 def octaves_of(rows: int) -> float:
-    """Where so many rows stand on the scale by which shapes are neighbours: octaves above `FEW_ROWS`."""
+    """Where this many rows stand on the scale by which shapes are neighbours: octaves above `FEW_ROWS`."""
     octaves = math.log2(rows / FEW_ROWS)
     return octaves if octaves >= 0 else FEW_ROWS_OCTAVE * octaves
 
@@ -78,7 +78,7 @@ class KnownFinals:
     #: Medians, microseconds; PyTorch's is None where it was not timed.
     library_us: float
     torch_us: float | None
-    #: Of the winner, or of the fastest of ours where the library won; and which kind that is.
+    #: Ours of the winner, or of our fastest where the library won; and which kind that is.
     ours_us: float
     ours: PlanKind
     winner: PlanKind

@@ -11,9 +11,9 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.records import MatchKind
 from tuner.core.trial.reports.same_kernels import alike
 
-#: How far a shape may be from the one that is asked for, unless the asker says otherwise: M twice as large, or half.
+#: How far a shape may be from the one that is requested, unless the asker says otherwise: M twice as large, or half.
 DEFAULT_MAX_DISTANCE = 2.0
-#: Distances are compared to so many digits, in SQL and here: a limit of 2 takes a factor of exactly two.
+#: Distances are compared to this many digits, in SQL and here: a limit of 2 takes a factor of exactly two.
 DISTANCE_DIGITS = 6
 
 
@@ -74,7 +74,7 @@ def _is_alike(name: str, one: str, other: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """Which stored result is asked for."""
+    """Which stored result is requested."""
 
     workload: Workload
     #: ``h200`` or ``simulated:h200``.

@@ -96,7 +96,7 @@ def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> 
     """A bound that the true median exceeds with a probability of at most 1 - `confidence`; infinity where there are too
     few values to say (below 5 for 95 %).
 
-    It is the least order statistic that the sign test allows: at least j of n values lie below the true median with the
+    It is the least order statistic that the sign test allows: at least j of n values are below the true median with the
     binomial probability P(B(n, 1/2) >= j). Source: Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2.
     """
     n = len(values)
@@ -104,31 +104,6 @@ def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> 
         if sum(math.comb(n, i) for i in range(j, n + 1)) / 2**n <= 1 - confidence:
             return sorted(values)[j - 1]
     return math.inf
-
-
-def proportion_upper_bound(num_hits: int, num: int, *, confidence: float = 0.95) -> float:
-    """A bound that the true share exceeds with a probability of at most 1 - `confidence`, where `num_hits` of `num`
-    were hits; 1 where nothing was tried. Source: Clopper, Pearson, "The Use of Confidence or Fiducial Limits", 1934.
-
-    Raises:
-        ValueError: more hits than tries.
-    """
-    if not 0 <= num_hits <= num:
-        raise ValueError(f"{num_hits} hits of {num}")
-    if num_hits == num:
-        return 1.0
-    low, high = num_hits / num, 1.0
-    for _ in range(60):  # the probability of so few hits falls as the share grows
-        middle = (low + high) / 2
-        few = sum(math.exp(_log_binomial(i, num, middle)) for i in range(num_hits + 1))
-        low, high = (middle, high) if few > 1 - confidence else (low, middle)
-    return high
-
-
-def _log_binomial(num_hits: int, num: int, share: float) -> float:
-    """Logarithm of the probability of so many hits: the factors of a large number do not fit a float."""
-    ways = math.lgamma(num + 1) - math.lgamma(num_hits + 1) - math.lgamma(num - num_hits + 1)
-    return ways + num_hits * math.log(share) + (num - num_hits) * math.log1p(-share)
 
 
 def tie_band(speedup: float, ci95: tuple[float, float], least: float) -> float:

@@ -15,7 +15,7 @@ from tuner.dispatch.cluster.lane import ClusterLane
 from tuner.dispatch.cluster.members import Lost, Member
 from tuner.errors import WorkerError
 
-#: A candidate whose worker is lost over it is built elsewhere, so many times in all.
+#: A candidate whose worker is lost over it is built elsewhere, this many times in all.
 MAX_ATTEMPTS = 5
 
 

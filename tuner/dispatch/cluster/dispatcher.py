@@ -30,7 +30,7 @@ POLL_S = 0.5
 POLL_TIMEOUT_S = 10.0
 #: A dispatcher that is made waits so long for its first look.
 FIRST_POLL_S = 5.0
-#: At its end a task is cancelled so often, and waited for so many seconds each time.
+#: At its end a task is cancelled so often, and waited for this many seconds each time.
 _CANCELS, _CANCEL_S = 10, 1.0
 
 

@@ -37,7 +37,7 @@ class KernelPreparer:
 
 
 class Preparers:
-    """One per target, made when it is asked for. Thread-safe."""
+    """One per target, made when it is requested. Thread-safe."""
 
     def __init__(self, build_cache: Path, limits: Limits, num_places: int | None) -> None:
         self._build_cache = build_cache

@@ -66,7 +66,7 @@ class CacheKernel:
     source: str
     #: None where nothing was compiled.
     launchable: OwnLaunchable | None = None
-    #: Of the kernel that may go in front; None where nothing was compiled.
+    #: Append of the kernel that may go in front; None where nothing was compiled.
     append: Built | None = None
     #: How long one wait may last.
     spin_limit_cycles: int = Limits.spin_limit_cycles
@@ -102,7 +102,7 @@ class CacheKernel:
         return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
 
     def recipes(self, compiled: Compiled, *, programmatic: bool) -> list[dict[str, Any]]:
-        """Of its one launch."""
+        """Recipes of its one launch."""
         name, build = f"attention{self.index}", self.launchable.ties.build if self.launchable else None
         kernel = compiled(name, ATTENTION_KERNEL, build, self.launches.launches[0].parameter_bytes)
         return [_recipe(self, kernel, self._append(compiled, programmatic), programmatic=programmatic)]
@@ -134,7 +134,7 @@ class CacheKernel:
 
 
 def kernels_of(plan: AttentionPlan, built: Callable[[str], Built | None], **facts: Any) -> CacheKernel:
-    """Of one attention's plan; `built` compiles a source, where anything is compiled."""
+    """Kernels of one attention's plan; `built` compiles a source, where anything is compiled."""
     one = CacheKernel(plan=plan, **facts)
     if not one.takes_append:
         return one

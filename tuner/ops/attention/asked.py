@@ -21,7 +21,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 _DTYPE = "element type of every tensor; sums are fp32"
 _TP = {"ge": 1, "le": 64, "label": "Ranks (tp)"}
 _MODEL = {"choices": tuple(MODELS)}
-#: The op's name in ways to spell it that do not say one, and that of the product behind it.
+#: The op's name in ways to spell it that do not say one, and that of the product after it.
 _NAME, _PROJECTION = "attention", "o_proj"
 
 
@@ -130,7 +130,7 @@ class ChainAttention(AttentionHeads, AskedOp):
         """The op, of an element type.
 
         Raises:
-            InvalidInput: names what is wrong with a field, behind the op's name.
+            InvalidInput: names what is wrong with a field, after the op's name.
         """
         try:
             shape = self.to_shape(dtype)
@@ -183,7 +183,7 @@ class Attention(AttentionHeads, AskedWorkload):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderAttention(AttentionSizes, AskedWorkload):
-    """The attention of a model's decoder layer on one rank, with or without o_proj behind it."""
+    """The attention of a model's decoder layer on one rank, with or without o_proj after it."""
 
     KIND: ClassVar[str] = "decoder-attention"
     SUMMARY: ClassVar[str] = "a model's attention, and o_proj behind it"
@@ -245,8 +245,8 @@ _REDUCED = (LayerRun.LAYER, LayerRun.FROM_QKV)
 class DecoderLayer(AttentionSizes, AskedWorkload):
     """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv, or from its qkv.
 
-    With `rotary` qkv turns queries and keys, and writes keys and values to the cache: its own attention's, or the next
-    layer's. Else a kernel in front of the attention does, which is no op.
+    With `rotary` qkv rotates queries and keys, and writes keys and values to the cache: its own attention's, or the
+    next layer's. Else a kernel before the attention does, which is no op.
     """
 
     KIND: ClassVar[str] = "decoder-layer"

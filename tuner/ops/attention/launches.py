@@ -77,7 +77,7 @@ def mapped(schedule: AttentionSchedule) -> tuple[str, ...]:
 
 
 def first_task_bytes(plan: AttentionPlan) -> bytes:
-    """Of each queue, as the parameter has them."""
+    """First task of each queue, as the parameter has them."""
     return plan.first_tasks.astype("<i4").tobytes() + bytes(TASK_BYTES * (MOST_QUEUES - plan.num_queues))
 
 

@@ -24,7 +24,7 @@ class LayerAttention:
     head_dim: int
     #: Tokens that a query sees, itself included; None for all.
     window: int | None
-    #: Of the scores; None for 1 / sqrt(head_dim).
+    #: Scale of the scores; None for 1 / sqrt(head_dim).
     scale: float | None
     #: Scores become soft_cap * tanh(score / soft_cap); None for no cap.
     soft_cap: float | None
@@ -136,7 +136,7 @@ def number_of(config: Mapping[str, Any], name: str) -> float | None:
 
 
 def _scale(config: Mapping[str, Any], head_dim: int) -> float | None:
-    """Of the scores, where it is another than the usual one."""
+    """Scale of the scores, where it is another than the usual one."""
     if "query_pre_attn_scalar" not in FAMILIES[config["model_type"]].defaults:
         return None
     under_the_root = number_of(config, "query_pre_attn_scalar")

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 #: Types of rotary embeddings whose frequencies do not change with the length, and that scale nothing.
 _PLAIN_ROTARY = ("default", "linear", "llama3")
-#: Of a latent attention, whose cache has no heads.
+#: Latent of a latent attention, whose cache has no heads.
 _LATENT = "kv_lora_rank"
 _WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache in front of it"
 

@@ -20,7 +20,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"
-#: Of queries of another shape.
+#: As many heads of queries of another shape.
 _AS_MANY_HEADS = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that are in the JSON form only where they are set.
 _LATER_SHAPE = {"scale": None}
@@ -137,7 +137,7 @@ class AttentionOp(LaunchOp):
         check_attention(self, ops)
 
     def check_shared(self, ops: Sequence[Op]) -> None:
-        """Whether it reads the very cache that the op in front of it writes to.
+        """Whether it reads the very cache that the op before it writes to.
 
         Raises:
             InvalidInput: what would be right.
@@ -146,14 +146,14 @@ class AttentionOp(LaunchOp):
 
     @property
     def cache_shape(self) -> tuple[int, int, int, int]:
-        """Of keys, and of values."""
+        """Cache shape of keys, and of values."""
         if self.form.paged is not None:
             return self.form.paged.shape(self.shape)
         return (self.shape.sequences, self.shape.kv_heads, self.shape.max_length, self.shape.head_dim)
 
     @property
     def timed_lengths(self) -> tuple[int, ...]:
-        """Of each sequence, new tokens included."""
+        """Timed lengths of each sequence, new tokens included."""
         shape = self.shape
         if self.lengths is Lengths.FULL:
             return (shape.max_length,) * shape.sequences

@@ -61,13 +61,14 @@ _WAITED = (
     "its sums to be read",
     "the sums of its cluster",
 )
-#: Of arrivals that do not fit, and of lengths that not all have read alike.
+#: Arrivals of arrivals that do not fit, and of lengths that not all have read alike.
 _ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
-#: Of a parameter with tensor maps, and with the addresses of caches in their place.
+#: Args alignment of a parameter with tensor maps, and with the addresses of caches in their place.
 ARGS_ALIGNMENT = {AttentionEngine.TMA: 64, AttentionEngine.MMA: 8}
-#: Registers that leave room on a scheduler with three warps for two more of another launch, and so many threads' share.
+#: Registers that leave room on a scheduler with three warps for two more of another launch, and this many threads'
+#: share.
 _ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
 
 
@@ -119,11 +120,11 @@ class AttentionBuffers:
     lengths: int
     tasks: int
     queues: int
-    #: Of each slot and span `AttentionTiling.partial_floats`.
+    #: Partials of each slot and span `AttentionTiling.partial_floats`.
     partials: int
     #: uint32 of each `AttentionPlan.num_counters`, zero before the first launch.
     arrivals: int
-    #: Of each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
+    #: Trace of each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
     trace: int
     #: `STATUS_WORDS`, zero before the first launch: what was refused, and the record of an abort.
     refused: int
@@ -140,9 +141,9 @@ class AbortedAttention:
     task: int
     #: `Waited` in args_attention.cuh.
     waited: int
-    #: Of the CTA; where arrivals do not fit those that were there.
+    #: Warp of the CTA; where arrivals do not fit those that were there.
     warp: int
-    #: Of the barrier; where arrivals do not fit those of a launch.
+    #: Parity of the barrier; where arrivals do not fit those of a launch.
     parity: int
 
     def __str__(self) -> str:
@@ -156,7 +157,7 @@ class AbortedAttention:
 
 
 def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
-    """Of `STATUS_WORDS` words; None where no wait has expired."""
+    """Aborted launch of `STATUS_WORDS` words; None where no wait has expired."""
     found = (signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
     raised, task, waited, warp, parity, cta = found
     if raised == 0:
@@ -166,7 +167,7 @@ def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """Where pages and their heads lie in a tensor map; a contiguous cache has one page a sequence."""
+    """Where pages and their heads are in a tensor map; a contiguous cache has one page a sequence."""
 
     num_pages: int
     rows_per_page: int
@@ -188,7 +189,7 @@ def box_tokens(tiling: AttentionTiling, paged: PagedCache | None) -> int:
 
 
 def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | None = None) -> CacheMap:
-    """Of K and of V alike."""
+    """Cache map of K and of V alike."""
     size, lines, rows = op.dtype.size_bytes, op.head_dim // _LINE_DIMS, _Rows.of(op, paged)
     row_heads = op.kv_heads if rows.lines_per_head else 1
     return CacheMap(

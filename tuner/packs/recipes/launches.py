@@ -1,5 +1,5 @@
 """Whether a manifest's launches are those of their plans: what a recipe says of grid, safety and workspace is held
-against the header of the words that the kernel will read. `runtime/src/plan_check.c` does the same of an index."""
+against the header of the words that the kernel will read. `runtime/src/plan_check.c` does the same for an index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.core.plan.table.header import (
 from tuner.errors import InvalidInput, WordError
 
 Json = Mapping[str, Any]
-#: Of a manifest: the launches in place of ``launches`` on a card that does not hold these.
+#: The launches in place of ``launches`` on a card that does not hold these of a manifest.
 FALLBACK = "fallback_launches"
 #: What such a launch has of its own; all else is as in the launch that it stands for.
 _OWN_OF_FALLBACK = {"plan", "proof", "grid", "first_tasks", "workspace"}
@@ -28,7 +28,7 @@ MOST_SPIN_CYCLES = 10**12
 #: alignment. The least that parts leave of one tile.
 _SIGNALS_OFFSET, _ABORT_OFFSET, _ALIGNMENT, _LEAST_SLOT_BYTES = 256, 128, 256, 64
 _WORD_BYTES = 4
-#: A kernel's parameter has the first task of so many CTAs, 16 bytes each, as hexadecimal digits in a manifest.
+#: A kernel's parameter has the first task of this many CTAs, 16 bytes each, as hexadecimal digits in a manifest.
 _FIRST_TASK_DIGITS = 32
 
 

@@ -19,7 +19,7 @@ OWN_SECTIONS = (OF_CACHES, _ANY_KIND)
 
 
 def recipes_by_kind(manifest: Json) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The launches of a manifest that lie in a list of their kind, each behind what the kind knows of it: its file
+    """The launches of a manifest that are in a list of their kind, each behind what the kind knows of it: its file
     ``pack.program``."""
     parts = (part_of(kind, "pack.program") for kind in op_kinds())
     return ((part, recipe) for part in parts if part for recipe in manifest.get(part.SECTION, ()))

@@ -15,7 +15,8 @@ _OF_ROWS = ("input", "residual", "row_scale", "output")
 
 
 def most_rows(manifest: Json) -> int:
-    """Of an artifact that may be launched for fewer rows than it was made for; 0 where its rows are fixed."""
+    """Largest rows of an artifact that may be launched for fewer rows than it was made for; 0 where its rows are
+    fixed."""
     rows = manifest.get("rows", {"min": 0, "max": 0})
     return int(rows["max"]) if rows["min"] < rows["max"] else 0
 
@@ -31,7 +32,7 @@ def is_of_weights(recipe: Json) -> bool:
 
 
 def with_rows(recipe: Json, rows: int) -> Json:
-    """A tensor map of a product for so many rows, which are an input's and an output's second dimension."""
+    """A tensor map of a product for this many rows, which are an input's and an output's second dimension."""
     if rows == 0 or is_of_weights(recipe):
         return recipe
     columns, _, *others = recipe["dims"]
@@ -47,9 +48,9 @@ def pack_product(
     encode: Callable[[Json], bytes],
     rows: int = 0,
 ) -> bytes:
-    """Of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there; `own` those of
-    `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its recipe. `rows`: 0
-    for those that it was made for."""
+    """Pack product of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there;
+    `own` those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its
+    recipe. `rows`: 0 for those that it was made for."""
     layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
     maps = {recipe["name"]: recipe for recipe in launch["tensor_maps"]}
     plain = {
@@ -90,8 +91,8 @@ def pack_fields(
     own: Mapping[str, int | bytes],
     encode: Callable[[str], bytes],
 ) -> bytes:
-    """Of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are fields that the
-    launch itself has; `encode` makes the tensor map of that name."""
+    """Pack fields of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are
+    fields that the launch itself has; `encode` makes the tensor map of that name."""
     buffer = bytearray(parameter["size_bytes"])
     for field in parameter["fields"]:
         name, kind = field["name"], field["type"]

@@ -17,7 +17,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.runtime.binding import rows
 from tuner.runtime.binding.header import Header
 
-#: The C sources, as they lie in the wheel and, by a link, in a checkout.
+#: The C sources, as they are in the wheel and, by a link, in a checkout.
 FOLDER = Path(__file__).parents[1] / "c"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-pthread")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 
-#: As it lies in the wheel and, by a link, in a checkout.
+#: As it is in the wheel and, by a link, in a checkout.
 HEADER = Path(__file__).parents[1] / "c" / "src" / "rows.h"
 #: CUtensorMapDataType of what no tensor map has.
 _NO_MAP = 0xFFFFFFFF

@@ -86,7 +86,7 @@ class Driver:
             raise RuntimeFailure(-1, f"this thread has no CUDA context: {remedy}")
 
     def device_name(self) -> str:
-        """Of the current context, as array libraries have it."""
+        """Device name of the current context, as array libraries have it."""
         device = ctypes.c_int()
         self.call("cuCtxGetDevice", ctypes.byref(device))
         return f"cuda:{device.value}"
@@ -122,7 +122,7 @@ class Driver:
         return address.value
 
     def zero(self, address: int, num_bytes: int) -> None:
-        """Of the device's memory, when all that was enqueued has ended."""
+        """Zero of the device's memory, when all that was enqueued has ended."""
         self.call("cuCtxSynchronize")
         self._set_zero(address, num_bytes)
 
@@ -221,7 +221,7 @@ class Launch:
         plain_switches: Collection[int],
         dependent_offset: int | None,
     ) -> None:
-        """`switches`: attributes of the launch that are on; `plain_switches`: the same of a plain launch.
+        """`switches`: attributes of the launch that are on; `plain_switches`: the same for a plain launch.
         `dependent_offset`: where the parameter says whether the launch is programmatic, if it does."""
         self._driver, self._function = driver, function
 

@@ -250,7 +250,7 @@ class OwnLaunches:
         return False
 
     def refused(self) -> str:
-        """It tells nothing of what it is given."""
+        """It says nothing of what it is given."""
         return ""
 
     def forget_refused(self) -> None:

@@ -3,7 +3,7 @@
     model = AutoModelForCausalLM.from_pretrained(...)
     print(tuner.runtime.patch(model, "llama.tunerpack"))   # 32 of 32 MLPs run kernels
 
-`generate`, its static cache, torch.compile and continuous batching go on as before, since modules keep their names,
+`generate`, its static cache, torch.compile and continuous batching continue as before, since modules keep their names,
 parameters and states. The weights of gate and up become the halves of one tensor, so nothing is there twice.
 """
 
@@ -77,7 +77,7 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
 
 
 def patch_model(model: Any, opened: Callable[[], Pack]) -> Patched:
-    """Replaces what can be replaced, layer by layer; `opened` gives the pack where a weight lies on a card."""
+    """Replaces what can be replaced, layer by layer; `opened` gives the pack where a weight is on a card."""
     mlps = [(name, one) for name, one in model.named_modules() if hasattr(one, "down_proj")]
     mlps = [(name, one) for name, one in mlps if hasattr(one, "gate_proj") or hasattr(one, "gate_up_proj")]
     mlps = [(name, one) for name, one in mlps if not isinstance(one, _PackedMlp)]
@@ -126,7 +126,7 @@ def _products(mlp: Any) -> list[Any]:
 
 
 def _module_of(mlp: Any) -> Any:
-    """Of its activation: Phi-3 has another name for it."""
+    """Phi-3 has another name for it of its activation."""
     return getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
 
 

@@ -18,7 +18,7 @@ def patch(model: Any, pack: Pack | Path | str) -> Patched:
     Args:
         model: dense, with its weights where they will stay: on the card of the current context. Weights on a CPU are
             computed by PyTorch's own products, which checks all but the kernels.
-        pack: opened, or its file, which is opened where a weight lies on a card.
+        pack: opened, or its file, which is opened where a weight is on a card.
 
     Returns:
         How many MLPs run it, and why others do not; as a string it is a sentence.

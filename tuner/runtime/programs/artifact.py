@@ -75,7 +75,7 @@ class Artifact:
 
         Raises:
             RuntimeFailure: a name is missing or unknown, an array has another shape, element type or alignment than
-                its operand, they lie on several devices, or two overlap where one is written.
+                its operand, they are on several devices, or two overlap where one is written.
         """
         known, paged = self.tensors, self._paged
         appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")
@@ -93,7 +93,7 @@ class Artifact:
         return Launches(launches, tensors, self._list)
 
     def _rows(self, given: set[int]) -> int:
-        """Of a launch; 0 where they are fixed."""
+        """Rows of a launch; 0 where they are fixed."""
         most = most_rows(self.manifest)
         for rows in given:
             if not 1 <= rows <= most:
@@ -121,7 +121,7 @@ class Artifact:
         return True
 
     def shapes_beside(self, tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Of all tensors, for the rows that these have."""
+        """Shapes beside of all tensors, for the rows that these have."""
         of_rows = [name for name, one in self.tensors.items() if has_rows(self.manifest, one)]
         rows = next((view(tensors[name]).shape[0] for name in of_rows if name in tensors), None)
         shapes = {name: tuple(one["shape"]) for name, one in self.tensors.items()}
@@ -143,7 +143,7 @@ class Artifact:
 
     @property
     def _tables(self) -> set[str]:
-        """Of these pages; of each, an array may have wider rows than were tuned, or narrower ones."""
+        """Tables of these pages; of each, an array may have wider rows than were tuned, or narrower ones."""
         sections = [*self.manifest.get(OF_CACHES, ()), self.manifest["parameter"] or {}]
         return {one["pages"]["tensor"] for one in sections if "pages" in one}
 

@@ -1,4 +1,4 @@
-"""Decode attention of a fetched artifact, with the projection behind it: a call takes arrays of any library.
+"""Decode attention of a fetched artifact, with the projection after it: a call takes arrays of any library.
 
 attention = tuner.runtime.load_attention("best.zip")
 y = attention(q, keys, values, lengths, pages, w)
@@ -17,10 +17,10 @@ from tuner.runtime.programs.program import Program
 
 
 class Attention(Program):
-    """Of one attention, alone or with one plain product behind it: a call takes its operands one by one."""
+    """Of one attention, alone or with one plain product after it: a call takes its operands one by one."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Of that artifact.
+        """Init of that artifact.
 
         Raises:
             RuntimeFailure: it is of another workload.
@@ -38,7 +38,7 @@ class Attention(Program):
 
     @property
     def page_tokens(self) -> int:
-        """Of a page of the cache; 0 where it is contiguous."""
+        """Page tokens of a page of the cache; 0 where it is contiguous."""
         return int(self.op.get("page_tokens", 0))
 
     def __call__(  # type: ignore[override]

@@ -59,7 +59,7 @@ class Ffn:
         return self._tensors
 
     def is_kernel(self, rows: int) -> bool:
-        """Whether a kernel of the pack computes so many rows."""
+        """Whether a kernel of the pack computes this many rows."""
         return rows < len(self._by_rows) and self._by_rows[rows] is not None
 
     def __call__(
@@ -94,7 +94,7 @@ class Ffn:
         return y
 
     def _is_own(self, matrix: Any, columns: int) -> bool:
-        """Whether it is of the weights' type and device, with so many columns. It is asked in every call."""
+        """Whether it is of the weights' type and device, with this many columns. It is asked in every call."""
         if not self._kind_of(matrix) == self._kind is not None:
             return False
         shape = matrix.shape
@@ -125,8 +125,8 @@ class Ffn:
         weights.operands.checked(given, beside=weights.views)
 
     def launch(self, rows: int, x: int, y: int, stream: int, *, no_pdl: bool = False) -> None:
-        """Enqueues the kernel of so many rows on addresses of X and Y, without further checks: it must be a kernel that
-        computes them, and there is neither residual nor factor per row.
+        """Enqueues the kernel of this many rows on addresses of X and Y, without further checks: it must be a kernel
+        that computes them, and there is neither residual nor factor per row.
 
         Raises:
             RuntimeFailure: an address is not a multiple of 16, the pack was closed, or the driver refuses.

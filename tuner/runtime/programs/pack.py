@@ -31,7 +31,7 @@ from tuner.runtime.programs.ffn import Ffn
 from tuner.runtime.programs.program import Program
 from tuner.runtime.tensors.weights import Weights
 
-#: The most rows that the C runtime can be asked for.
+#: The most rows that the C runtime can be requested.
 _LAST_ROW = 2**31 - 1
 
 
@@ -177,7 +177,7 @@ class Pack:
         scale: float | None = None,
         d_out: int = 0,
     ) -> Attention | None:
-        """The kernels for so many sequences with contexts up to `length`, loaded; None where the table says the
+        """The kernels for this many sequences with contexts up to `length`, loaded; None where the table says the
         library. `dtype` is ``float16`` or ``bfloat16``. Its `shape` tells how long the cache's rows are: it may serve
         longer contexts than asked. Not inside a graph capture.
 
@@ -216,10 +216,10 @@ class Pack:
     def layer(
         self, *ops: str, sequences: int, length: int = 0, number: int | None = None, shares_sms: bool = False
     ) -> Program | None:
-        """The kernels of a layer for so many sequences with contexts up to `length`, loaded; None where the table says
-        the library. `ops` are the names of the layer's ops, as `layers` has them; where two layers have the same, or
-        none are named, `number` is its place there. Its tensors tell how long the cache's rows are: it may serve longer
-        contexts than asked. `shares_sms` as `load_artifact` has it. Not inside a graph capture.
+        """The kernels of a layer for this many sequences with contexts up to `length`, loaded; None where the table
+        says the library. `ops` are the names of the layer's ops, as `layers` has them; where two layers have the same,
+        or none are named, `number` is its place there. Its tensors tell how long the cache's rows are: it may serve
+        longer contexts than asked. `shares_sms` as `load_artifact` has it. Not inside a graph capture.
 
         Raises:
             RuntimeFailure: the pack has no such layer, or several, or no answer, or the kernels cannot be loaded.
@@ -230,7 +230,7 @@ class Pack:
         return None if artifact is None else Program(artifact)
 
     def chain(self, *ops: str, rows: int, number: int | None = None, shares_sms: bool = False) -> Program | None:
-        """The same of a chain without an attention, for so many rows; it may be called with fewer than it was tuned
+        """The same for a chain without an attention, for this many rows; it may be called with fewer than it was tuned
         for, which its tensors tell."""
         return self.layer(*ops, sequences=rows, number=number, shares_sms=shares_sms)
 
@@ -272,7 +272,7 @@ class Pack:
             one.reset(stream)
 
     def _room(self, strand: int, weights: Weights, rows: int) -> int:
-        """Room for the intermediate of a strand, for so many rows; shared by the FFNs of the strand."""
+        """Room for the intermediate of a strand, for this many rows; shared by the FFNs of the strand."""
         key = (strand, weights.device)
         needed = rows * weights.d_hidden * 2
         held = self._scratch.get(key)

@@ -42,7 +42,7 @@ class Program:
         return self.artifact.tensors
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Of a tensor of the manifest; of a cache of pages as it was tuned, and of a chain for the most rows."""
+        """Shape of a tensor of the manifest; of a cache of pages as it was tuned, and of a chain for the most rows."""
         return tuple(self.tensors[tensor]["shape"])
 
     @property

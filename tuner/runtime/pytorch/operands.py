@@ -53,7 +53,7 @@ def cache_operands(
     *,
     heads_first: bool,
 ) -> dict[str, Operand]:
-    """Of both caches, their lengths and their table of pages, for queries of so many columns.
+    """Of both caches, their lengths and their table of pages, for queries of this many columns.
 
     Raises:
         WrongOperand: these queries cannot meet this cache.
@@ -150,12 +150,12 @@ def _num_bytes(tensor: torch.Tensor, within: int | None = None) -> int:
 
 
 def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor | None]) -> None:
-    """That each tensor that is there can be its operand, all lie on one device, and no gradient is asked for. The first
+    """That each tensor that is there can be its operand, all are on one device, and no gradient is requested. The first
     of `operands` is there, and names the device.
 
     Raises:
         WrongOperand: one cannot; the sentence says what it should be.
-        NotImplementedError: a gradient is asked for.
+        NotImplementedError: a gradient is requested.
     """
     dims: dict[str, Any] = {}
     there = [(name, one) for name in operands if (one := tensors[name]) is not None]

@@ -110,7 +110,8 @@ def address_of(array: Any) -> int:
 
 
 def matrix_reader(like: Any) -> Callable[[Any, int], int]:
-    """What reads the address of a contiguous matrix of so many columns of two bytes, quickly for arrays like this one.
+    """What reads the address of a contiguous matrix of this many columns of two bytes, quickly for arrays like this
+    one.
 
     It raises NotAnArray as `address_of` does.
     """

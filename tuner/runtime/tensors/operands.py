@@ -36,7 +36,7 @@ class Operand:
     shape: tuple[int | str, ...]
     #: As the manifest has it (``fp16``), or as array libraries have it (``float16``).
     dtype: str
-    #: Its address is a multiple of so many.
+    #: Its address is a multiple of this many.
     alignment_bytes: int = 16
     #: Whether the launches change it.
     is_written: bool = False
@@ -100,7 +100,7 @@ class Table:
         where the kernels are, if that is known.
 
         Raises:
-            WrongOperand: a name is unknown, an array cannot be its operand, they lie on several devices or another one
+            WrongOperand: a name is unknown, an array cannot be its operand, they are on several devices or another one
                 than the kernels, or two overlap where one is written.
         """
         if unknown := sorted(set(arrays) - set(self._operands)):
@@ -127,7 +127,7 @@ class Table:
 
 
 def _check_devices(views: Mapping[str, View], of_kernels: str) -> None:
-    """That operands lie on one device, as far as their libraries tell."""
+    """That operands are on one device, as far as their libraries tell."""
     known = [("the kernels", of_kernels)] if of_kernels else []
     known += [(name, found.device) for name, found in views.items() if found.device]
     for name, device in known:

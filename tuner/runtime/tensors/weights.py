@@ -83,7 +83,7 @@ class Weights:
         return int(found or 0)
 
     def allocate(self, num_bytes: int) -> tuple[Any, int]:
-        """Device memory of so many bytes, and its address, a multiple of 256.
+        """Device memory of this many bytes, and its address, a multiple of 256.
 
         Raises:
             RuntimeFailure: the array library is not known, and no `memory` was given.

@@ -37,7 +37,7 @@ class OtherOrders:
     def _orders_of_guesses(self) -> tuple[Schedule, ...]:
         """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
         before all of these were observed. Which ones were observed first does not change any more, so a search that
-        goes on after a restart finds the same."""
+        continues after a restart finds the same."""
         if not isinstance(self._space, Space):
             return ()
         if self._of_guesses is None:

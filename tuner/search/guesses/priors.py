@@ -18,10 +18,10 @@ from tuner.search.guesses.side_by_side import side_by_side
 from tuner.search.launch_op import distance_of
 from tuner.search.model.pool import canonical
 
-#: Priors of a search, at most, and the share of a budget that they may take: one trial in so many.
+#: Priors of a search, at most, and the share of a budget that they may take: one trial in this many.
 NUM_PRIORS = 8
 BUDGET_SHARE = 4
-#: Of another shape only so many are tried: the others are like them. Of the same shape, all.
+#: Of another shape only this many are tried: the others are like them. Of the same shape, all.
 NUM_OF_NEIGHBOUR = 3
 #: Shapes further off than this are no neighbours.
 MAX_DISTANCE = 3.0

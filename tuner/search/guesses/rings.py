@@ -64,7 +64,7 @@ def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -
 
 
 def windowed(workload: Workload, gpu: Gpu, tiling: Tiling, window_bytes: int) -> Tiling:
-    """With a window of about so many bytes of weights, where that is shorter than the ring and legal."""
+    """With a window of about this many bytes of weights, where that is shorter than the ring and legal."""
     window = max(1, round(window_bytes / stage_bytes(workload, tiling)[1]))
     if tiling.engine is not Engine.WGMMA or window >= tiling.num_stages:
         return tiling

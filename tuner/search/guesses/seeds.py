@@ -53,8 +53,8 @@ RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width
 STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
 SLICE_TILES = 8
-#: Up to so many rows tasks wait slice by slice in first guesses. In jobs on cards that was faster than waiting for the
-#: row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/README.md).
+#: Up to this many rows tasks wait slice by slice in first guesses. In jobs on cards that was faster than waiting for
+#: the row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/README.md).
 SLICED_ROWS = 128
 #: Weights that are under way while a ring fills for a task that waits, about.
 AHEAD_WINDOW_BYTES = 40_960
@@ -76,7 +76,7 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
     Then the best of them with strided parts, or of independent ops with the last wave in even shares. Then the best
     without parts in the other way to wait. Then what `drawn` gives.
 
-    None twice. Each is computed when it is asked for: with many tiles the forecasts of all of them take half a minute.
+    None twice. Each is computed when it is requested: with many tiles the forecasts of all of them take half a minute.
     """
     guesses = space.guesses[:NUM_GUESSES]
     given: dict[Schedule, None] = {}
@@ -160,7 +160,7 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
 
 
 def _paced(space: Space, schedule: Schedule) -> Schedule:
-    """With about so many bytes of weights under way while a ring fills for a task that waits."""
+    """With about this many bytes of weights under way while a ring fills for a task that waits."""
     ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, schedule.tiling)[1]))
     return schedule.but(tiling=replace(schedule.tiling, ahead_window=ahead))
 

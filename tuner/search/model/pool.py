@@ -155,7 +155,7 @@ class Pool:
 def draw_elsewhere(
     begin: Begin, pools: Mapping[PlanKind, Pool], every: Mapping[PlanKind, int], num_periods: int
 ) -> None:
-    """Begins with the draws of so many periods, in their order; of `every` so many, one is of that kind's pool."""
+    """Begins with the draws of this many periods, in their order; of `every` so many, one is of that kind's pool."""
     drawn = {kind: pool for kind, pool in pools.items() if pool.is_drawn}
     calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
     for step in range(num_periods):

@@ -20,12 +20,12 @@ from tuner.search.model.axes import Features, from_params, to_params
 from tuner.search.model.pool import Pool, Untried
 from tuner.search.model.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
-#: After so many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
+#: After this many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
 RENEWED_EVERY = 5
-#: ... and after so many such periods the part drawn from the whole space.
+#: ... and after this many such periods the part drawn from the whole space.
 REDRAWN_EVERY = 4
-#: One choice in so many is from all of the pool, the others among neighbours of the best. In jobs on cards 123 of 2,595
-#: neighbours and 31 of 2,630 others were faster than all before (docs/findings/README.md).
+#: One choice in this many is from all of the pool, the others among neighbours of the best. In jobs on cards 123 of
+#: 2,595 neighbours and 31 of 2,630 others were faster than all before (docs/findings/README.md).
 FAR_EVERY = 4
 #: Best schedules whose neighbours join the pool.
 NUM_BEST = 4
@@ -62,7 +62,7 @@ class PoolSampler(BaseSampler):
         self._period = -1
         self._drawn: list[Schedule] = []
         self._untried = Untried(pool, [])
-        #: So many of these, the first ones, are neighbours of the best.
+        #: This many of these, the first ones, are neighbours of the best.
         self._num_near = 0
         self._scales = Scales()
         self._history: list[_Observed] = []

@@ -1,4 +1,5 @@
-"""A wall clock may go forward or back in one step: that is told, and what was to end in so many seconds still does."""
+"""A wall clock may go forward or back in one step: that is told, and what was to end in this many seconds still
+does."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Patience:
 
         Raises:
             JobFailed: the worker failed too often.
-            Quarantined: the card is not fit; the job goes on when it is.
+            Quarantined: the card is not fit; the job continues when it is.
         """
         if isinstance(error, Quarantined):
             raise error

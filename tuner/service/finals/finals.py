@@ -15,7 +15,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict, kernel_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
 
-#: Finalists beside the usual ones where the least energy is asked for, at most; the energy of each takes over a second.
+#: Finalists beside the usual ones where the least energy is requested, at most; the energy of each takes over a second.
 NUM_FOR_ENERGY = 8
 #: Given schedules that share the rounds of the finals, at most: of a sweep all, and of a long list the fastest.
 MAX_SHARED = 64
@@ -35,7 +35,7 @@ class Judgement:
     procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
-    #: What is asked for takes the least energy of what is slower than the fastest by so many per cent at most.
+    #: What is asked for takes the least energy of what is slower than the fastest by this many per cent at most.
     energy_within_percent: float | None = None
 
     @property
@@ -71,7 +71,7 @@ def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float 
 
 
 def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[Trial, ...]:
-    """The fastest trials of ours, measured whole, that are slower than the best by so many per cent at most: of these
+    """The fastest trials of ours, measured whole, that are slower than the best by this many per cent at most: of these
     the finals find the one that takes the least energy."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     ours = [(outcome.speedup, trial) for outcome, trial in measured if trial.candidate.plan_kind.is_ours]

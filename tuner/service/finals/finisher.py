@@ -63,7 +63,7 @@ class Finisher:
 
         Raises:
             JobFailed: the worker failed each time.
-            Quarantined: the card is not fit; the job goes on when it is.
+            Quarantined: the card is not fit; the job continues when it is.
         """
         return Patience(self._lane.target.id, self._stop).result(submit)
 
@@ -73,7 +73,7 @@ class Finisher:
 
         Raises:
             JobFailed: there is nothing to compare with, or the worker failed each time.
-            Quarantined: the card is not fit; the job goes on when it is.
+            Quarantined: the card is not fit; the job continues when it is.
             Stopped: the service is closing.
         """
         begin_s = time.monotonic()

@@ -34,7 +34,7 @@ class FleetSample:
 
     @property
     def trials_per_minute(self) -> float:
-        """Of all outcomes."""
+        """Trials per minute of all outcomes."""
         return 60 * sum(self.trials.values()) / self.seconds
 
 

@@ -25,11 +25,11 @@ from tuner.search.model.pool import canonical
 from tuner.store import Store
 from tuner.store.jobs import batches
 
-#: Of each job, so many of its fastest are tried by the others.
+#: Of each job, this many of its fastest are tried by the others.
 NUM_SHARED = 2
-#: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
+#: Of these, this many are the job's own fastest kernel in other orders, which needs no build.
 NUM_REORDERED = 5
-#: So many of a job's fastest say what it knows.
+#: This many of a job's fastest say what it knows.
 NUM_KNOWN = 12
 #: Kernels within so much of the fastest are as good in the search, relative: it is rougher than finals are.
 SEARCH_SLACK = 0.02
@@ -39,7 +39,7 @@ FINALISTS_SLACK = 0.03
 
 
 class GivenCandidates:
-    """Gives what it was given, one after the other: in the place of a searcher, where there is nothing to search."""
+    """Gives what it was given, one after the other: in place of a searcher, where there is nothing to search."""
 
     #: It never waits for an outcome.
     waits_for_all = False

@@ -42,8 +42,8 @@ class LadderMaker(BackgroundWork):
         """Answers a ladder that waits for it, if there is one; whether there was.
 
         Raises:
-            Stopped: the service is closing; it goes on at the next start.
-            Quarantined: the card is not fit; it goes on when it is.
+            Stopped: the service is closing; it continues at the next start.
+            Quarantined: the card is not fit; it continues when it is.
         """
 
         def choose(taken: Collection[Key]) -> Key | None:

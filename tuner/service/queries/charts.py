@@ -17,9 +17,9 @@ from tuner.store.trials.points import TrialPoints
 
 T = TypeVar("T")
 
-#: Axes are judged by so many measured trials of ours at most, at even distances.
+#: Axes are judged by this many measured trials of ours at most, at even distances.
 MAX_JUDGED = 400
-#: Of a job that goes on, they are judged again after so many more trials.
+#: Judged every of a job that continues, they are judged again after this many more trials.
 _JUDGED_EVERY = 20
 _NUM_KEPT = 8
 

@@ -6,10 +6,10 @@ import math
 from collections import deque
 from statistics import mean, median_low
 
-#: Of a budget, at most one trial in so many is on its way: a search that knows nothing yet chooses them all blindly.
+#: Of a budget, at most one trial in this many is on its way: a search that knows nothing yet chooses them all blindly.
 BUDGET_SHARE = 6
-#: So many may be on their way where they are a third of the budget at most: a small budget is spent on priors and first
-#: guesses, which need not know anything.
+#: This many may be on their way where they are a third of the budget at most: a small budget is spent on priors and
+#: first guesses, which need not know anything.
 NUM_GUESSED = 6
 #: Candidates that an estimate rests on, the last ones.
 WINDOW = 8

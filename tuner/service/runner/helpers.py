@@ -43,7 +43,7 @@ class Helpers:
 
     @contextmanager
     def for_job(self, job_id: str, own: MeasureLane) -> Iterator[Lanes]:
-        """The lanes that help a job, as long as the block lasts: each that is free when it is asked for, and is of a
+        """The lanes that help a job, as long as the block lasts: each that is free when it is requested, and is of a
         card like the job's own."""
 
         def lanes() -> tuple[MeasureLane, ...]:

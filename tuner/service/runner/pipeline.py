@@ -1,6 +1,6 @@
 """The candidates of one search: chosen by the searcher, made ready by the build pool, measured by the lane.
 
-All three go on at the same time. An outcome that is there before others that were chosen earlier does not wait for
+All three continue at the same time. An outcome that is there before others that were chosen earlier does not wait for
 them; only the library's trial is overtaken by none, since it is what the others are compared with.
 
 Lanes of cards that have nothing else to do may help. What one of these refuses or fails is measured again by the job's

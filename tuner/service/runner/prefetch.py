@@ -73,7 +73,7 @@ class _Begun:
 
 
 class Prefetch:
-    """Of one runner, whose thread calls its methods."""
+    """Prefetch of one runner, whose thread calls its methods."""
 
     def __init__(self, search_by: Search, builds: Callable[[], BuildPool], name: str) -> None:
         """`search_by` begins a search, and `builds` says who makes candidates ready."""

@@ -20,7 +20,7 @@ _RECHECK_S = 0.5
 
 
 class Probing:
-    """Of one worker, in its runner's thread."""
+    """Probing of one worker, in its runner's thread."""
 
     def __init__(self, dispatcher: Dispatcher, lane: MeasureLane, worker: int, stop: threading.Event) -> None:
         self._dispatcher = dispatcher
@@ -53,7 +53,7 @@ class Probing:
 
     def _pause(self, pause_s: float) -> bool:
         """Waits before a probe, or until the quarantine has ended without one, as it does where a worker has come back;
-        whether the service goes on."""
+        whether the service continues."""
         end = time.monotonic() + pause_s
         while (left := end - time.monotonic()) > 0:
             if self._stop.wait(min(left, _RECHECK_S)):

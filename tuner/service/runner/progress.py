@@ -12,7 +12,7 @@ MIN_PROGRESS = 0.005
 
 
 class Progress:
-    """Counts trials of ours since the last one that was progress."""
+    """Counts our trials since the last one that was progress."""
 
     def __init__(self, patience: int | None, past: Iterable[Trial]) -> None:
         """`past` are the trials that are recorded already; without a `patience` it never runs out."""

@@ -116,7 +116,7 @@ class Runner:
         self._stop.set()
 
     def drain(self) -> None:
-        """Has the thread end when the trial at the card is recorded, or the finals are; the job goes on at the next
+        """Has the thread end when the trial at the card is recorded, or the finals are; the job continues at the next
         start."""
         self._drain.set()
         if not self._is_working:
@@ -221,7 +221,7 @@ class Runner:
             return queue.next_open(session, self.target.id, self._clock(), besides=taken, kinds=kinds)
 
     def _end(self, job_id: str, error: Exception) -> None:
-        """Ends a job that `error` stopped; the other jobs go on."""
+        """Ends a job that `error` stopped; the other jobs continue."""
         match error:
             case Conflict() | NotFound() if self._has_ended(job_id):
                 _log.info("%s was ended by a client", job_id)

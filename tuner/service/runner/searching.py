@@ -31,7 +31,7 @@ class BegunSearch(Chooser, Protocol):
         ...
 
     def begin_with(self, priors: Sequence[Candidate]) -> None:
-        """Has it try these first, in the place of the priors that it was begun with."""
+        """Has it try these first, in place of the priors that it was begun with."""
         ...
 
 
@@ -58,7 +58,7 @@ class LostSearches:
         self._num = 0
 
     def recorded(self) -> None:
-        """A trial was recorded: the search goes on."""
+        """A trial was recorded: the search continues."""
         self._num = 0
 
     def saw(self, job_id: str, error: SearchLost) -> JobFailed | None:

@@ -15,7 +15,7 @@ from tuner.service.paging import check_limit
 from tuner.store import Store
 from tuner.store.access import audit, ended_sessions, tokens
 
-#: What another process revokes or ends, a token or a session, is refused after so many seconds at the latest.
+#: What another process revokes or ends, a token or a session, is refused after this many seconds at the latest.
 REMEMBERED_S = 1.0
 #: Seconds of a day.
 DAY_S = 24 * 3600.0
@@ -102,7 +102,7 @@ class Access:
             return tokens.every(session)
 
     def make_token(self, caller: Caller, owner: str, role: Role, note: str, days: float | None) -> tuple[Token, str]:
-        """A new token, good for so many days or for ever, and its secret, which nobody can ask for again.
+        """A new token, good for this many days or for ever, and its secret, which nobody can ask for again.
 
         Raises:
             InvalidInput: owner or note are too long, or the owner is no plain name.

@@ -142,7 +142,7 @@ class Batches:
             return batches.get(session, batch_id)
 
     def pause(self, batch_id: str, caller: Caller, is_paused: bool) -> BatchRecord:
-        """Has its open jobs wait, or go on. Those whose run others share go on, unless `caller` is an admin.
+        """Has its open jobs wait, or continue. Those whose run others share continue, unless `caller` is an admin.
 
         Raises:
             NotFound: no such batch.

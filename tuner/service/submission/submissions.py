@@ -1,4 +1,4 @@
-"""Where jobs are asked for and ended, and by whom; and why an open job waits."""
+"""Where jobs are requested and ended, and by whom; and why an open job waits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PLAIN = JobTerms()
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job that is asked for."""
+    """A job that is requested."""
 
     spec: JobSpec
     #: Who asks.
@@ -39,7 +39,7 @@ class Submission:
     terms: JobTerms = _PLAIN
     #: A name that the asker gave to the request: sent twice, it makes one job.
     idempotency_key: str | None = None
-    #: Of the request's body; another one must not come under the same key.
+    #: Body digest of the request's body; another one must not come under the same key.
     body_digest: str = ""
     #: Whether a finished job of the same problem will do.
     reuse: bool = False
@@ -57,7 +57,7 @@ class Submissions:
         policy: WebhookPolicy | None = None,
     ) -> None:
         """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does. `policy`
-        says which webhooks may be asked for: none, where it is not given."""
+        says which webhooks may be requested: none, where it is not given."""
         #: What each new job is held against.
         self.quotas = Quotas(store, clock)
         self._policy = policy or WebhookPolicy()
@@ -168,7 +168,7 @@ class Submissions:
         return jobs.attach(session, job.id, caller.owner, terms, now)
 
     def cancel(self, job_id: str, caller: Caller) -> JobRecord:
-        """Ends a job; where others share its run, it goes on, and `caller` is no owner of it any more.
+        """Ends a job; where others share its run, it continues, and `caller` is no owner of it any more.
 
         Raises:
             NotFound: no such job.
@@ -237,7 +237,7 @@ class Submissions:
             return webhooks.of_job(session, job_id)
 
     def pause(self, job_id: str, caller: Caller, is_paused: bool) -> JobRecord:
-        """Has an open job wait, or go on. Of a search under way, what is at the card is recorded first.
+        """Has an open job wait, or continue. Of a search under way, what is at the card is recorded first.
 
         Raises:
             NotFound: no such job.
@@ -320,20 +320,20 @@ class Submissions:
             raise InvalidInput("target", problem, f"use one of {', '.join(leaders)}")
 
     def unserved(self, target_id: str) -> str:
-        """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
+        """Why nobody will ever continue with an open job of that target here; empty where somebody may."""
         if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
             return ""
         return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
 
     def waiting(self, target_id: str) -> str:
-        """Why nothing goes on with an open job of that target; empty where something does."""
+        """Why nothing continues with an open job of that target; empty where something does."""
         quarantine = self._dispatcher.quarantine(target_id)
         if quarantine is None:
             return self.unserved(target_id)
         return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
 
     def with_wait(self, job: JobRecord) -> JobRecord:
-        """The job with a reason if it is open and nothing goes on with it."""
+        """The job with a reason if it is open and nothing continues with it."""
         if job.state.is_final:
             return job
         waiting = "it is paused" if job.is_paused else self._lack(job) or self.waiting(job.spec.target_id)
@@ -361,8 +361,8 @@ class Submissions:
         return f"it waits, since no worker of {target_id} has the kind of op {which}: {remedy}, or cancel it"
 
     def _wait_of_ladder(self, job: JobRecord) -> str:
-        """Which jobs of its ladder a job waits for, those first that go on only when somebody has them; empty where it
-        waits for none."""
+        """Which jobs of its ladder a job waits for, those first that continue only when somebody has them; empty where
+        it waits for none."""
         if job.state is not JobState.SEARCHING or not job.batch_step:
             return ""
         with self._store.read() as session:

@@ -22,7 +22,8 @@ class NoAnswer(TunerError):
 
 
 class _Deadline:
-    """When all of an attempt must be over: limits of single reads alone would let a dripping answer go on for ever."""
+    """When all of an attempt must be over: limits of single reads alone would let a dripping answer continue for
+    ever."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds

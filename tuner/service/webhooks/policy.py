@@ -27,7 +27,7 @@ class WebhookPolicy:
     hosts: frozenset[str] = frozenset()
     #: Networks whose addresses a name may lead to, though they are private.
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    #: Of the signatures.
+    #: Secret of the signatures.
     secret: str = ""
 
     def check(self, url: str) -> None:

@@ -74,7 +74,7 @@ class WebhookSender:
 
     @property
     def policy(self) -> WebhookPolicy:
-        """What is checked when a webhook is asked for."""
+        """What is checked when a webhook is requested."""
         return self._policy
 
     def start(self) -> None:

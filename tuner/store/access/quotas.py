@@ -28,7 +28,7 @@ def every(session: Session) -> list[Quota]:
 
 
 def put(session: Session, quota: Quota) -> None:
-    """Sets a quota, in the place of one that there was."""
+    """Sets a quota, in place of one that there was."""
     session.merge(
         QuotaRow(
             scope=str(quota.scope),

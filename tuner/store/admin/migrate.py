@@ -59,7 +59,7 @@ def is_known(engine: Engine) -> bool:
 
 
 def revisions() -> set[str]:
-    """Of all tables that this version knows."""
+    """Revisions of all tables that this version knows."""
     return {script.revision for script in ScriptDirectory(str(migrations_dir())).walk_revisions()}
 
 

@@ -1,7 +1,7 @@
 """Jobs that are no longer kept: taken out of sight at once, then removed slice by slice with all that is known of them.
 
-A job may have 100,000 trials, so its rows go in slices, between which others write. A kill between two slices leaves
-it out of sight, and the next sweep goes on.
+A job may have 100,000 trials, so its rows go in slices, between which others write. A kill between two slices leaves it
+out of sight, and the next sweep continues.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Commits:
         return self.num_writes
 
     def wait_for_work(self, seen: int, timeout_s: float) -> int:
-        """The same of those that may bring work."""
+        """The same for those that may bring work."""
         self._wait(_WORK, lambda: self.num_works > seen, timeout_s)
         return self.num_works
 

@@ -62,7 +62,7 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     """Refuses a network mount.
 
     Raises:
-        StoreError: `path` lies on one.
+        StoreError: `path` is on one.
     """
     if mounts is None:
         try:

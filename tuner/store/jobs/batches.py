@@ -34,7 +34,7 @@ def row_of_batch(session: Session, batch_id: str) -> BatchRow:
 
 
 def new_id() -> str:
-    """Of a batch that is to be."""
+    """New id of a batch that is to be."""
     return f"batch-{secrets.token_hex(6)}"
 
 
@@ -94,7 +94,7 @@ def page(session: Session, cursor: str | None, limit: int, owner: str | None, pr
 
 @dataclass(frozen=True, kw_only=True)
 class _Sums:
-    """Of the jobs of a batch in one state."""
+    """Sums of the jobs of a batch in one state."""
 
     state: JobState
     jobs: int

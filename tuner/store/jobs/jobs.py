@@ -204,7 +204,7 @@ def num_labels_of(session: Session, job_id: str, owner: str) -> int:
 
 
 def detach(session: Session, job_id: str, owner: str) -> JobRecord:
-    """Takes `owner` from those who share a job's run, which goes on.
+    """Takes `owner` from those who share a job's run, which continues.
 
     Raises:
         NotFound: no such job.
@@ -256,7 +256,7 @@ def counts_by_state(session: Session) -> dict[tuple[str, str], int]:
 
 
 def oldest_queued(session: Session) -> dict[str, float]:
-    """When the oldest queued job of each target was asked for."""
+    """When the oldest queued job of each target was requested."""
     query = select(JobRow.target_id, func.min(JobRow.created_at)).where(JobRow.state == str(JobState.QUEUED))
     return {row[0]: row[1] for row in session.execute(query.group_by(JobRow.target_id))}
 
@@ -311,7 +311,7 @@ def page(session: Session, cursor: str | None, limit: int, chosen: JobFilter) ->
 
 
 def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> JobRecord:
-    """Has an open job wait, or go on, and tells it.
+    """Has an open job wait, or continue, and tells it.
 
     Raises:
         NotFound: no such job.

@@ -100,7 +100,7 @@ def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) ->
 
 
 def move_deadlines(session: Session, step_s: float) -> None:
-    """Moves the deadlines of all open jobs by so many seconds: the clock that they are told by made that step."""
+    """Moves the deadlines of all open jobs by this many seconds: the clock that they are told by made that step."""
     is_due = JobRow.state.in_(OPEN_STATES) & JobRow.deadline_at.is_not(None)
     session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 

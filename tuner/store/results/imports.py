@@ -16,7 +16,7 @@ from tuner.core.trial.priors import Found
 from tuner.store.tables.encoding import candidate_from_json, candidate_to_json
 from tuner.store.tables.models import ImportedWinnerRow
 
-#: Of a target so many are looked at, the newest: a file of a job has a dozen.
+#: Of a target this many are looked at, the newest: a file of a job has a dozen.
 MAX_KNOWN = 256
 
 

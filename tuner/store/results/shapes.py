@@ -26,7 +26,7 @@ _COLUMNS = (
 #: Rows that one query names.
 _SLICE = 500
 
-#: Results with one form, real or simulated, on one target, and of so many sizes.
+#: Results with one form, real or simulated, on one target, and of this many sizes.
 _Group = tuple[str, bool, str, int]
 
 
@@ -48,13 +48,13 @@ class NearShape:
     target_id: str
     #: As in the database.
     sizes: str
-    #: From the shape that was asked for, by `shape_distance`.
+    #: From the shape that was requested, by `shape_distance`.
     distance: float
 
 
 @dataclass(kw_only=True)
 class _Shapes:
-    """Of one group, in no order."""
+    """Shapes of one group, in no order."""
 
     #: [num] of the jobs.
     seqs: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -91,7 +91,7 @@ class ShapeIndex:
         return min(found, key=lambda one: one[0], default=(None, None))[1]
 
     def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
-        """Jobs on a target by how near their sizes are, whatever their form, the newest of equals first: so many at
+        """Jobs on a target by how near their sizes are, whatever their form, the newest of equals first: this many at
         most. A size that one of two has not counts as 1."""
         asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         with self._lock:

@@ -22,7 +22,7 @@ class BatchRow(Base):
     #: Order of arrival.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     id: Mapped[str] = mapped_column(String(32), unique=True)
-    #: Of all problems that it asks about.
+    #: Digest of all problems that it asks about.
     digest: Mapped[str] = mapped_column(String(64))
     target_id: Mapped[str] = mapped_column(String(64))
     owner: Mapped[str] = mapped_column(String(64))

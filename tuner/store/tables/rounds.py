@@ -1,4 +1,4 @@
-"""Raw samples as bytes, and back: a mark of four bytes, then 24 bytes a round."""
+"""Raw samples as bytes, and back: a mark of four bytes, then 24 bytes per round."""
 
 from __future__ import annotations
 

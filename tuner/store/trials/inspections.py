@@ -56,7 +56,7 @@ def ask(
     is_urgent: bool,
     now: float,
 ) -> tuple[Inspection, bool]:
-    """The inspection that is asked for, and whether anything is left to do for it.
+    """The inspection that is requested, and whether anything is left to do for it.
 
     One that is pending, or has something to show, answers the same question again; another is tried again.
     """

@@ -38,7 +38,7 @@ _FASTEST = (
     .limit(1)
 )
 
-#: How well the forecasts of a job are is judged by at most so many of its trials.
+#: How well the forecasts of a job are is judged by at most this many of its trials.
 MAX_FORECASTS = 1000
 
 

@@ -17,7 +17,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import InvalidInput
 from tuner.wire.responses.orders import OrdersQuery, OrdersView, stops_of
 
-#: Of a tile, and of a k-step; stages and warps. Every GPU of the catalogue runs such a kernel.
+#: Side of a tile, and of a k-step; stages and warps. Every GPU of the catalogue runs such a kernel.
 _SIDE, _STAGES, _WARPS = 64, 3, 4
 MAX_CTAS = 64
 

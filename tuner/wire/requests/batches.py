@@ -74,10 +74,10 @@ class BatchRequest(JobRequest):
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
     def to_specs(self, default_target_id: str | None) -> list[JobSpec]:
-        """The jobs that are asked for.
+        """The jobs that are requested.
 
         Raises:
-            InvalidInput: nothing is asked for, a pair is not well formed or too large, or there is no target.
+            InvalidInput: nothing is requested, a pair is not well formed or too large, or there is no target.
         """
         target_id = self.target_id(default_target_id)
         workloads = self._workloads(target_id)
@@ -86,7 +86,7 @@ class BatchRequest(JobRequest):
         return [self.spec_of(workload, target_id) for workload in workloads]
 
     def _workloads(self, target_id: str) -> list[Workload]:
-        """Each that is asked for, once."""
+        """Each that is requested, once."""
         named = [
             (f"shapes.{index}.m.{row}", workload)
             for index, shape in enumerate(self.shapes)

@@ -1,4 +1,4 @@
-"""The query of `GET /best`: which result is asked for, spelled as parameters."""
+"""The query of `GET /best`: which result is requested, spelled as parameters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Question(BaseModel):
     kernel_version: Fact | None = Field(default=None, description="the digest of the kernel sources that is wanted")
 
     def to_question(self, default_target_id: str | None) -> Question:
-        """What is asked for.
+        """What is requested.
 
         Raises:
             InvalidInput: a parameter of the pair is wrong, or no target is given and the server has none.
@@ -74,7 +74,7 @@ class _Question(BaseModel):
         )
 
     def to_workload(self) -> Workload:
-        """The pair that is asked for.
+        """The pair that is requested.
 
         Raises:
             InvalidInput: a parameter of the pair is missing, or belongs to another kind.

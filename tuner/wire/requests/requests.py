@@ -96,7 +96,7 @@ class TuneRequest(JobRequest):
         return replace(super().terms, webhook=self.webhook)
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
-        """The job that is asked for.
+        """The job that is requested.
 
         Raises:
             InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.

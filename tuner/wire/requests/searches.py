@@ -57,7 +57,7 @@ class BudgetRequest(Strict):
 
 
 def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
-    """What is asked for, with the regime of the rows where none is given."""
+    """What is requested, with the regime of the rows where none is given."""
     return objective_for(asked.l2, asked.regime, workload)
 
 

@@ -25,7 +25,7 @@ class CallerView(View):
 
 
 class TokenRequest(Strict):
-    """A token that is asked for."""
+    """A token that is requested."""
 
     owner: str = Field(min_length=1, max_length=64, description="whose it is; jobs submitted with it are theirs")
     role: Annotated[Role, Field(strict=False, description="what it is good for")]

@@ -68,7 +68,7 @@ class BatchView(View):
         speedups: tuple[float, float] | None,
         queue_position: int | None,
     ) -> Self:
-        """Copies `batch`, whose jobs so many cards take side by side, and what is known of its jobs."""
+        """Copies `batch`, whose jobs this many cards take side by side, and what is known of its jobs."""
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(

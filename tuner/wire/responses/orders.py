@@ -52,7 +52,7 @@ class OrdersQuery(BaseModel):
 
     @property
     def grid(self) -> TileGrid:
-        """The grid and the cache that are asked for."""
+        """The grid and the cache that are requested."""
         return TileGrid(
             num_rows=self.rows,
             num_cols=self.cols,

@@ -1,4 +1,4 @@
-"""A pack is asked for, and where it lies."""
+"""A pack is requested, and where it lies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import Chain, FfnShape
 from tuner.wire.requests.searches import CacheName
 
-#: Of one pack.
+#: Largest shapes of one pack.
 MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
 
 Rows = Annotated[list[Size], Field(min_length=1, max_length=MAX_ROW_COUNTS, description="the m that were tuned")]
@@ -65,10 +65,10 @@ class PackRequest(Strict):
     )
 
     def to_order(self, default_target_id: str | None) -> PackOrder:
-        """The pack that is asked for.
+        """The pack that is requested.
 
         Raises:
-            InvalidInput: nothing is asked for, or a shape twice, a workload is in another list, others than FFNs shall
+            InvalidInput: nothing is requested, or a shape twice, a workload is in another list, others than FFNs shall
                 be batch-invariant, or no target is given and there is none.
         """
         workloads = tuple(_workloads(self))

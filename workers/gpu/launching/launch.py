@@ -120,7 +120,7 @@ class Kernel:
         return int(check(driver.cuOccupancyMaxActiveClusters(self._function, config)))
 
     def check_fits(self, num_ctas: int) -> None:
-        """Whether the card holds so many CTAs, or clusters, at once.
+        """Whether the card holds this many CTAs, or clusters, at once.
 
         Raises:
             LaunchRefused: it does not.
@@ -297,7 +297,7 @@ class PlanOnDevice:
 
     @property
     def workspace_address(self) -> int:
-        """Of the workspace on the device."""
+        """Workspace address of the workspace on the device."""
         return self._workspace.address
 
     def parameter(self, ops: tuple[OpBuffers, ...]) -> bytes:

@@ -30,7 +30,7 @@ from .vendor import Vendor
 
 
 class OpLibrary(ABC):
-    """Of one launch op."""
+    """Op library of one launch op."""
 
     #: How many ways there are to choose from.
     num_choices: int = 1
@@ -104,7 +104,7 @@ class ChainLibrary:
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """Of each tile op, and behind these of each launch op."""
+        """Choices of each tile op, and behind these of each launch op."""
         return (*(self._products.choices if self._products else ()), *(one.choice for one in self._own))
 
     @choices.setter
@@ -146,7 +146,7 @@ class ChainLibrary:
         return ""
 
     def poison(self) -> None:
-        """What lies between the ops."""
+        """What is between the ops."""
         for one in self._own:
             one.poison()
         if self._products:

@@ -59,11 +59,11 @@ class Vendor(Protocol):
 
     #: Its version, as it says itself.
     version: int
-    #: Of the workspace that a product may use.
+    #: Workspace of the workspace that a product may use.
     workspace_bytes: int
 
     def tile_library(self, data: ProblemData, tools: Any) -> TileLibrary:
-        """Of the tile ops of a problem; `tools` is the module of `tools_source`.
+        """Tile library of the tile ops of a problem; `tools` is the module of `tools_source`.
 
         Raises:
             WorkerError: the library offers no algorithm, or a norm is of what its op does not read.

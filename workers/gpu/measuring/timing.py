@@ -89,7 +89,7 @@ class PowerState(Protocol):
     settling_s: float
 
     def before_round(self, timer: Timer, first: Any) -> None:
-        """Once a round; `first` is the first graph of all rounds."""
+        """Once per round; `first` is the first graph of all rounds."""
         ...
 
     def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
@@ -276,7 +276,7 @@ class Timer:
         *,
         shares_first: bool = False,
     ) -> list[list[Sample]]:
-        """[graph][round] samples, every graph once a round, the order turned every round.
+        """[graph][round] samples, every graph once per round, the order turned every round.
 
         Of two graphs each round begins with that of the sample before, which is its load, too. With `shares_first` a
         sample of the first one, where that is dear, counts for two rounds. `is_over` sees the samples so far and the
@@ -299,8 +299,8 @@ class Timer:
         return tracks
 
     def preview(self, graphs: Sequence[Any], is_over: Callable[[list[list[Sample]]], bool]) -> list[list[Sample]]:
-        """[graph][round] samples of one launch behind little load, every graph once a round, until `is_over` says so of
-        those so far."""
+        """[graph][round] samples of one launch behind little load, every graph once per round, until `is_over` says so
+        of those so far."""
         tracks: list[list[Sample]] = [[] for _ in graphs]
         chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
         while not is_over(tracks):

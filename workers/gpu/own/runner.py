@@ -38,7 +38,7 @@ class OwnRunner:
 
     @property
     def plans(self) -> tuple[OnDevice | PlanOnDevice, ...]:
-        """Of all launches, in order."""
+        """Plans of all launches, in order."""
         plans = list[OnDevice | PlanOnDevice]()
         for one in self._order:
             if isinstance(one, range):

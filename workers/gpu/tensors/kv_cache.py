@@ -14,13 +14,13 @@ NO_PAGE = 2**31 - 1
 
 
 def hide_rows(bits: Array, ends: Sequence[int], nan_bits: int) -> None:
-    """Of a contiguous cache [sequences, KV heads, max_length, head_dim], what lies behind each sequence's end."""
+    """Of a contiguous cache [sequences, KV heads, max_length, head_dim], what is behind each sequence's end."""
     for sequence, end in enumerate(ends):
         bits[sequence, :, end:] = nan_bits
 
 
 def hide_pages(bits: Array, table: Array, ends: Sequence[int], paged: PagedCache, nan_bits: int) -> None:
-    """The same of the pages that a table [sequences, pages] gives to each sequence."""
+    """The same for the pages that a table [sequences, pages] gives to each sequence."""
     heads_first = bits if paged.heads_first else bits.swapaxes(1, 2)
     for sequence, end in enumerate(ends):
         whole, rest = divmod(end, paged.page_tokens)
@@ -32,6 +32,6 @@ def hide_pages(bits: Array, table: Array, ends: Sequence[int], paged: PagedCache
 
 
 def hide_numbers(table: Array, ends: Sequence[int], paged: PagedCache) -> None:
-    """Of a table, the numbers of pages that hold no token of a context."""
+    """Hide numbers of a table, the numbers of pages that hold no token of a context."""
     for sequence, end in enumerate(ends):
         table[sequence, -(-end // paged.page_tokens) :] = NO_PAGE

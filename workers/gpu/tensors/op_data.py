@@ -82,7 +82,7 @@ def on_card(values: np.ndarray[Any, Any], dtype: str) -> Array:
 
 
 class OpData:
-    """Of one launch op of a problem."""
+    """Op data of one launch op of a problem."""
 
     def __init__(self, workload: Workload, op: Any, seed: int) -> None:
         """`seed` is the problem's.
@@ -121,7 +121,7 @@ class OpData:
 
     @property
     def copy_bytes(self) -> int:
-        """Of one slot, but for its output."""
+        """Copy of one slot, but for its output."""
         return sum(one.num_bytes for one in (*self.given, *self.outputs))
 
     @property
@@ -178,7 +178,7 @@ class OpData:
 
 
 def _reference(expected: Expected, columns: int) -> Reference:
-    """As matrices of so many columns."""
+    """As matrices of this many columns."""
     values = cupy.asarray(expected.values, dtype=cupy.float64)
     tolerance = 0.0 if expected.tolerance is None else expected.tolerance
     wide = cupy.broadcast_to(cupy.asarray(tolerance, dtype=cupy.float32), values.shape)
@@ -189,7 +189,7 @@ def _reference(expected: Expected, columns: int) -> Reference:
 
 
 def data_of(workload: Workload, op: LaunchOp, seed: int) -> OpData:
-    """Of a launch op, by its kind.
+    """Data of a launch op, by its kind.
 
     Raises:
         WorkerError: its kind has nothing that says what a launch must leave.

@@ -44,7 +44,7 @@ class CheckedData(Protocol):
 
 
 class Segments:
-    """Of one problem."""
+    """Segments of one problem."""
 
     def __init__(self, data: CheckedData) -> None:
         self._data = data
@@ -54,7 +54,7 @@ class Segments:
             if op.name in self._own and self._own[op.name].read_from_ops:
                 self._ops.append([])
             self._ops[-1].append(op)
-        #: By check and segment behind the first: what was written that it starts from, and its references.
+        #: By check and segment after the first: what was written that it starts from, and its references.
         self._kept: dict[tuple[int, int], tuple[list[Array], dict[str, Reference]]] = {}
 
     def first(self, inputs: dict[str, Array]) -> dict[str, Reference]:

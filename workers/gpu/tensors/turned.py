@@ -19,10 +19,10 @@ from .kv_cache import hide_numbers
 from .outputs import GuardedOutput
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
-#: Of a slot or of a check, by tensor name.
+#: Inputs of a slot or of a check, by tensor name.
 Inputs = Mapping[str, Array]
 
-#: Of Llama 3: a pair's radians a token are this to the power of -2 pair / head_dim.
+#: A pair's radians a token are this to the power of -2 pair / head_dim of Llama 3.
 ROPE_THETA = 500_000.0
 #: The bits in a cache where nobody has written: large in either element type, and no launch makes them.
 UNTOUCHED = 0x5A5A

@@ -161,11 +161,13 @@ def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_de
 
 
 @click.command()
-@click.option("--job", "job_ids", multiple=True, required=True, help="A finished job; may be given repeatedly.")
+@click.argument("jobs_named", metavar="JOB...", nargs=-1)
+@click.option("--job", "job_ids", multiple=True, help="A finished job, as an option; may be repeated.")
 @pack_options
 @click.pass_obj
 def pack(
     client: Client,
+    jobs_named: tuple[str, ...],
     job_ids: tuple[str, ...],
     output: Path,
     lock: Path | None,
@@ -174,7 +176,10 @@ def pack(
     key: str | None,
 ) -> None:
     """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
-    jobs = [client.job(job_id) for job_id in job_ids]
+    named = (*jobs_named, *job_ids)
+    if not named:
+        raise click.UsageError("no job is named: give the ids of finished jobs")
+    jobs = [client.job(job_id) for job_id in named]
     order = order_of_jobs(jobs, min_gain, batch_invariant)
     print_table(ladder_table(make(client, order, output, lock, pinned(key), jobs)))
 

@@ -29,7 +29,7 @@ Bools = npt.NDArray[np.bool_]
 #: Columns of a task, in order: which it is, where it ran, and its five times, nanoseconds.
 COLUMNS = ("launch", "op", "tile_m", "tile_n", "cta", "sm", "taken", "ready", "loaded", "computed", "stored")
 _FIRST_TIME = COLUMNS.index("taken")
-#: The phases of a task lie between neighbouring times.
+#: The phases of a task are between neighbouring times.
 PHASES = ("wait", "load", "compute", "store")
 
 
@@ -174,7 +174,7 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
 
 
 def _signals(plans: Sequence[VerifiedPlan], is_own: Bools) -> Signals:
-    """Of all launches. The tasks of a launch op neither post nor wait: stream order stands for it.
+    """Signals of all launches. The tasks of a launch op neither post nor wait: stream order stands for it.
 
     Args:
         plans: of the launches that tile ops share.

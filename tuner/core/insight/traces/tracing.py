@@ -23,9 +23,9 @@ from tuner.core.trial.outcome import Metric
 from tuner.core.trial.reports.inspection import OpShares, TaskSpan, Trace
 
 #: [num_tasks + num_ctas, 6] of one launch, -1 where nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh.
-#: Task: cycles at which it was taken, ready, loaded, computed, stored; its CTA.
-#: CTA: cycles and global nanoseconds of its begin, the same of its end; its SM; 0.
-#: Launch ops leave what their kind says, of which its file ``stamps`` makes the same.
+#: Task: cycles at which it was taken, ready, loaded, computed, stored; its CTA. CTA: cycles and global nanoseconds of
+#: its begin, the same for its end; its SM; 0. Launch ops leave what their kind says, of which its file ``stamps`` makes
+#: the same.
 Stamps = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
 
@@ -38,7 +38,7 @@ class Stamped:
 
     #: [task] op, tile_m, tile_n.
     tasks: Stamps
-    #: Of tasks, then of CTAs.
+    #: Table of tasks, then of CTAs.
     table: Stamps
 
     @classmethod
@@ -198,7 +198,7 @@ class StampsOfKind(Protocol):
     """The file ``stamps`` of a kind of launch op whose kernels leave some."""
 
     def stamped_of(self, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
-        """Of its launch; `op` as a trace numbers it.
+        """Stamped of its launch; `op` as a trace numbers it.
 
         Raises:
             ValueError: a task or a CTA left no stamps.
@@ -206,7 +206,7 @@ class StampsOfKind(Protocol):
 
 
 def _stamped(workload: Workload, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
-    """Of a launch op's launch, by the file ``stamps`` of its kind; `op` as a trace numbers it.
+    """Stamped of a launch op's launch, by the file ``stamps`` of its kind; `op` as a trace numbers it.
 
     Raises:
         ValueError: its kernel left no stamps.

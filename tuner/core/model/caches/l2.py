@@ -13,7 +13,7 @@ FIRST, NORMAL, LAST = range(3)
 
 
 class L2:
-    """A cache of so many bytes; of a panel that was written, what is evicted goes to the DRAM."""
+    """A cache of this many bytes; of a panel that was written, what is evicted goes to the DRAM."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._free = capacity_bytes
@@ -45,7 +45,7 @@ class L2:
         return missed
 
     def write(self, panel: int, num_bytes: int, size_bytes: int, hint: int = NORMAL) -> None:
-        """Writes so many bytes of a panel of `size_bytes`: they join what is held of it."""
+        """Writes this many bytes of a panel of `size_bytes`: they join what is held of it."""
         self._dirty[panel] = min(size_bytes, self._dirty.get(panel, 0) + num_bytes)
         self.touch(panel, min(size_bytes, self.held(panel) + num_bytes), hint)
 

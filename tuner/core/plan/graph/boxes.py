@@ -123,7 +123,7 @@ class RunTimeInput:
     name: str
     #: How many there are.
     count: int
-    #: Of each of them.
+    #: Least of each of them.
     least: int
     most: int
 
@@ -172,7 +172,7 @@ class TileSpace:
     reads: tuple[Read, ...]
     #: Axes that make a tile's row in the words of a plan.
     row_axes: int = 1
-    #: Of tensors that it reads or writes, where they reach only so far at run time.
+    #: Bounds of tensors that it reads or writes, where they reach only so far at run time.
     bounds: tuple[Bound, ...] = ()
 
     def __post_init__(self) -> None:
@@ -215,7 +215,7 @@ class TileSpace:
 
     @cached_property
     def all_places(self) -> Places:
-        """The same of all tiles, by their numbers."""
+        """The same for all tiles, by their numbers."""
         return np.unravel_index(np.arange(self.num_tiles), self.grid)
 
     def numbers(self, tasks: npt.NDArray[np.int32]) -> Ints:
@@ -223,10 +223,10 @@ class TileSpace:
         return tasks[:, 1].astype(np.int64) * self.word_grid[1] + tasks[:, 2]
 
     def coordinates(self, row: int, col: int) -> tuple[int, ...]:
-        """Of the tile with these words."""
+        """Coordinates of the tile with these words."""
         place = np.unravel_index(row * self.word_grid[1] + col, self.grid)
         return tuple(int(coordinate) for coordinate in place)
 
     def with_parts(self, num_parts: int) -> TileSpace:
-        """The same tiles in so many parts at most."""
+        """The same tiles in this many parts at most."""
         return self if num_parts == self.num_parts else replace(self, num_parts=num_parts)

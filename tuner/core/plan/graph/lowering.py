@@ -17,8 +17,8 @@ class Lowering(Protocol):
     """The file ``lowering`` of a kind of tile op."""
 
     def lower(self, op: Any, tile: Tile, chosen: Any, *, num_parts: int, in_band: bool) -> TileSpace:
-        """The tiles of an op, each in so many parts at most. `chosen` is what only its kind chooses, None where that is
-        not known yet; `in_band` says whether what it reads in its steps says itself that it is there."""
+        """The tiles of an op, each in this many parts at most. `chosen` is what only its kind chooses, None where that
+        is not known yet; `in_band` says whether what it reads in its steps says itself that it is there."""
 
 
 @lru_cache(maxsize=8192)

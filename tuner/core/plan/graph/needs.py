@@ -47,7 +47,7 @@ class Needs:
         return len(self.begin) - 1
 
     def entries(self, number: int) -> slice:
-        """Of one list, in `tiles` and `steps`."""
+        """Entries of one list, in `tiles` and `steps`."""
         return slice(int(self.begin[number]), int(self.begin[number + 1]))
 
     def gathered(self, numbers: Ints) -> tuple[Ints, Ints]:

@@ -63,7 +63,7 @@ class TaskGraph(ABC):
         """Op index -> (tile rows, tile columns)."""
         return {op: self.spaces[op].word_grid for op in self.op_indices}
 
-    @property
+    @cached_property
     def edges(self) -> tuple[Edge, ...]:
         """One entry per read of what an op of this launch writes."""
         return edges_between(self.op_indices, self._in_order)

@@ -89,13 +89,13 @@ def cache_steps(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy
 
 
 def traffic(path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU) -> int:
-    """Pieces that a path over any grid brings in through a cache of so many; with one k-step they are panels."""
+    """Pieces that a path over any grid brings in through a cache of this many; with one k-step they are panels."""
     steps = cache_steps((reads_of(0, tile, num_steps) for tile in path), cache_panels, policy)
     return steps[-1].total if steps else 0
 
 
 def _next_uses(tiles: Sequence[Sequence[Piece]]) -> list[int]:
-    """[read] the place of the piece's next read, or one behind the last where there is none."""
+    """[read] the place of the piece's next read, or one after the last where there is none."""
     reads = [piece for tile in tiles for piece in tile]
     found, following = [len(reads)] * len(reads), dict[Piece, int]()
     for at in range(len(reads) - 1, -1, -1):

@@ -41,7 +41,7 @@ def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
 
 
 def tails_of(ops: Ints, num_ctas: int) -> Flags:
-    """[tiles] the same of the last, incomplete wave of each op, as if it had the grid to itself."""
+    """[tiles] the same for the last, incomplete wave of each op, as if it had the grid to itself."""
     is_tail = np.zeros(ops.size, dtype=np.bool_)
     for op in np.unique(ops):
         tiles = np.flatnonzero(ops == op)

@@ -139,7 +139,7 @@ def standard_traffic(
     num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
 ) -> dict[Raster, int]:
     """Operand panels (pieces, where there are several k-steps) that each raster of its own brings in through a cache of
-    so many, the least first."""
+    this many, the least first."""
     panels = {
         raster: traffic(raster_path(raster, num_rows, num_cols), cache_panels, num_steps, policy)
         for raster in standard_rasters(num_rows, num_cols)

@@ -15,7 +15,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 NUM_PARTS = (1, 2, 3, 4, 6, 8, 16)
 #: Slots of one launch take no more.
 MAX_SLOT_BYTES = 512 * 2**20
-#: Of one partial sum, fp32.
+#: Sum of one partial sum, fp32.
 SUM_BYTES = 4
 
 
@@ -31,7 +31,7 @@ def num_tiles(op: TileOp, tile: Tile) -> int:
 
 
 def waves(num_tiles: int, num_parts: int, num_ctas: int) -> tuple[int, int]:
-    """Of an op alone on so many CTAs: waves of whole tiles, then waves of parts: those of all tiles, or of the tail's
+    """Of an op alone on this many CTAs: waves of whole tiles, then waves of parts: those of all tiles, or of the tail's
     where the tiles are more than one wave."""
     whole, tail = divmod(num_tiles, num_ctas) if num_tiles > num_ctas else (0, num_tiles)
     return whole, -(-tail * num_parts // num_ctas)
@@ -51,7 +51,7 @@ def slot_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def slots_problem(workload: Workload, tiling: Tiling, num_split: int) -> str | None:
-    """Why the workspace does not hold the sums of so many tiles that are split."""
+    """Why the workspace does not hold the sums of this many tiles that are split."""
     if (size := num_split * slot_bytes(workload, tiling)) > MAX_SLOT_BYTES:
         most = MAX_SLOT_BYTES // 2**20
         return f"the parts' sums take {-(-size // 2**20)} MiB of workspace, more than {most}: use fewer parts"

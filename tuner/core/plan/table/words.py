@@ -53,7 +53,7 @@ however many parts it has. Only some tiles of an op may be split, into different
 slot.
 
 Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. A first wave: CTA c begins with tasks[c], and the tickets begin
-behind the wave. Signals are monotonic over launches: a wait is over when
+after the wave. Signals are monotonic over launches: a wait is over when
 signal - epoch * posts_per_launch >= threshold.
 """
 
@@ -92,7 +92,7 @@ TASK_FIELDS = 11
 #: Most parts of a tile, and k-steps of a part: what the words have room for.
 MAX_PARTS = 0xFF
 MAX_PART_STEPS = 0xFFFF
-#: Of these, the words that mean something.
+#: Wait fields of these, the words that mean something.
 WAIT_FIELDS = 5
 #: The place of a wait for what the task reads in its epilogue.
 EPILOGUE_STEP = MAX_STEPS
@@ -112,7 +112,7 @@ TASK_RANGES = (
     WordRange("first_step", 0, MAX_PART_STEPS),
     WordRange("num_steps", 0, MAX_PART_STEPS),
 )
-#: Of a wait's words in turn.
+#: Wait ranges of a wait's words in turn.
 WAIT_RANGES = (
     WordRange("signal_begin", 0, MAX_COUNT - 1),
     WordRange("signal_end", 1, MAX_COUNT),
@@ -298,7 +298,7 @@ class Plan:
 
 
 def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> None:
-    """Every word of every row lies in its column's range; `where` stands before the number of a row."""
+    """Every word of every row is in its column's range; `where` stands before the number of a row."""
     if not len(rows):
         return
     lowest, highest = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()

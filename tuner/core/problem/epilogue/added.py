@@ -5,7 +5,7 @@ A package names the class of its part in its metadata:
     [project.entry-points."tuner.epilogue_parts"]
     softcap = "my_package.softcap:Softcap"
 
-The part's file on the device, ``softcap.cuh``, lies beside that module. It defines a struct of the class' name. Its
+The part's file on the device, ``softcap.cuh``, is beside that module. It defines a struct of the class' name. Its
 members are the class' fields and then pointers to its tensors. It is called with an element in fp32, the row and the
 column; of sums the column is the row of W. Rows and columns are inside of the matrix.
 """
@@ -40,7 +40,7 @@ from tuner.errors import InvalidInput
 
 #: Where packages name theirs.
 GROUP = "tuner.epilogue_parts"
-#: Of a part, in JSON and in names of tensors.
+#: Name of a part, in JSON and in names of tensors.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 #: Begins what an op needs that has a part.
 _NEEDED = "epilogue:"
@@ -59,7 +59,7 @@ class Own:
     dtype: str = "fp32"
     #: The same at every launch, or an input.
     role: Role = Role.WEIGHT
-    #: Of integers, the least and the most.
+    #: Range of integers, the least and the most.
     range: tuple[int, int] | None = None
 
 
@@ -90,7 +90,8 @@ class AddedPart(Part):
         """How far these may be off, of how far the elements may be."""
 
     def shape(self, op: Product, name: str) -> tuple[int, ...]:
-        """Of one of its tensors; it broadcasts to the elements: of sums those of the rows of W, else those of C."""
+        """Shape of one of its tensors; it broadcasts to the elements: of sums those of the rows of W, else those of
+        C."""
         return (op.weight_rows if self.stage is Stage.SUMS else op.n,)
 
     def problem(self, op: Product) -> tuple[str, str]:
@@ -122,7 +123,7 @@ class AddedPart(Part):
         return " ".join([self.name, *(f"{key}={value}" for key, value in fields_to_json(self).items())])
 
     def tensor_name(self, op: Product, own: Own) -> str:
-        """Of a tensor of its own, in the workload."""
+        """Tensor name of a tensor of its own, in the workload."""
         return f"{op.name}.{self.name}_{own.name}"
 
     def broken(self, op: Product) -> list[Broken]:

@@ -18,7 +18,7 @@ DEFAULT_EPS = 1e-5
 
 
 def slot_stride(num_rows: int) -> int:
-    """Elements of the sums of squares of so many rows."""
+    """Elements of the sums of squares of this many rows."""
     return -(-num_rows // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
@@ -85,7 +85,7 @@ class Norm(Part):
         return {"norm": op.norm}
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Of the squares of its rows every tile of these rows has a share."""
+        """Late reads of the squares of its rows every tile of these rows has a share."""
         return ((op.norm, True),)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:

@@ -66,7 +66,7 @@ class PagedCache:
         return -(-op.max_length // self.page_tokens)
 
     def shape(self, op: CacheSizes) -> tuple[int, int, int, int]:
-        """Of keys, and of values."""
+        """Shape of keys, and of values."""
         middle = (op.kv_heads, self.page_tokens) if self.heads_first else (self.page_tokens, op.kv_heads)
         return (self.num_pages, *middle, op.head_dim)
 
@@ -88,25 +88,25 @@ class WrittenCache(CacheSizes, Protocol):
 
     @property
     def new_tokens(self) -> int:
-        """Of each sequence, that an op's rows are."""
+        """New tokens of each sequence, that an op's rows are."""
 
     @property
     def page_tokens(self) -> int | None:
-        """Of a page; None for a contiguous cache."""
+        """Page tokens of a page; None for a contiguous cache."""
 
     @property
     def heads_first(self) -> bool:
         """Whether a page's heads come before its tokens."""
 
     def num_sequences(self, rows: int) -> int:
-        """Of so many new tokens."""
+        """Of this many new tokens."""
 
     def paged(self, rows: int) -> PagedCache | None:
-        """The pages of a cache for so many new tokens; None for a contiguous one."""
+        """The pages of a cache for this many new tokens; None for a contiguous one."""
 
 
 def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:
-    """As many pages as the longest contexts of so many sequences have; None for a contiguous cache.
+    """As many pages as the longest contexts of this many sequences have; None for a contiguous cache.
 
     Raises:
         InvalidInput: there are no such pages, or an order of what has none.

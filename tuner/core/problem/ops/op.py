@@ -109,7 +109,7 @@ class Op(ABC):
     #: Those of them that may differ between chains.
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = ("m",)
 
-    #: Whether a kernel that was made for so many rows runs for fewer, as a ladder of kernels needs it.
+    #: Whether a kernel that was made for this many rows runs for fewer, as a ladder of kernels needs it.
     SERVES_FEWER_ROWS: ClassVar[bool] = False
 
     #: Unique name of the op, and of the tensor that it writes.
@@ -207,7 +207,7 @@ class Op(ABC):
         return -(-self.m // TILE) * -(-self.c_columns // TILE)
 
     def check_shared(self, ops: Sequence[Op]) -> None:  # noqa: B027  # most share nothing
-        """Whether what it shares with another op of a workload, a cache, is the same of both. It is asked before
+        """Whether what it shares with another op of a workload, a cache, is the same for both. It is asked before
         anything is known of who reads whom.
 
         Raises:

@@ -36,7 +36,7 @@ class Rotary:
     head_dim: int
     #: Tokens of the longest context, new ones included.
     max_length: int
-    #: Of each sequence: the last ones of its context.
+    #: The last ones of its context of each sequence.
     new_tokens: int = 1
     #: Of a page of the cache: 16, 32 or 64; None for a contiguous one.
     page_tokens: int | None = None
@@ -80,7 +80,7 @@ class Rotary:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names of the op's tensors that are there for this, behind the op's own name."""
+        """Names of the op's tensors that are there for this, after the op's own name."""
         return (*CACHES, "lengths", *(() if self.page_tokens is None else ("pages",)), "frequencies")
 
     @property
@@ -99,17 +99,17 @@ class Rotary:
         return column // self.head_dim * half + column % half
 
     def num_sequences(self, rows: int) -> int:
-        """Of so many new tokens."""
+        """Of this many new tokens."""
         return rows // self.new_tokens
 
     def positions(self, xp: ArrayModule, lengths: Array, rows: int) -> tuple[Array, Array]:
-        """Of each of so many new tokens the place in its sequence, of given lengths, and whether there is one."""
+        """Of each of this many new tokens the place in its sequence, of given lengths, and whether there is one."""
         tokens = xp.arange(rows)
         found = lengths[tokens // self.new_tokens] - self.new_tokens + tokens % self.new_tokens
         return found, (found >= 0) & (found < self.max_length)
 
     def paged(self, rows: int) -> PagedCache | None:
-        """The pages of a cache for so many new tokens; None for a contiguous one.
+        """The pages of a cache for this many new tokens; None for a contiguous one.
 
         Raises:
             InvalidInput: there are no such pages, or an order of what has none.
@@ -117,7 +117,7 @@ class Rotary:
         return paged_for(self, self.num_sequences(rows), page_tokens=self.page_tokens, heads_first=self.heads_first)
 
     def cache_shape(self, rows: int) -> tuple[int, int, int, int]:
-        """Of keys, and of values."""
+        """Cache shape of keys, and of values."""
         if (paged := self.paged(rows)) is not None:
             return paged.shape(self)
         return (self.num_sequences(rows), self.kv_heads, self.max_length, self.head_dim)
@@ -129,7 +129,7 @@ class Rotary:
         return self.num_sequences(rows) * self.kv_heads * self.max_length
 
     def tensors(self, name: str, rows: int, dtype: Dtype) -> tuple[Tensor, ...]:
-        """Of an op of that name and so many rows: both caches, lengths, pages, radians a token."""
+        """Of an op of that name and this many rows: both caches, lengths, pages, radians a token."""
         sequences, paged = self.num_sequences(rows), self.paged(rows)
         found = [cache(f"{name}.{one}", self.cache_shape(rows), dtype) for one in CACHES]
         found += [given(f"{name}.lengths", (sequences,), "int32", range=(0, self.max_length))]

@@ -20,7 +20,7 @@ _BITS = (8, 16, 32)
 class VendorType:
     """What an interface of CUDA calls an element type."""
 
-    #: Of its enumeration, e.g. ``CUDA_R_16F``.
+    #: Name of its enumeration, e.g. ``CUDA_R_16F``.
     name: str
     number: int
 

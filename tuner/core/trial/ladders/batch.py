@@ -20,10 +20,10 @@ MAX_JOBS = 1024
 NEIGHBOURHOOD = 2.0
 #: Seconds that a job's finals take, as long as no job of its batch has had them.
 FINALS_S = 2.0
-#: A job that has a neighbour gets one in so many trials of the budget, but not fewer than `LEAST_TRIALS`.
+#: A job that has a neighbour gets one in this many trials of the budget, but not fewer than `LEAST_TRIALS`.
 NEIGHBOUR_SHARE = 3
 LEAST_TRIALS = 10
-#: Behind its own trials a job of a ladder tries so many more at most: what the others found, the nearest rows' first.
+#: Behind its own trials a job of a ladder tries this many more at most: what the others found, the nearest rows' first.
 MOST_SHARED = 12
 
 

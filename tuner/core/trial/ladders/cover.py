@@ -41,7 +41,7 @@ class _Search:
         return {bit: [i for i, one in enumerate(self.sets) if one & bit] for bit in bits}
 
     def bound(self, needed: int, holders: dict[int, list[int]]) -> int:
-        """So many things of which no set holds two, each of which takes a set of its own."""
+        """This many things of which no set holds two, each of which takes a set of its own."""
         count, blocked = 0, 0
         for bit in sorted(holders, key=lambda bit: len(holders[bit])):
             if bit & needed and not bit & blocked:

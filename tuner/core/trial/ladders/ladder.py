@@ -72,7 +72,7 @@ class Measurement:
     job_id: str
     #: Microseconds.
     library_us: float
-    #: Kernels of ours; none where the library won.
+    #: Our kernels; none where the library won.
     options: tuple[Option, ...]
     #: The kernel that the job itself ships, one of the options; None where that is not known.
     winner: KernelName | None = None
@@ -138,7 +138,7 @@ class Ladder:
 def served_from(m: int, before: int) -> int:
     """The fewest rows that the kernel of m rows serves, where `before` is the next smaller m that was measured.
 
-    It serves what lies between the two, but not less than half of its own rows and one: so far away from what was
+    It serves what is between the two, but not less than half of its own rows and one: so far away from what was
     measured nothing is known of its gain. Between the two it must gain, too: `ranges`.
     """
     return max(before, m // 2) + 1
@@ -159,7 +159,7 @@ class Served(Generic[T]):
 
 
 def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int, Served[T] | None]]:
-    """From the least to the most rows of each range, and which measurement it ends with; None: what lies between two
+    """From the least to the most rows of each range, and which measurement it ends with; None: what is between two
     measurements and no kernel serves. `served` are in the order of their rows.
 
     A kernel serves rows between its own and the next smaller ones where it gains `least` at all of them. It takes no

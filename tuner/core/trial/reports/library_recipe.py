@@ -13,7 +13,7 @@ _LAUNCH_OPS = "attention"
 class LibraryCall:
     """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, A being the weights and B the inputs."""
 
-    #: Of the workload, e.g. ``up``.
+    #: Op of the workload, e.g. ``up``.
     op: str
     rows: int
     columns: int

@@ -1,4 +1,4 @@
-"""The kernel in front of an attention that rotates new queries and keys, and writes keys and values to the cache."""
+"""The kernel before an attention that rotates new queries and keys, and writes keys and values to the cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.workers.source.render import config_types, inlined
 from tuner.workers.source.rows import with_rows
 
-#: The device files in the order in which one includes the other, behind the first lines of config.cuh.
+#: The device files in the order in which one includes the other, after the first lines of config.cuh.
 _FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")
 #: Name of the kernel.
 APPEND_KERNEL = "tuner_append"
-#: Of a CTA.
+#: Append threads of a CTA.
 APPEND_THREADS = 128
 #: Elements of a head that one thread takes: 8 pairs.
 _ELEMENTS_OF_THREAD = 16
@@ -40,7 +40,7 @@ class AppendBuffers:
 
 
 def qkv_columns(op: DecodeAttention) -> int:
-    """Of a row of queries, keys and values."""
+    """Qkv columns of a row of queries, keys and values."""
     return op.kv_heads * (op.query_heads + 2) * op.head_dim
 
 
@@ -77,7 +77,7 @@ def pack_append_args(op: DecodeAttention, buffers: AppendBuffers, paged: PagedCa
 
 
 def append_parameter_bytes() -> int:
-    """Of the kernel's parameter."""
+    """Append parameter of the kernel's parameter."""
     return _ARGS.size
 
 

@@ -1,7 +1,7 @@
 """The tensors of an attention: queries, caches and lengths of each slot, checks at other lengths.
 
 Caches rotate as weights do, so every launch of a chain reads its keys and values from DRAM. Checks have lengths of
-their own: a padded slot, one token, what lies at the edges of tiles. Behind the longest of these their cache is NaN.
+their own: a padded slot, one token, what is at the edges of tiles. Behind the longest of these their cache is NaN.
 
 Pages of a cache are given to sequences in random order. Behind a check's contexts the table has numbers of no page.
 
@@ -54,7 +54,7 @@ class AttentionAddresses(NamedTuple):
 
 
 def addresses_of(op: AttentionOp, arrays: Arrays) -> AttentionAddresses:
-    """Of a run's arrays."""
+    """Addresses of a run's arrays."""
     keys, values, lengths, *table = (int(arrays[name].data.ptr) for name in op.operands)
     q, out = (int(arrays[name].data.ptr) for name in (op.source, op.name))
     return AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out, pages=sum(table))
@@ -93,7 +93,7 @@ class AttentionData(OpData):
 
     @property
     def copy_bytes(self) -> int:
-        """Of one slot."""
+        """Copy of one slot."""
         return copy_bytes(self.op)
 
     @property
@@ -133,7 +133,7 @@ class AttentionData(OpData):
         return ()
 
     def only_read(self, inputs: Arrays) -> list[tuple[str, Array]]:
-        """Of a cache whose new rows a launch writes, all others."""
+        """Only read of a cache whose new rows a launch writes, all others."""
         written = self.op.operands[:2] if self.writes_cache else ()
         names = [name for name in (self.op.source, *self.op.operands) if name in inputs and name not in written]
         found = [(name, inputs[name]) for name in names]

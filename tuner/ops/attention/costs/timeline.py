@@ -40,7 +40,7 @@ class _Times:
     #: Until the first bytes are there, and of each cluster from then on until it has multiplied its last.
     first: float
     ends: np.ndarray[tuple[int], np.dtype[np.float64]]
-    #: What comes behind the last.
+    #: What comes after the last.
     merged: float
 
 

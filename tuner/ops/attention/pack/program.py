@@ -34,7 +34,7 @@ def source_of(recipe: Json, manifest: Json) -> str:
 
 
 def written_in_front(recipe: Json, manifest: Json) -> set[str]:
-    """What a kernel in front of it writes: caches, and turned queries."""
+    """What a kernel before it writes: caches, and turned queries."""
     caches = {f"{recipe['op']}.{name}" for name in ("keys", "values")}
     return caches | ({source_of(recipe, manifest)} if "append" in recipe else set())
 

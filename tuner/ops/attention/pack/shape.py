@@ -1,4 +1,4 @@
-"""The shape of decode attention, alone or with a plain product behind it: what a call has seven operands for."""
+"""The shape of decode attention, alone or with a plain product after it: what a call has seven operands for."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class AttentionShape(LaunchedShape):
     kv_heads: int
     #: Elements of a head.
     head_dim: int
-    #: Of each sequence, included in its length.
+    #: New tokens of each sequence, included in its length.
     new_tokens: int
-    #: Of a page of the cache; 0 where it is contiguous.
+    #: Page tokens of a page of the cache; 0 where it is contiguous.
     page_tokens: int
     #: Whether a page's heads come before its tokens.
     heads_first: bool
@@ -47,9 +47,9 @@ class AttentionShape(LaunchedShape):
     window: int
     #: Scores become soft_cap * tanh(score / soft_cap); 0 for no cap.
     soft_cap: float
-    #: Of the scores.
+    #: Scale of the scores.
     scale: float
-    #: Columns of the projection behind it; 0 where there is none.
+    #: Columns of the projection after it; 0 where there is none.
     d_out: int
 
     @classmethod
@@ -57,7 +57,7 @@ class AttentionShape(LaunchedShape):
         """That of a manifest's workload.
 
         Raises:
-            InvalidInput: it is not one attention with at most one plain product behind it.
+            InvalidInput: it is not one attention with at most one plain product after it.
         """
         op, product = _attention_and_projection(workload)
         return cls(
@@ -81,11 +81,11 @@ class AttentionShape(LaunchedShape):
 
     @property
     def columns(self) -> int:
-        """Of its rows."""
+        """Columns of its rows."""
         return self.heads * self.head_dim
 
     def figures(self, columns: int) -> tuple[Any, ...]:
-        """Of its record, from the dtype to the soft cap; `columns` are those that leave."""
+        """Figures of its record, from the dtype to the soft cap; `columns` are those that leave."""
         sizes = (self.heads, self.kv_heads, self.head_dim, self.new_tokens, self.page_tokens)
         more = (int(self.heads_first), self.window, columns, self.scale, self.soft_cap)
         return (DTYPES[self.dtype], *sizes, *more)
@@ -105,7 +105,7 @@ class AttentionShape(LaunchedShape):
 
 
 def _attention_and_projection(workload: Mapping[str, Any]) -> tuple[Json, Json | None]:
-    """The attention, and the product behind it if there is one: what a call has seven operands for.
+    """The attention, and the product after it if there is one: what a call has seven operands for.
 
     Raises:
         InvalidInput: there are others, or the product has an option.

@@ -68,7 +68,7 @@ class AttentionPlan:
 
     @property
     def most_tasks(self) -> int:
-        """Of a queue, at any lengths."""
+        """Largest tasks of a queue, at any lengths."""
         return -(-len(self.tasks) // self.num_queues) if self.by_length else int(np.diff(self.queues).max())
 
     @property
@@ -83,7 +83,7 @@ class AttentionPlan:
 
     @property
     def lengths(self) -> RunTimeInput:
-        """Of each sequence, as a launch brings them."""
+        """Lengths of each sequence, as a launch brings them."""
         return RunTimeInput(name="lengths", count=self.op.sequences, least=0, most=self.op.max_length)
 
     @property
@@ -111,7 +111,7 @@ class AttentionPlan:
 
     @property
     def num_counters(self) -> int:
-        """Of arrivals: each CTA of a cluster adds up its own part of a slot."""
+        """Each CTA of a cluster adds up its own part of a slot of arrivals."""
         return self.num_slots * self.cluster
 
     @property

@@ -1,4 +1,4 @@
-"""An attention and the product behind it whose CTAs fit an SM together.
+"""An attention and the product after it whose CTAs fit an SM together.
 
 The product's CTAs then fill their rings while the attention runs, and the next attention waits beside the product. So
 it has the time to ask the L2 for the weights of its own product, while nobody else reads.
@@ -21,7 +21,7 @@ _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
 #: Bytes of weights that a CTA of the product has under way at most, so that keys and values do not stand behind a whole
 #: ring of them (docs/findings/README.md).
 _WINDOW_BYTES = 49_152
-#: Per cent of the weights that are asked for, and whether early, the fastest first (docs/findings/README.md).
+#: Per cent of the weights that are requested, and whether early, the fastest first (docs/findings/README.md).
 _ASKS = ((25, True), (0, False), (50, True))
 #: Of the SMs, one in so many has a CTA that asks at least.
 _ASKING_SHARE = 3

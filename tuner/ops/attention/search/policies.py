@@ -73,7 +73,7 @@ def _sharing(schedule: AttentionSchedule) -> tuple[int, int, bool, bool]:
 
 
 def _shared(op: AttentionOp, kernel: AttentionSchedule, tiles: int, *, contiguous: bool) -> AttentionSchedule:
-    """With spans of so many tiles, a CTA each."""
+    """With spans of this many tiles, a CTA each."""
     span = tiles * kernel.tile_tokens
     one = replace(kernel, cluster=1, span_tokens=span, contiguous=contiguous, by_length=False)
     return replace(one, parts_at_once=PARTS_AT_ONCE[-2]) if one.num_spans(op.shape) == 1 else one

@@ -37,17 +37,17 @@ _NUM_BESIDE = 2
 _WIDE_SHARE = 0.875
 #: Forecasts that differ by no more are about equal.
 _EQUAL_SHARE = 0.02
-#: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
+#: Of the weights of the launch behind: per cent that are requested, and whether before the launch before has ended.
 _ASKED = ((50, False), (100, False), (25, True), (50, True))
 #: Of equal forecasts, tokens of a tile: it was this in each pair that was fastest (docs/findings/README.md).
 _TILE_TOKENS = 64
 
 
 def attention_guesses(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The best attention of each cluster's size, in turns with other products behind the best; the best with other
-    asks for weights; what published policies make of the best of one CTA a task; then what shares SMs, which pays only
-    where launches overlap. None twice. `products` are the first guesses of the product behind it, if there is one: the
-    first with each attention, the others with the best."""
+    """The best attention of each cluster's size, in turns with other products after the best; the best with other asks
+    for weights; what published policies make of the best of one CTA a task; then what shares SMs, which pays only where
+    launches overlap. None twice. `products` are the first guesses of the product after it, if there is one: the first
+    with each attention, the others with the best."""
     times_us = _forecasts_us(space)
     ranked = _ranked(times_us)
     best = ranked[0]
@@ -168,7 +168,7 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
 
 
 def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
-    """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
+    """Ranked of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
     ranked, found = list(times_us), list[AttentionSchedule]()
     for cluster in dict.fromkeys(one.cluster for one in ranked):
         found += [one for one in ranked if one.cluster == cluster][:_OF_CLUSTER]

@@ -38,7 +38,7 @@ ALGORITHM_ATTRIBUTES: dict[str, tuple[int, Any]] = {
 }
 #: What PyTorch gives cuBLASLt on Hopper, bytes.
 WORKSPACE_BYTES = 32 * 2**20
-#: Algorithms that the heuristic is asked for.
+#: Algorithms that the heuristic is requested.
 NUM_ALGORITHMS = 8
 
 

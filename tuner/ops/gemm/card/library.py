@@ -36,7 +36,7 @@ class LibraryRunner:
         self._parts = LibraryParts(tools, self._dtype)
         self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
-        #: Of an op whose product does not leave C: gate and up projection, both halves of heads that are turned, sums
+        #: Of an op whose product does not leave C: gate and up projection, both halves of heads that are rotated, sums
         #: that are scaled: [m, rows of W].
         self._sums = [
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype.sums)) if has_sums(op, self._dtype) else None
