@@ -38,7 +38,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 import tuner.runtime as runtime
 from tuner.runtime import torch_op
 
-#: Llama 3 8 b of Llama-3-8B, by its published config.
+#: The config of Llama-3-8B, as published.
 LLAMA_3_8B = {
     "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,

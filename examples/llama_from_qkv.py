@@ -51,7 +51,7 @@ class OperatorDecoder:
         keys, _ = caches[0]
         self.weights, self._caches = weights, caches
         self._scale = keys.shape[3] ** -0.5
-        #: int32 of each sequence, the new token included; `step` counts it in.
+        #: int32, length of each sequence, new token included; `step` adds it.
         self.lengths = torch.full((keys.shape[0],), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(keys.shape[0], dtype=torch.long, device=keys.device)
         behind = [layer["qkv.w"] for layer in weights.layers[:-1]]  # of each the qkv of the layer behind it

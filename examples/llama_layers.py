@@ -68,7 +68,7 @@ class Weights:
     num_heads: int
     #: The product before the first attention, whose heads' rows lie as PyTorch has them.
     first_qkv: torch.Tensor
-    #: Layers of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last
+    #: Weights of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last
     #: has none of.
     layers: list[dict[str, torch.Tensor]]
 
@@ -144,7 +144,7 @@ class TunedDecoder:
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]
         like = {"dtype": keys.dtype, "device": keys.device}
-        #: int32 of each sequence, the new token included; `step` counts it in.
+        #: int32, length of each sequence, new token included; `step` adds it.
         self.lengths = torch.full((batch,), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(batch, dtype=torch.long, device=keys.device)
         columns = weights.num_heads * head_dim

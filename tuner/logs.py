@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-#: Context of the request, the job and the trial that the current thread or task works on; empty where it does not.
+#: The request, the job and the trial that the current thread or task works on; empty where it does not.
 _CONTEXT: dict[str, ContextVar[str]] = {
     name: ContextVar(name, default="") for name in ("request_id", "job_id", "trial_number")
 }

@@ -24,7 +24,7 @@ _prepared = spawn.get_preparation_data
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """What a process that starts is told: by a thread that starts one of ours, nothing of the main module."""
+    """What a starting process is told; one of ours is told nothing of the main module."""
     data: dict[str, Any] = _prepared(name)
     if getattr(_here, "starts_ours", False):
         for key in _OF_MAIN:

@@ -33,7 +33,7 @@ OWN_PATHS = frozenset(
         "whoami",
     }
 )
-#: A webhook's secret has at least this many characters.
+#: Minimum length of a webhook's secret, characters.
 _LEAST_SECRET = 16
 #: Head and body of a request must each arrive in this many seconds.
 DEFAULT_REQUEST_DEADLINE_S = 30.0

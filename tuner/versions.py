@@ -8,7 +8,7 @@ from __future__ import annotations
 #: Its name for pip. `tuner`, as commands and imports have it, is another project's name there: of musical instruments.
 DISTRIBUTION = "fused-schedule-tuner"
 
-#: Wire version of requests and answers. It grows when a field goes or changes its meaning, or when what was taken is
+#: Version of requests and answers. It grows when a field goes or changes its meaning, or when what was taken is
 #: refused.
 WIRE_VERSION = 2
 #: The header that names it: of every answer, and of a request that wants to be refused by any other version.
@@ -17,7 +17,7 @@ WIRE_HEADER = "Tuner-Wire-Version"
 #: The header of what is fetched by its digest: the service's signature of the bytes, as packs have it.
 SIGNATURE_HEADER = "Tuner-Signature"
 
-#: Manifest format of an artifact's manifest. It grows when a field goes or changes its name or its meaning. Format 1
+#: Format of an artifact's manifest. It grows when a field goes or changes its name or its meaning. Format 1
 #: called `start_gate` `gate`. Format 3 has `attentions`, and without a product no `kernel`. Format 4 has
 #: `launch_order`: before, each attention was launched before all products. Format 5 has `parameter.pages`: before, no
 #: product wrote to pages. Format 6 has `own_launches`, of ops that other packages bring.
@@ -26,7 +26,7 @@ MANIFEST_FORMAT = 6
 PAGES_FORMAT = 5
 #: The same without a product that writes to pages.
 ORDERED_FORMAT = 4
-#: Caches format of a manifest whose attentions come first, or that writes to a cache, which programs of that format
+#: Format of a manifest whose attentions come first, or that writes to a cache, which programs of that format
 #: read too.
 CACHES_FORMAT = 3
 #: The same without attentions and caches.

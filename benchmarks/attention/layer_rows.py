@@ -39,7 +39,7 @@ class LayerRow:
     batch: int
     #: Tokens; 0 where there is no attention.
     context: int
-    #: Page tokens of a page of its cache; None for a contiguous one.
+    #: Tokens of a page of its cache; None for a contiguous one.
     page_tokens: int | None = None
 
     @property

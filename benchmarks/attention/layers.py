@@ -294,7 +294,7 @@ def in_front_of(kind: PlanKind, finals: Mapping[PlanKind, Any]) -> Any:
 
 
 def ways_of(parts: Sequence[Ended]) -> list[tuple[Candidate, ...]]:
-    """What is launched of each part: of the last one its finalists."""
+    """What is launched for each part; for the last one, its finalists."""
     *before, last = parts
     found = []
     for final in last.best.finals:
@@ -382,7 +382,7 @@ def prepared_of(
 
 
 def name_of(way: Sequence[Candidate]) -> str:
-    """Name of each part its kind and schedule."""
+    """Kind and schedule of each part."""
     return " | ".join(f"{one.plan_kind} {one.schedule}" for one in way)
 
 

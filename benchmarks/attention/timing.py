@@ -26,7 +26,7 @@ def machine() -> dict[str, Any]:
 
 
 def read_bytes_per_s() -> float:
-    """The fastest of a few sums over an array that no cache holds of this card's memory."""
+    """Of this card's memory, the fastest of a few sums over an array that no cache holds."""
     array = torch.rand(_READ_BYTES // 4, device="cuda")
     graphs = {"sum": captured([array.sum]), "most": captured([array.amax])}
     us = samples_us(graphs, 1, _READS)
@@ -87,7 +87,7 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
 
 
 def _sample_us(graph: torch.cuda.CUDAGraph) -> float:
-    """Sample of one replay. A delay keeps the host's time to launch it out; a sample that began before is taken
+    """A sample of one replay. A delay keeps the host's time to launch it out; a sample that began before is taken
     again."""
     for _ in range(_MAX_TAKES):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -50,7 +50,7 @@ class Task:
 
     #: `theirs`, `ours`, or `both`: ours with the pack's attention.
     model: str
-    #: Compiler of COMPILERS.
+    #: One of COMPILERS.
     compiler: str
     batch: int
     layers: int
@@ -137,7 +137,7 @@ class Graphs:
 
 
 def client_of(task: Task) -> Client:
-    """A process that has begun to capture what the task says."""
+    """Starts a process that captures the task's graphs."""
     client = Client(str(task), partial(Graphs, task))
     client.begin(task.batch)
     return client

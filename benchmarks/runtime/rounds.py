@@ -37,7 +37,7 @@ class PackRunner:
     """A kernel of a pack, as the worker's timer takes its own: what `library.runners.Runner` there asks for."""
 
     def __init__(self, pack: Pack, m: int, flags: int = 0, *, allocate: Allocate = on_device) -> None:
-        """Init of the pack's only shape at `m` rows, in the build that `flags` of tuner_ffn_prepare name."""
+        """Prepares the pack's only shape at `m` rows, in the build that `flags` of tuner_ffn_prepare name."""
         shape = Shape()
         checked(pack.c, pack.c.tuner_pack_shape(pack.handle, 0, ctypes.byref(shape), None))
         answer = pack.find(shape, m)

@@ -33,7 +33,7 @@ class Graphs(Protocol):
 
 
 def replay_us(graph: Any) -> float:
-    """Replay of one replay; one that is not timed runs before it."""
+    """Times one replay; one that is not timed runs before it."""
     import torch
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -65,7 +65,7 @@ def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: tor
 
 def compared(config: Mapping[str, Any], weights: Mapping[str, Any], files: Mapping[str, str]) -> Json:
     """Of each arm how far its logits lie from fp32; and how often it has another top token than `stock` where that
-    one's margin exceeds twice the farthest that either lies from fp32 in this row.
+    one's margin exceeds twice the farthest that it lies from fp32 in this row.
 
     `files` by arm, of `vllm_arm.py`, `stock` among them, whose tokens are the same."""
     saved = {arm: torch.load(file) for arm, file in files.items()}
@@ -89,7 +89,7 @@ def compared(config: Mapping[str, Any], weights: Mapping[str, Any], files: Mappi
         far = one["logits"] - right
         farthest = far.abs().amax(dim=-1)
         top = stock["logits"].topk(2, dim=-1)
-        decided = top.values[..., 0] - top.values[..., 1] > 2 * torch.maximum(bound, farthest)
+        decided = top.values[..., 0] - top.values[..., 1] > 2 * bound
         others = decided & (one["logits"].argmax(dim=-1) != top.indices[..., 0])
         found[arm] = {
             "rms": round(float(far.square().mean().sqrt()), 6),

@@ -30,7 +30,7 @@ from tuner.dispatch.factory import make_evaluators
 from tuner.search import SearchProcesses
 from tuner.winners import ShippedWinners
 
-#: Search limit of search, more than any job here needs.
+#: Of search, more than any job here needs.
 SEARCH_LIMIT_S = 500.0
 _POLL_S = 0.1
 #: The folder of cubins.

@@ -39,7 +39,7 @@ class Table:
     """The file: entries by name, and the checks that follow from them."""
 
     def __init__(self, path: Path, anew: Collection[str] = ()) -> None:
-        """Init of `path`, without the entries that are to be made `anew`."""
+        """Reads `path`, without the entries that are to be made `anew`."""
         self.path = path
         self._anew = frozenset(anew)
         self._kept = json.loads(path.read_text()) if path.exists() else {"meta": {}, "jobs": []}

@@ -19,7 +19,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 Entry = dict[str, Any]
 Table = Mapping[str, Entry]
 
-#: The eight shapes in burst whose seconds are judged of a job of 60 trials.
+#: The eight shapes in burst whose jobs of 60 trials have their seconds judged.
 BURST = (
     "decode-plain/llama3-8b/m16",
     "decode-swiglu/llama3-8b/m32",

@@ -129,7 +129,7 @@ class Collector:
         self._pairs = [Pair(row, self._shared(draw(row.workload, bench.gpu, row.name)), bench) for row in rows]
 
     def _shared(self, drawn: Sequence[Drawn], count: int | None = None) -> list[Drawn]:
-        """Shared of `count` of them, or of all, the share."""
+        """Of `count` of them, or of all, the share."""
         return evenly(drawn, math.ceil(self._share * (len(drawn) if count is None else count)))
 
     def run(self) -> bool:

@@ -82,7 +82,7 @@ def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | Non
 
 
 def spearman_in_tilings(rows: Sequence[Row], found: Sequence[Forecast], noise: float) -> list[float]:
-    """Spearman in tilings of each tiling that was measured in many orders, where these differ by more than the
+    """Spearman's correlation within each tiling that was measured in many orders, where these differ by more than the
     noise."""
     by_tiling: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row, one in zip(rows, found, strict=True):

@@ -31,7 +31,7 @@ Row = dict[str, Any]
 class DataSet:
     """All pairs' measured schedules."""
 
-    #: Meta of the machine and the run.
+    #: What is known of the machine and the run.
     meta: Row
     #: Pair, stratum, schedule, time_us, spread; and of some: again_us, counters by name, phases of a trace.
     rows: list[Row]

@@ -40,7 +40,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 #: No job begins later, seconds; one takes about ten.
 LIMIT_S = 190.0
-#: Search limit of a job's search, and of the whole job, which is an error afterwards; seconds.
+#: Of a job's search, and of the whole job, which is an error afterwards; seconds.
 SEARCH_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
 WORKLOAD = ffn_pair(m=64, d_in=1024, d_hidden=4096, d_out=1024, activation=Activation.RELU)
 PROBLEM = problem_of(WORKLOAD)

@@ -100,7 +100,7 @@ class Timed:
 
     @property
     def us(self) -> float:
-        """Us of a run, the median."""
+        """Microseconds of a run, the median."""
         return median(self.times_us)
 
     @property

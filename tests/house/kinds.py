@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FROZEN = Path(__file__).with_name("kinds_named.json")
 #: Words that begin as a kind's name does, and are none.
-_OTHERS = frozenset({"gemma"})
+_OTHERS = frozenset({"gemma", "convert", "converted", "converting", "conversion"})
 #: ``DecodeAttention``, ``num_gemms``, ``HTTPGemm``, ``op:attention``: the words in it.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/|\"[^\"\n]*\"", re.S)

@@ -20,10 +20,10 @@ _WORDS = {
     "rotary": ("rotary",),
     "row_scale": ("row scale",),
 }
-#: The part's own: its file on the host, its files on the device and their list, and the kind whose fields ask for it.
+#: The part's own: its file on the host, its files on the device and their list, and the kinds whose fields ask for it.
 #: Layers of vLLM's models are called so, and the plugin stands in their place.
 _OWN = re.compile(
-    r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/gemm/|tuner/vllm/"
+    r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/(conv|gemm)/|tuner/vllm/"
     r"|workers/kernels/epilogue/(bias|finish|gate|pages|residual|rotary|row_scale)"
 )
 _COMMENT = re.compile(r"//.*|\"[^\"\n]*\"")

@@ -20,6 +20,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/ops": set(),
     "tuner/ops/attention": {"numpy"},
     "tuner/ops/attention/card": {"numpy", "cupy", "cuda", "torch"},
+    "tuner/ops/conv": {"numpy"},
     "tuner/ops/gemm/card": {"cupy", "cuda", "torch"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.soak import (
     answers,
     cluster,
+    convs,
     crowds,
     emulated,
     finals,
@@ -33,6 +34,7 @@ PROGRAMS: tuple[Program, ...] = (
     inputs.PROGRAM,
     interleavings.PROGRAM,
     proof.PROGRAM,
+    convs.PROGRAM,
     searches.PROGRAM,
     kills.PROGRAM,
     storage.PROGRAM,

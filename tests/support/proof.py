@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -104,11 +104,14 @@ class Judged:
         return None if self.refusal in self.faults else "wrong reason"
 
 
-def judged_plans(seed: int, count: int) -> Iterator[tuple[Judged, Plan, TileGraph, int]]:
-    """`count` plans with their verdicts, their graphs, and how many CTAs are resident at once."""
+def judged_plans(
+    seed: int, count: int, pools: Sequence[Sequence[TileGraph]] = (GRAPHS, SPLIT_GRAPHS, CHAIN_GRAPHS)
+) -> Iterator[tuple[Judged, Plan, TileGraph, int]]:
+    """`count` plans with their verdicts, their graphs, and how many CTAs are resident at once; a graph is one of one of
+    `pools`."""
     rng = random.Random(seed)
     for _ in range(count):
-        graph = rng.choice(rng.choice((GRAPHS, SPLIT_GRAPHS, CHAIN_GRAPHS)))
+        graph = rng.choice(rng.choice(pools))
         num_ctas = rng.randint(1, 3)
         plan = make_plan(graph, random_ordering(graph, rng), small_gpu(num_ctas))
         resident, mutation = num_ctas, "none"

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.attention_packs import made_of
+from tests.support.attentions import space_with
+from tests.support.presets import decoder_layer
 from tests.vllm.test_tokens import LIMIT_S, arm, wheel
+from tuner.core.problem.dtype import Dtype
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.packs.contents import Entry, Rung
+from tuner.packs.shapes import shape_of
+from tuner.packs.write import write_pack
+from tuner.search.guesses.seeds import first_guesses
 
 pytest.importorskip("vllm")
 
@@ -40,6 +52,52 @@ def test_the_tokens_are_vllms_own(wheel: Path, tmp_path: Path, family: str, flag
     assert ours["tokens"] == own["tokens"]
     assert ours["logprobs"] == pytest.approx(own["logprobs"], abs=LOGPROB_BAND)
     assert ours["logprobs"] != own["logprobs"], "vLLM's own layers ran"
+
+
+@pytest.mark.timeout(3 * LIMIT_S)
+def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(wheel: Path, tmp_path: Path) -> None:
+    ranks = ("--settings", '{"tensor_parallel_size": 2}')
+    own, _ = arm(wheel, tmp_path, "llama", "dummy", "--eager", *ranks)
+    ours, output = arm(wheel, tmp_path, "llama", "tuner", "--runs", "--eager", *ranks)
+    assert output.count(f"captured: {NUM_LAYERS} by layers") == 2, "on each rank"
+    assert ours["tokens"] == own["tokens"]
+    assert ours["logprobs"] == pytest.approx(own["logprobs"], abs=LOGPROB_BAND)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "of_layers", "of_mlps"),
+    [
+        ("qwen3", {}, "Qwen3DecoderLayer: it norms queries and keys between qkv and the attention", "2 of 2 MLPs"),
+        ("gemma2", {}, "Gemma2DecoderLayer: it norms what a product made", "2 of 2 MLPs"),
+        ("gemma3", {}, "Gemma3DecoderLayer: it norms queries and keys, and what a product made", "2 of 2 MLPs"),
+        ("llama", {"enable_lora": True, "max_lora_rank": 8}, "adapters (LoRA) change each product alone", ""),
+        (
+            "llama",
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}},
+            "speculative decoding: its steps have several tokens",
+            "2 of 2 MLPs",
+        ),
+        ("llama", {"enable_prefix_caching": False}, "block_size is 128 here and 16 in the pack", "2 of 2 MLPs"),
+    ],
+    ids=["qwen3", "gemma2", "gemma3", "lora", "drafts", "no-prefix-caching"],
+)
+@pytest.mark.timeout(3 * LIMIT_S)
+def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
+    wheel: Path, tmp_path: Path, family: str, settings: dict[str, Any], of_layers: str, of_mlps: str
+) -> None:
+    """By a pack of layers of another model, which fits nothing here."""
+    workload = decoder_layer("llama3-8b", dtype=Dtype.BF16, sequences=1, max_length=64, page_tokens=16)
+    schedule = next(iter(first_guesses(space_with(workload), 0)))
+    kernel = made_of(workload, Candidate(plan_kind=PlanKind.N_LAUNCHES_PDL, schedule=schedule)).kernel
+    rung = Rung(m_lo=1, m_hi=1, max_length=64, kernel=kernel)
+    write_pack([Entry(shape=shape_of(workload.to_json()), rungs=(rung,))], tmp_path / "model.tunerpack")
+    flags = ("--eager", "--settings", json.dumps(settings))
+    own, _ = arm(wheel, tmp_path, family, "dummy", *flags)
+    ours, output = arm(wheel, tmp_path, family, "tuner", *flags)
+    assert of_layers in output
+    assert of_mlps in output
+    assert "layers" not in ours["calls"]
+    assert ours["tokens"] == own["tokens"]
 
 
 @pytest.mark.timeout(2 * LIMIT_S)

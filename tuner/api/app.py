@@ -11,6 +11,7 @@ from tuner.api.access.access import AccessGuard
 from tuner.api.access.forms import DropEmptyFields
 from tuner.api.admin.access_routes import access_routes, describe_access
 from tuner.api.admin.routes import admin_routes
+from tuner.api.http.ending import AnswerAtTheEnd
 from tuner.api.http.errors import add_error_handlers
 from tuner.api.http.guard import BodyGuard
 from tuner.api.http.head import HeadAsGet
@@ -96,6 +97,7 @@ def create_app(
     app.add_middleware(DropEmptyFields)
     app.add_middleware(AccessGuard, service=service, rates=rates, login=login)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
+    app.add_middleware(AnswerAtTheEnd)
     app.add_middleware(WireVersion)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestId)

@@ -121,7 +121,7 @@ def _gpu(gpu_id: str) -> Gpu:
 
 
 def _live_gpus() -> Iterable[Gpu]:
-    """Live gpus of this machine, each asked in a process of its own."""
+    """GPUs of this machine, each asked in a process of its own."""
     from tuner.core.problem.gpu import gpu_from_live
     from tuner.errors import WorkerError
     from tuner.workers.host.cards import usable_gpus
@@ -177,7 +177,7 @@ def _trial(workload: Workload, gpu: Gpu, candidate: Candidate, time_us: float) -
 
 
 def _shown(trials: Sequence[Trial]) -> list[Trial]:
-    """Shown of a workload, most of them from its faster half."""
+    """Trials that are shown of a workload, most of them from its faster half."""
     from tuner.core.model.judged import shown
 
     return shown(trials, NUM_SHOWN, trials[0].workload, lambda trial: trial.time_us)

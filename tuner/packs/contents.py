@@ -59,7 +59,8 @@ class Kernel:
         return shape_of(self.manifest["workload"])
 
     def check_files(self, where: str) -> None:
-        """That every file is what its manifest names, and every launch what its plan says; `where` begins the sentence.
+        """Checks that every file is what its manifest names, and every launch what its plan says; `where` begins the
+        sentence.
 
         Raises:
             InvalidInput: one is not.
@@ -124,7 +125,7 @@ class Entry:
 
 
 def check(entries: tuple[Entry, ...]) -> None:
-    """That each shape is there once, each ladder says one thing of each size, and each kernel is of its line.
+    """Checks that each shape is there once, each ladder says one thing of each size, and each kernel is of its line.
 
     Raises:
         InvalidInput: names what is wrong.

@@ -17,9 +17,9 @@ from tuner.packs.base_shape import BaseShape
 
 
 class LaunchedShape(BaseShape, ABC):
-    """Launched shape of one such op, and at most a plain product after it."""
+    """The shape of one such op, and at most a plain product after it."""
 
-    #: Record of the index.
+    #: A record of the index.
     RECORD: ClassVar[struct.Struct]
     #: The fields of the op's JSON that differ from line to line of a ladder.
     SIZES: ClassVar[tuple[str, ...]]
@@ -60,7 +60,7 @@ class LaunchedShape(BaseShape, ABC):
 
 @cache
 def launched_shapes() -> tuple[type[LaunchedShape], ...]:
-    """Launched shapes of each kind that brings one."""
+    """Shapes of each kind that brings one."""
     return tuple(part.SHAPE for kind in op_kinds() if (part := part_of(kind, "pack.shape")))
 
 

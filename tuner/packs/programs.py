@@ -30,7 +30,7 @@ from tuner.packs.recipes.parameters import (
 )
 
 ALIGNMENT = 256
-#: Refused behind abort of the workspace of a launch that writes to a cache.
+#: Bytes of the workspace of a launch that writes to a cache.
 REFUSED_BEHIND_ABORT, REFUSED_BYTES = 32, 16
 #: Roles of tensors that only the launches read and write.
 _BETWEEN = ("intermediate", "squares")
@@ -72,7 +72,7 @@ class MapPatch:
     tensor: str | int
     addend: int
     recipe: Json
-    #: Rows per page of a cache with pages; 0 for others, whose dimensions are those of the recipe.
+    #: Rows of a page of a cache with pages; 0 for others, whose dimensions are those of the recipe.
     rows_per_page: int = 0
     #: Whether its second dimension is the rows of the launch.
     has_rows: bool = False
@@ -122,7 +122,7 @@ class Program:
     refused_offset: int
     #: By name; where a call names its tensors by role it has those instead.
     operands: tuple[Operand, ...] = ()
-    #: Largest rows of a chain, which may be launched for fewer; 0 where the rows are fixed.
+    #: Most rows of a chain, which may be launched for fewer; 0 where the rows are fixed.
     most_rows: int = 0
 
 

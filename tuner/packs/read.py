@@ -88,7 +88,7 @@ def read_pack(data: bytes) -> Pack:
 
 
 def _check_index(entries: tuple[Entry, ...], kernels: dict[str, Kernel], files: dict[str, bytes]) -> None:
-    """That the index, which C reads, and what it names say of a kernel what its manifest says."""
+    """Checks that the index, which C reads, and what it names say of a kernel what its manifest says."""
     of_index = {path: data for path, data in files.items() if path != INDEX}
     for kernel in kernels.values():
         for name, content in files_in_pack(kernel).items():

@@ -112,7 +112,7 @@ def signer(signature: bytes) -> str | None:
 
 
 def verify(data: bytes, signature: bytes, key: str) -> None:
-    """That `key` signed `data`.
+    """Checks that `key` signed `data`.
 
     Raises:
         WrongSignature: it did not, or it signed other bytes.

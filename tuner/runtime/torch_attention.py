@@ -63,7 +63,7 @@ def register(attention: Attention) -> int:
 
 
 def _key(shapes: Sequence[tuple[int, ...] | None], options: tuple[Any, ...], dtype: torch.dtype | None) -> Hashable:
-    """Of q, lengths, one cache, pages and w. A cache of pages has any number of them; None is not there."""
+    """Key of q, lengths, one cache, pages and w. A paged cache may have any number of pages; None: no such tensor."""
     q, lengths, cache, pages, w = shapes
     assert cache is not None
     return q, lengths, cache[0 if pages is None else 1 :], pages, w, options, dtype
@@ -95,7 +95,7 @@ def by_torch(
 
 
 def _check(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any) -> None:
-    """That all can meet, and no gradient is requested. `others` are those of the schema, all of them; so in what
+    """Checks that all can meet, and no gradient is requested. `others` are those of the schema, all of them; so in what
     follows."""
     pages, w, heads_first, scale, window, soft_cap, *_ = others
     if q.dim() != 2 or keys.dim() != 4 or lengths.dim() != 1:

@@ -84,7 +84,7 @@ class Operands(NamedTuple):
         return self[12:18]
 
 
-#: Tensors of tensors, in the order of the arguments.
+#: The tensors, in the order of the arguments.
 _TENSORS = Operands._fields[:12]
 
 
@@ -214,7 +214,7 @@ def by_torch(*arguments: Any) -> torch.Tensor:
 
 
 def _check(given: Operands) -> None:
-    """That all can meet, and no gradient is requested."""
+    """Checks that all can meet, and no gradient is requested."""
     dims = {"x": 2, "w_qkv": 2, "keys": 4, "values": 4, "lengths": 1, "w_o": 2}
     for name, count in dims.items():
         if (found := getattr(given, name).dim()) != count:

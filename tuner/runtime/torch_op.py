@@ -116,7 +116,7 @@ def by_torch(
 
 
 def _check(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> None:
-    """That it is asked for what it does. `others` are those of the schema, all of them; so in what follows."""
+    """Checks that it is asked for what it does. `others` are those of the schema, all of them; so in what follows."""
     b1, b2, residual, row_scale, activation, gated, *_ = others
     for name, one, wanted in (
         ("x", x, "[m, d_in], e.g. x.view(-1, x.shape[-1])"),

@@ -54,7 +54,8 @@ def _schedule(value: Any) -> Schedule:
 
 
 def _check(asked: dict[str, Any], path: Path) -> None:
-    """That every key is one that is known, in its place; of a manifest, which has many others, those of its parts.
+    """Checks that every key is one that is known, in its place; of a manifest, which has many others, those of its
+    parts.
 
     Raises:
         InvalidInput: names the first that is not.

@@ -46,7 +46,7 @@ def _named(kind: str) -> Json:
 
 
 def workload_schema() -> Json:
-    """Workload schema of a `Workload` as its JSON form has it."""
+    """Schema of a `Workload` as its JSON form has it."""
     ops = {"anyOf": [_of_op(kind) for kind in sorted(op_kinds().values(), key=lambda one: not one.is_unnamed)]}
     properties = {
         "kind": {"enum": [str(one) for one in WorkloadKind]},
@@ -58,14 +58,14 @@ def workload_schema() -> Json:
 
 
 def _of_op(kind: OpKind) -> Json:
-    """Of op of an op of that kind."""
+    """Schema of an op of that kind."""
     hints, named = kind.op.json_hints(), {} if kind.is_unnamed else _named(kind.name)
     needed = [name for name, (_, is_needed) in hints.items() if is_needed]
     return _object({**named, **{name: _of(hint) for name, (hint, _) in hints.items()}}, [*named, *needed])
 
 
 def file_schema() -> Json:
-    """File schema of a schedule file that is written by hand."""
+    """Schema of a schedule file that is written by hand."""
     properties = {
         "$schema": {"type": "string"},
         "gpu": {"enum": list(CATALOGUE)},

@@ -39,7 +39,7 @@ def in_fork(calls: Calls) -> Take:
 
 
 def begin_here() -> Begin | None:
-    """How work is begun on this machine; None where it has no core to spare."""
+    """Starts background work on this machine; None where it has no core to spare."""
     return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
 
 

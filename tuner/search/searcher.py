@@ -46,7 +46,7 @@ from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 APART_EVERY = 5
 #: The same, where no launch computes all ops: how its launches overlap is what makes a schedule of these good.
 VARIED_EVERY = 3
-#: Runs turn of this many trials of a chain, this one is in runs.
+#: Of this many trials of a chain, this one is in runs.
 RUNS_TURN = 4
 #: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
 FIRST_VARIATION = 4

@@ -158,7 +158,7 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
 
 
 def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
-    """Has a server that stood by measure; a sentence on what with."""
+    """Lets a standby server measure; a sentence that names its GPUs."""
     dispatcher, why = _dispatcher(settings, build_cache)
     late.fill(dispatcher)
     return why

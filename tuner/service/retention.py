@@ -18,9 +18,9 @@ from tuner.store.admin import removal
 
 _log = logging.getLogger(__name__)
 
-#: Between two looks for deleted jobs, seconds: also those that another server took out of sight.
+#: Polling interval for deleted jobs, seconds: also those that another server took out of sight.
 PERIOD_S = 2.0
-#: Between two looks for what is too old or too many, seconds.
+#: Polling interval for jobs that are too old or too many, seconds.
 RETENTION_PERIOD_S = 300.0
 #: Jobs that one writing session takes out of sight.
 _SLICE = 20

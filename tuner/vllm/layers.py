@@ -38,6 +38,13 @@ FAMILIES = {
     ("mistral", "MistralDecoderLayer"),
     ("qwen2", "Qwen2DecoderLayer"),
 }
+#: What other layers that are known do, and no kernel here.
+OTHERS = {
+    "GemmaDecoderLayer": "its norms multiply by 1 + their weight",
+    "Gemma2DecoderLayer": "it norms what a product made before that is added to the stream",
+    "Gemma3DecoderLayer": "it norms queries and keys, and what a product made before that is added to the stream",
+    "Qwen3DecoderLayer": "it norms queries and keys between qkv and the attention",
+}
 #: Rotary embeddings whose angle is a position times a frequency.
 ROTARIES = ("RotaryEmbedding", "Llama3RotaryEmbedding")
 
@@ -71,7 +78,8 @@ def _against_layers(model: Any) -> Iterator[str]:
     for layer in layers:
         kind = type(layer)
         if (kind.__module__.rpartition(".")[2], kind.__name__) not in FAMILIES:
-            yield f"{kind.__name__} is none of {', '.join(sorted(name for _, name in FAMILIES))}"
+            known = f"it is none of {', '.join(sorted(name for _, name in FAMILIES))}"
+            yield f"{kind.__name__}: {OTHERS.get(kind.__name__, known)}"
             return
         if reason := _against_layer(layer):
             yield reason

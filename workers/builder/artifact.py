@@ -161,7 +161,7 @@ def _launch_order(
     own: Sequence[OwnArtifact],
     recipes: Sequence[Sequence[Json]],
 ) -> list[dict[str, Any]]:
-    """Launch order of all launches the list that each is in, and its place there."""
+    """For all launches the list that each is in, and its place there."""
     shared = ((plan.graph.op_indices, [{"list": "launches", "index": index}]) for index, plan in enumerate(plans))
     counts, places = dict.fromkeys((one.section for one in own), 0), []
     for one, of_it in zip(own, recipes, strict=True):
@@ -378,7 +378,7 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
     """Role, name, shape and type of each tensor of an op."""
     op, dtype = workload.tile_ops[index], str(workload.dtype)
     if workload.producer_of(index) is None:
-        yield "input", op.source, (op.m, op.source_columns), dtype
+        yield "input", op.source, op.source_shape, dtype
     if op.has_weights:
         yield "weight", f"{op.name}.w", *op.stored_weights(workload.dtype)
     for part in op.parts:

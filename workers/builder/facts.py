@@ -20,7 +20,7 @@ from ..source.variants import reads_weights_before_wait
 #: Of every tensor: the copy engine's, and that of the widest load.
 #: Source: CUDA driver API, cuTensorMapEncodeTiled, `globalAddress`.
 TENSOR_ALIGNMENT_BYTES = 16
-#: Plan alignment of the words of a plan, which are read in vectors of 16 bytes.
+#: Alignment of the words of a plan, which are read in vectors of 16 bytes.
 PLAN_ALIGNMENT_BYTES = 16
 
 

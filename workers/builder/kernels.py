@@ -27,7 +27,7 @@ from .tie import tie, tie_own
 
 @dataclass(frozen=True, kw_only=True)
 class SharedKernel:
-    """Shared kernel of all launches of tile ops."""
+    """The kernel of all launches of tile ops."""
 
     workload: Workload
     #: One of each launch.
@@ -54,7 +54,7 @@ class OwnKernel:
     #: Index of the op, among launch ops.
     index: int
     schedule: LaunchOpSchedule
-    #: As the op's kind has plans.
+    #: Plan in the form of the op's kind.
     plan: Any
     gpu: Gpu
 

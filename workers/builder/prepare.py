@@ -41,7 +41,7 @@ class PreparedKernel(Prepared):
 
     @property
     def shared(self) -> BuiltKernel | None:
-        """Shared of tile ops; None for the library, and where there is no tile op."""
+        """The kernel of tile ops; None for the library, and where there is no tile op."""
         pairs = zip(self.work.launchables, self.kernels, strict=True)
         return next((kernel for one, kernel in pairs if one is self.work.shared), None)
 

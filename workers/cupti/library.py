@@ -89,7 +89,7 @@ class Cupti:
 
 @cache
 def load_cupti() -> Cupti:
-    """The library of the installed CUDA packages' major version, or else of a toolkit; once per process.
+    """CUPTI from the installed CUDA packages, or else from a toolkit; loaded once per process.
 
     Raises:
         CuptiError: there is none, or it cannot be loaded.

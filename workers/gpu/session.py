@@ -335,7 +335,7 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
-    """That a candidate is of the problem that is on the card.
+    """Checks that a candidate is of the problem that is on the card.
 
     Raises:
         LaunchRefused: it is of another workload.

@@ -180,7 +180,7 @@ class GpuProcesses:
         main: Main = child.main,
         away: Callable[[], str] = str,
     ) -> None:
-        """Init of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away`
+        """Of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away`
         says why, no process goes to the card."""
         self._uuid = uuid
         self._tools_cubin = tools_cubin
@@ -222,7 +222,7 @@ class GpuProcesses:
 
     @_alone
     def ready(self, problem: Problem) -> messages.Answer | None:
-        """Has the process at the card prepare `problem`; what it says where it cannot, and None where all is well.
+        """Has the child prepare `problem`; its reason where it cannot, else None.
 
         Raises:
             Quarantined: the card does not work.

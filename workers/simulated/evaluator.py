@@ -130,7 +130,7 @@ class SimulatedEvaluator:
 
     @property
     def target(self) -> Target:
-        """What it pretends to measure on."""
+        """The machine that it simulates."""
         return self._target
 
     @property

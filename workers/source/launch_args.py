@@ -25,12 +25,12 @@ from .parts import num_pointers, pointers_of
 from .render import SIGNALS_OFFSET_BYTES
 from .tensor_maps import tensor_maps
 
-#: Word of a signal, and of a counter of arrivals.
+#: Bytes of a signal, and of a counter of arrivals.
 WORD_BYTES = 4
 #: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
 WORKSPACE_ALIGNMENT_BYTES = 256
 
-#: Table of the table of a paged cache that an op writes to.
+#: Name of the table of a paged cache that an op writes to.
 _TABLE = (
     "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page is not there "
     "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "

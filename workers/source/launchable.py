@@ -22,9 +22,9 @@ class LaunchRefused(Exception):
 class Ties:
     """What belongs together, by digests; hexadecimal."""
 
-    #: Workload of the workload.
+    #: Digest of the workload.
     workload: str
-    #: Proofs of each launch's proof.
+    #: Digest of each launch's proof.
     proofs: tuple[str, ...]
     #: The content address of the build: source, options, architecture and compiler.
     build: str
@@ -60,7 +60,7 @@ class Launchable:
         return self.tiling.num_threads
 
     def check(self) -> None:
-        """That all of it is what was tied.
+        """Checks that all of it is what was tied.
 
         Raises:
             LaunchRefused: names what is not.

@@ -23,7 +23,7 @@ class OwnLaunchable:
     #: Index of the op, among the workload's launch ops.
     index: int
     schedule: Any
-    #: As the op's kind has plans.
+    #: Plan in the form of the op's kind.
     plan: Any
     cubin: bytes
     #: As they were when this was made.
@@ -42,7 +42,7 @@ class OwnLaunchable:
         return launches_for(self.workload, self.op, self.schedule, self.plan)
 
     def check(self) -> None:
-        """That all of it is what was tied, and that the plan is still one.
+        """Checks that all of it is what was tied, and that the plan is still one.
 
         Raises:
             LaunchRefused: names what is not.

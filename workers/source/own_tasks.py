@@ -1,4 +1,4 @@
-"""The device text of tile ops whose kind has what a task does."""
+"""The device text of tile ops whose kind has what a task does, or where the rows of a product lie."""
 
 from __future__ import annotations
 
@@ -34,6 +34,32 @@ def own_tasks(workload: Workload, tiling: Tiling) -> dict[int, str]:
         for index, op in enumerate(workload.tile_ops)
         if not op.IS_PRODUCT
     }
+
+
+class GatherSource(Protocol):
+    """The file ``source`` of a kind of products that gathers its rows."""
+
+    def gather_of(self, op: Any) -> str:
+        """CUDA C++: the members of a struct, as gather.cuh has it."""
+
+    def version(self) -> str:
+        """A digest of the text."""
+
+
+def gathers(workload: Workload) -> dict[int, str]:
+    """By its index, what each op that gathers its rows says in a source of where they lie.
+
+    Raises:
+        IllegalSchedule: a kind does not say it.
+    """
+    return {index: _gather(index, op) for index, op in enumerate(workload.tile_ops) if op.GATHERS}
+
+
+def _gather(index: int, op: TileOp) -> str:
+    if (part := part_of(op.KIND, "source")) is None:
+        raise IllegalSchedule(f"{op.KIND}: nothing says here where its rows lie")
+    text = cast(GatherSource, part).gather_of(op)
+    return f"// ---- {op.name}, a {op.KIND}\ntemplate <>\nstruct Gather<{index}> {{\n{text}}};\n"
 
 
 def _specialisation(index: int, op: TileOp, tile: Tile, chosen: Any, dtype: Dtype) -> str:

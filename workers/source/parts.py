@@ -29,6 +29,8 @@ def parts_config(workload: Workload) -> str:
     """Definitions in front of the device files; empty where no op has a part that needs some."""
     ops = workload.tile_ops
     text = "".join(part.constants(index, op) for index, op in enumerate(ops) for part in op.parts)
+    if of_sums := sum(1 << index for index, op in enumerate(ops) if _adds_to_sums(op)):
+        text += f"#define TUNER_ADDED_TO_SUMS {of_sums}\n"
     lists = list(dict.fromkeys(op.epilogue for op in ops if op.epilogue))
     if not lists:
         return text
@@ -36,6 +38,10 @@ def parts_config(workload: Workload) -> str:
     pointers = f"#define TUNER_PART_POINTERS {count}\n" if (count := num_pointers(workload)) else ""
     text += f"#define TUNER_PARTS\n{pointers}"
     return f"{text}__device__ constexpr int parts_of(int op) {{ return {numbers}0; }}\n"
+
+
+def _adds_to_sums(op: Product) -> bool:
+    return any(part.is_read_first and part.stage is Stage.SUMS for part in op.parts)
 
 
 def with_parts(text: str, workload: Workload) -> str:

@@ -26,7 +26,7 @@ class RefusedLaunch:
 
 
 def refused_launch(words: Sequence[int]) -> RefusedLaunch | None:
-    """Refused launch of `REFUSED_WORDS` words, and any behind them; None where all was right."""
+    """What `REFUSED_WORDS` words say, and any behind them; None where all was right."""
     kind, sequence, value, end = (signed(word) for word in words[:REFUSED_WORDS])
     return None if kind == 0 else RefusedLaunch(what=_REFUSALS[kind], sequence=sequence, value=value, end=end)
 

@@ -19,7 +19,7 @@ from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, PartSums, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
-from .own_tasks import own_tasks
+from .own_tasks import gathers, own_tasks
 from .parts import parts_config, with_parts
 from .rows import outputs_of, own_text, weights_of, with_rows
 from .tensor_maps import has_whole_lines
@@ -53,6 +53,7 @@ DEVICE_FILES = {
         "draws.cuh",
         "scheduler.cuh",
         "copy.cuh",
+        "gather.cuh",
         "mainloop_mma.cuh",
         "rotary_pairs.cuh",
         "epilogue.cuh",
@@ -165,7 +166,7 @@ def without_comments(text: str) -> str:
 
 def copy_bytes(op: TileOp, dtype: Dtype) -> int:
     """Widest copy, bytes, for which every row of A and W is aligned: 16, 8, ... down to an element."""
-    return math.gcd(op.k * dtype.size_bytes, COPY_BYTES)
+    return math.gcd(op.source_columns * dtype.size_bytes, op.k * dtype.size_bytes, COPY_BYTES)
 
 
 @functools.lru_cache(maxsize=4)
@@ -219,6 +220,10 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         after = names.index("own_task.cuh") + 1
         texts[after:after] = own.values()
+    if gathered := gathers(workload):
+        config += f"#define TUNER_GATHERS {sum(1 << index for index in gathered)}\n"
+        after = names.index("gather.cuh") + 1
+        texts[after:after] = gathered.values()
     texts[0] = _with_config(texts[0], config)
     if tiling.engine is Engine.WGMMA:
         widths = sorted(

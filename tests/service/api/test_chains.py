@@ -126,3 +126,18 @@ def test_chains_of_other_shapes_are_searched_too(http: httpx.Client, pair: dict[
     assert kinds <= {trial["candidate"]["plan_kind"] for trial in trials}
     best = http.get(job["links"]["best"]).json()
     assert {row["candidate"]["plan_kind"] for row in best["finals"]} > {"library"}
+
+
+def test_a_pair_of_convolutions_ends_with_a_kernel_and_is_told_op_by_op(http: httpx.Client) -> None:
+    sizes = {"images": 1, "height": 14, "width": 14, "channels": 32}
+    layers = {"first": {"filters": 32, "kernel": 3, "stride": 1}, "second": {"filters": 64, "kernel": 1, "stride": 1}}
+    job = submit(http, {"kind": "conv-pair", **sizes, **layers, "residual": True})
+    assert [op["op"] for op in job["pair"]["ops"]] == ["conv", "conv"]
+    best = http.get(
+        "/best", params={**sizes, "kind": "conv-pair", "first": "32,3,1", "second": "64,1,1", "residual": True}
+    )
+    assert (best.status_code, best.json()["match"]) == (200, "exact")
+    made = http.get(f"{job['links']['self']}/best").json()
+    assert {"fused", "two_launches"} <= {row["candidate"]["plan_kind"] for row in made["finals"]}
+    page = http.get(f"/ui/jobs/{job['id']}", headers={"accept": "text/html"}).text
+    assert "3x3 32 of 14x14" in page

@@ -16,6 +16,7 @@ from tuner.core.legal.legality import dynamic_smem_bytes, estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.problem.epilogue import Stage
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
@@ -104,7 +105,7 @@ class EmulatedChain:
         self._put_weights(op)
         if op.bias:
             self._put(f"{op.name}.bias", self._random.standard_normal(op.weight_rows))
-        given = [(op.source, (op.m, op.source_columns)), (self._residual(op), (op.m, op.n))]
+        given = [(op.source, op.source_shape), (self._residual(op), (op.m, op.n))]
         for name, shape in given[: 1 + op.residual]:
             if self.workload.op_index(name) is None and name not in self._tensors:
                 self._put(name, self._sized(self._random.standard_normal(shape)))
@@ -278,21 +279,31 @@ class EmulatedChain:
                 out, _ = reference_of(op)(np, op, values[op.source], values[f"{op.name}.w"], roundoff=0.0)
                 values[op.name] = from_bits(to_bits(out, dtype), dtype)
                 continue
-            sums = values[op.source] @ values[f"{op.name}.w"].T
+            sums = self._sums(op, values)
             if op.norm:
                 sums /= np.sqrt((values[op.norm] ** 2).mean(axis=1, keepdims=True) + op.eps)
             if op.bias:
                 sums += values[f"{op.name}.bias"]
+            is_of_sums = any(part.slot == "residual" and part.stage is Stage.SUMS for part in op.parts)
+            if is_of_sums:
+                sums += values[self._residual(op)]
             if op.rotary:
                 values[op.name] = self.caches[op.name].expected(sums)
                 continue
-            assert op.activation in (Activation.IDENTITY, Activation.SILU)
+            assert op.activation in (Activation.IDENTITY, Activation.SILU, Activation.RELU)
             gate = sums[:, : op.n] / (1 + np.exp(-sums[:, : op.n])) if op.activation is Activation.SILU else sums
+            gate = np.maximum(gate, 0) if op.activation is Activation.RELU else gate
             out = gate * sums[:, op.n :] if op.gated else gate
-            if op.residual:
+            if op.residual and not is_of_sums:
                 out = out + values[self._residual(op)]
             values[op.name] = from_bits(to_bits(out, dtype), dtype)
         return values
+
+    def _sums(self, op: GemmOp, values: dict[str, Array]) -> Array:
+        """Of a product, by what its kind says where it gathers its rows."""
+        a, w = values[op.source], values[f"{op.name}.w"]
+        found: Array = reference_of(op)(np, op, a, w, roundoff=0.0)[0] if op.GATHERS else a @ w.T
+        return found
 
     def references(self) -> dict[str, Reference]:
         """What the check of a trial holds each output against."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.support.second_oracle.cases import REASONS, Case, random_case
+from tests.support.second_oracle.cases import CHAINS, GRAPHS, PAIRED, REASONS, SCATTERED, Case, Pool, Pools, random_case
 from tests.support.second_oracle.judge import Verdict
 
 #: What must never be.
@@ -44,11 +44,13 @@ class Judged(NamedTuple):
         return [] if verdict.in_order else ["engine_in_order"]
 
 
-def judged_cases(seed: int, count: int) -> Iterator[Judged]:
-    """So many plans."""
+def judged_cases(
+    seed: int, count: int, pools: Pools = (GRAPHS, CHAINS, SCATTERED), paired: Pool = PAIRED
+) -> Iterator[Judged]:
+    """So many plans, drawn as `random_case` does."""
     rng = random.Random(seed)
     for _ in range(count):
-        yield judged_by_both(random_case(rng))
+        yield judged_by_both(random_case(rng, pools, paired))
 
 
 def judged_by_both(case: Case) -> Judged:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -105,6 +106,8 @@ SCATTERED: tuple[tuple[Workload, Tiling], ...] = tuple(
         (decoder_block(16, 128, 64, 64, heads=64), wgmma(*[(16, 64, 64)] * 4, split_k=(1, 2, 1, 2), swap_ab=True)),
     )
 )
+Pool = Sequence[tuple[Workload, Tiling]]
+Pools = Sequence[Pool]
 PAIRED = tuple(case for case in (*GRAPHS, *SCATTERED) if len(case[0].tile_ops) == 2 and case[1].cluster_size == 1)
 
 
@@ -196,10 +199,10 @@ def _box(box: Box, tile: tuple[int, int], step: int = 0) -> table.Box:
     return table.Box(box.tensor, tuple(range(side.start, side.stop) for side in box.at(tile, step)))
 
 
-def random_case(rng: random.Random) -> Case:
-    """A plan, nine times in ten with up to three changes to its words."""
+def random_case(rng: random.Random, pools: Pools = (GRAPHS, CHAINS, SCATTERED), paired: Pool = PAIRED) -> Case:
+    """A plan of one of `pools`, or two launches of `paired`, mostly with up to three changes to its words."""
     is_paired = rng.random() < 0.12
-    workload, chosen = rng.choice(PAIRED if is_paired else rng.choice((GRAPHS, CHAINS, SCATTERED)))
+    workload, chosen = rng.choice(paired if is_paired else rng.choice(pools))
     alone = not is_paired and rng.random() < 0.08
     graph = tile_graph(workload, chosen, (rng.randrange(len(workload.tile_ops)),) if alone else None)
     resident, order = rng.randint(1, 3), random_ordering(graph, rng, is_paired=is_paired)

@@ -29,7 +29,7 @@ from tuner.core.problem.workload import Workload
 from tuner.ops.gemm.pairs import ffn_pair
 
 #: Lines of a screen, of 80 columns.
-SCREEN = 40
+SCREEN = 41
 #: A command line of each kind, and what it spells.
 SPELLED: dict[str, dict[str, Any]] = {
     "ffn --m 16 --d-in 256 --d-hidden 512 --d-out 128 --activation silu --gated --no-bias --dtype bf16": {

@@ -65,6 +65,10 @@ class OtherLayer(LlamaDecoderLayer):
     pass
 
 
+class Qwen3DecoderLayer(LlamaDecoderLayer):
+    pass
+
+
 def model(kind: type = LlamaDecoderLayer, **changes: Any) -> Any:
     inner = SimpleNamespace(layers=[kind(**changes)], embed_tokens=None, norm=None)
     return SimpleNamespace(model=inner)
@@ -101,7 +105,8 @@ def test_a_llama_of_one_rank_has_no_reason_against_it() -> None:
         ({"drafts": object()}, {}, "speculative decoding: its steps have several tokens"),
         ({"connector": object()}, {}, "kv_transfer_config: a connector waits"),
         ({"runner": "pooling"}, {}, "its runner is 'pooling'"),
-        ({}, {"kind": OtherLayer}, "OtherLayer is none of LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer"),
+        ({}, {"kind": OtherLayer}, "OtherLayer: it is none of LlamaDecoderLayer, MistralDecoderLayer, Qwen2Decoder"),
+        ({}, {"kind": Qwen3DecoderLayer}, "Qwen3DecoderLayer: it norms queries and keys between qkv"),
         ({}, {"qk_norm": True}, "its attention norms queries and keys"),
         ({}, {"rotary": YaRNScalingRotaryEmbedding}, "its rotary embedding is YaRNScalingRotaryEmbedding"),
         ({}, {"quantised": True}, "its weights are int8, and kernels here have float16 and bfloat16"),

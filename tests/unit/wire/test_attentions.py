@@ -238,7 +238,7 @@ def test_what_is_no_attention_is_refused_by_its_field(
     [
         ({**ALONE, "sequences": 0}, "pair.sequences", "greater than or equal to 1"),
         ({**ALONE, "lengths": "random"}, "pair.lengths", "is not one of the choices"),
-        (chain({**OP, "op": "conv"}), "pair.ops.0.op", "is not one of the choices"),
+        (chain({**OP, "op": "pool"}), "pair.ops.0.op", "is not one of the choices"),
         (chain({**OP, "n": 4}), "pair.ops.0.n", "is not a known field"),
         ({**ALONE, "m": 4}, "pair.m", "is not a known field"),
     ],

@@ -36,7 +36,7 @@ def first_problem(**changes: Any) -> FieldProblem:
             "pair.kind",
             "'x'",
             "use one of 'ffn', 'independent', 'decoder-block', 'quantised-ffn', 'attention', 'decoder-attention', "
-            "'decoder-layer', 'chain'",
+            "'decoder-layer', 'conv-pair', 'network-convs', 'chain'",
         ),
         (
             {"pair": {"m": 1}},

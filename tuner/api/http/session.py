@@ -27,7 +27,7 @@ class Session:
 
     #: Empty where a proxy says who it is.
     token_id: str
-    #: Csrf of this session alone; only its pages know it.
+    #: Token of this session alone against cross-site requests; only its pages know it.
     csrf: str
 
     def is_ours(self, csrf: str | None) -> bool:

@@ -53,7 +53,7 @@ class Gain:
         return None if self.library_us is None or self.ours_us is None else self.library_us / self.ours_us
 
     def saved_us(self, min_gain: float) -> float:
-        """Saved of a step of the model; 0 where a pack would keep the library, or nothing is known."""
+        """Microseconds that a step of the model saves; 0 where a pack would keep the library, or nothing is known."""
         if self.library_us is None or self.ours_us is None or (self.speedup or 0.0) < min_gain:
             return 0.0
         return self.layers * (self.library_us - self.ours_us)

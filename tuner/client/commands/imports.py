@@ -68,7 +68,7 @@ def body_of(path: Path) -> dict[str, Any]:
 
 
 def _check_job(job: Mapping[str, Any]) -> None:
-    """That the two ways in which a file says what it is of say the same.
+    """Checks that the two ways in which a file says what it is of say the same.
 
     Raises:
         InvalidInput: one was changed without the other.

@@ -166,7 +166,7 @@ def _submit(options: dict[str, Any]) -> None:
 )
 @click.pass_context
 def submit(ctx: click.Context, /, **options: Any) -> None:
-    """Submits a job and prints its id; several numbers of rows (`--m 1,2,4,8..256`) make a batch of jobs."""
+    """Submits a job, or a batch (`--m 1,2,4,8..256`), and prints its id."""
     if ctx.invoked_subcommand is None:
         _send(ctx.obj, options)
 

@@ -108,7 +108,7 @@ def _unpack(content: bytes) -> dict[str, bytes]:
 
 
 def check_is(what: str, name: str, found: object, asked: object) -> None:
-    """That a fact of what came back is the one that was requested.
+    """Checks that a fact of what came back is the one that was requested.
 
     Args:
         what: came back, e.g. ``the kernel``.

@@ -92,7 +92,7 @@ def place_below(folder: Path, name: str) -> Path:
 
 
 def check_places(places: Collection[Path]) -> None:
-    """That all files can be written, before the first one is.
+    """Checks that all files can be written, before the first one is.
 
     Raises:
         Refused: one stands where another needs a folder, or two are the same.

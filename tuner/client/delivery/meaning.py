@@ -53,8 +53,8 @@ def check_kernel(
     workload: Workload | None = None,
     objective: Mapping[str, str] | None = None,
 ) -> None:
-    """That a kernel is of the job, the target and the plan kind that it is taken for; where given, of the workload and
-    the objective, too.
+    """Checks that a kernel is of the job, the target and the plan kind that it is taken for; where given, of the
+    workload and the objective, too.
 
     Args:
         manifest: of the artifact, whose bytes were checked.

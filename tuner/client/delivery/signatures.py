@@ -22,7 +22,7 @@ def pinned(key: str | None) -> str | None:
 
 
 def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool = True) -> bool:
-    """That `key` signed `data`, a signature file as `signature`; False where nothing can verify it.
+    """Checks that `key` signed `data`, a signature file as `signature`; False where nothing can verify it.
 
     Raises:
         Refused: it did not.

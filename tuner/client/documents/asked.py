@@ -77,6 +77,28 @@ class ChainAttention(AttentionHeads):
     source: NotRequired[str]
 
 
+class ChainConv(TypedDict):
+    """Out[b, y, x, f] = act(bias[f] + R[b, y, x, f] + the convolution of images with filters), NHWC."""
+
+    op: Literal["conv"]
+    name: str
+    source: NotRequired[str]
+    images: int
+    height: int
+    width: int
+    channels: int
+    filters: int
+    kernel: NotRequired[int]
+    stride: NotRequired[int]
+    padding: NotRequired[int]
+    activation: NotRequired[str]
+    bias: NotRequired[bool]
+    residual: NotRequired[str | None]
+    is_output: NotRequired[bool]
+    groups: NotRequired[int]
+    dilation: NotRequired[int]
+
+
 class FfnPair(TypedDict):
     """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out]."""
 
@@ -165,12 +187,46 @@ class DecoderLayer(AttentionSizes):
     dtype: NotRequired[str]
 
 
+class Filters(TypedDict):
+    """Of one convolution, whose padding is half of a filter."""
+
+    filters: int
+    kernel: int
+    stride: int
+
+
+class ConvPair(TypedDict):
+    """Two convolutions of images, NHWC, with a bias each; the second reads the first one's output."""
+
+    kind: Literal["conv-pair"]
+    images: int
+    height: int
+    width: int
+    channels: int
+    first: Filters
+    second: Filters
+    activation: NotRequired[str]
+    residual: NotRequired[bool]
+    dtype: NotRequired[str]
+
+
+class NetworkConvs(TypedDict):
+    """Neighbouring convolutions of a network, with batch norm folded into filters and biases."""
+
+    kind: Literal["network-convs"]
+    network: str
+    stage: int
+    run: NotRequired[str]
+    images: int
+    dtype: NotRequired[str]
+
+
 class Chain(TypedDict):
     """Up to eight ops in topological order."""
 
     kind: Literal["chain"]
     m: int
-    ops: list[ChainOp | ChainAttention]
+    ops: list[ChainOp | ChainAttention | ChainConv]
     dtype: NotRequired[str]
 
 
@@ -188,4 +244,4 @@ Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
 #: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.
-Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer
+Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer | ConvPair | NetworkConvs

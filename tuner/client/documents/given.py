@@ -38,7 +38,7 @@ class GivenSchedules:
         return pair_of(self.workload)
 
     def check(self, pair: Mapping[str, Any]) -> None:
-        """That the files are of the pair that is submitted.
+        """Checks that the files are of the pair that is submitted.
 
         Raises:
             click.UsageError: they are of another.

@@ -14,12 +14,12 @@ from tuner.client.documents.documents import Best, JobDetail, Trial
 from tuner.client.exports.axes import axes_of
 from tuner.versions import DISTRIBUTION
 
-#: Schema version of the schemas.
+#: Version of the schemas.
 SCHEMA_VERSION = "1.0.0"
 #: The key under which our own fields are: what reads T4 passes over it.
 OWN = "tuner"
 
-#: Of what failed, by its kind; what is not named failed while it ran.
+#: T4's word for each kind of failure; the others are `runtime`.
 _INVALID = {
     "compile_error": "compile",
     "compile_timeout": "compile",

@@ -160,7 +160,7 @@ def best_of(client: Client, batch_id: str) -> Json:
 
 
 def check_kernels(client: Client, best: Json, key: str | None) -> None:
-    """That `key`, where one is given, signed every kernel of a batch's answers.
+    """Checks that `key`, where one is given, signed every kernel of a batch's answers.
 
     Raises:
         Refused: it did not.

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class KindInModels(Protocol):
-    """Kind in models of one kind. Its ops come as `POST /jobs` takes them."""
+    """Where models have one kind of op. Its ops come as `POST /jobs` takes them."""
 
     def counted_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
         """Those of a decode step, alone or with what a job tunes beside, and how many layers have each.

@@ -82,7 +82,7 @@ def ladder_table(pack: Pack) -> Table:
 
 
 def is_simulated(pack: Pack) -> bool:
-    """Whether no card measured it."""
+    """Whether its figures are simulated."""
     return str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
 
 

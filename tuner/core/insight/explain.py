@@ -149,7 +149,7 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
 
 
 def _next_best_apart(space: JointSpace, schedule: Schedule) -> str:
-    """Next best apart of a schedule whose ops have a launch each."""
+    """The single change with the best forecast, of a schedule whose ops have a launch each."""
 
     def time_us(one: Schedule) -> float:
         return forecast_us(space.workload, space.gpu, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=one))

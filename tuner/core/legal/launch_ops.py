@@ -78,7 +78,7 @@ def _is_apart(kind: PlanKind) -> bool:
 
 
 def _both_sides_problem(workload: Workload, kind: PlanKind, first_behind: int) -> str | None:
-    """Both sides problem of tile ops on both sides of a launch op, by a kind that has not a launch for each op."""
+    """What is wrong with tile ops on both sides of a launch op, by a kind that has not a launch for each op."""
     front, behind = workload.tile_ops[first_behind - 1].name, workload.tile_ops[first_behind].name
     stands = f"{_called(workload)} has a launch of its own between {front} and {behind}"
     if len(workload.tile_ops) == 2:

@@ -14,7 +14,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 
 #: Bytes of k of a stage, which the shared-memory swizzle is made for.
 STAGE_ROW_BYTES = (64, 128, 256)
-#: Copy of one cp.async.
+#: Bytes of one cp.async.
 COPY_BYTES = 16
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)

@@ -43,7 +43,7 @@ def own_rules(op: TileOp) -> TileRules:
 def own_tasks_problem(workload: Workload, engine: Engine) -> str | None:
     """Why the engine's loop does not run the tasks of an op."""
     for op in workload.tile_ops:
-        if not op.IS_PRODUCT and engine not in (engines := own_rules(op).ENGINES):
+        if not op.is_plain_product and engine not in (engines := own_rules(op).ENGINES):
             return f"the {engine} engine runs no task of {op.name}, a {op.KIND}: use {' or '.join(engines)}"
     return None
 

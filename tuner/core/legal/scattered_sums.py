@@ -13,7 +13,7 @@ MOST_PARTS = 4
 
 
 def scattered_sums_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why they are not to be added up so, or cannot."""
+    """Why scattered sums are refused; None where they are legal."""
     if tiling.part_sums is PartSums.LAST:
         return None
     asked = f"part_sums {tiling.part_sums}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 
 import numpy as np
 
@@ -117,8 +117,8 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
     epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.tile_ops))))
     for index, op in enumerate(workload.tile_ops):
-        weights, inputs = op.weight_bytes(workload.dtype) / size, op.m * op.source_columns
-        streamed = 2 * op.m * op.weight_rows * op.k / side if op.IS_PRODUCT else 0.0
+        weights, inputs = op.weight_bytes(workload.dtype) / size, prod(op.source_shape)
+        streamed = 2 * op.m * op.weight_rows * op.k / side if op.is_plain_product else 0.0
         if op.source in seen:
             elements += weights
         elif workload.producer_of(index) is not None:

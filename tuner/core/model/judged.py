@@ -38,7 +38,7 @@ def fitted_to_all(fitter: Fitter) -> Rates:
 
 
 def fitted_without(fitter: Fitter, workloads: Iterable[str]) -> dict[str, Rates]:
-    """Fitted without of each workload a fit that did not see it."""
+    """For each workload a fit that did not see it."""
     return {name: fitter.without(name, NUM_LEFT_OUT_STEPS) for name in workloads}
 
 

@@ -36,5 +36,5 @@ class Launch:
     scatters_sums: bool = False
     #: Threads that look at signals, one each.
     num_pollers: int
-    #: Engine of the engine on this GPU.
+    #: Rates of the engine on this GPU.
     engine: EngineRates

@@ -41,11 +41,11 @@ class EngineRates:
     exposed_share: float
     #: Of a task: its words, first addresses, barriers.
     task_us: float
-    #: Store us per kib of a tile's rounding and store, per KiB of its output.
+    #: Microseconds of a tile's rounding and store, per KiB of its output.
     store_us_per_kib: float
-    #: Sum us per kib of a part's sums, written or read back, per KiB.
+    #: Microseconds of a part's sums, written or read back, per KiB.
     sum_us_per_kib: float
-    #: Arrival of an arrival at a tile in parts.
+    #: Time of an arrival at a tile in parts.
     arrival_us: float
 
 

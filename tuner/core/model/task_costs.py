@@ -133,7 +133,7 @@ def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
 def _slice_of_columns(graph: TileGraph, op_index: int, finer: int) -> Ints:
     """[columns of A] the slice of each."""
     op = graph.workload.tile_ops[op_index]
-    if not op.IS_PRODUCT:
+    if not op.is_plain_product:  # each of its parts reads all channels
         return np.zeros(op.source_columns, dtype=np.int64)
     slice_of = np.empty(len(graph.steps(op_index)), dtype=np.int64)
     for number, steps in enumerate(_slices(graph, op_index, finer)):
@@ -202,12 +202,15 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
     edge = next((edge for edge in graph.streams if edge.consumer == op_index), None)
     if edge is None:
-        reads = [[row] for row in panels.sliced(op.source, rows, widths)]
+        heights = [extent * op.source_shape[0] // op.m for extent in rows] if op.GATHERS else rows
+        reads = [[row] for row in panels.sliced(op.source, heights, widths)]
     else:
         source, height = graph.workload.tile_ops[edge.producer], graph.tiling.tiles[edge.producer].m
         whole = panels.sliced(source.name, source.row_extents(height), widths)
         reads = [whole[a:b] for a, b in zip(*(bound.tolist() for bound in edge.rows), strict=True)]
-    depths = widths if op.IS_PRODUCT else [op.k]
+    depths = widths
+    if not op.is_plain_product:
+        depths = [_depth(op, tile, steps) for steps in slices] if op.GATHERS else [op.k]
     weights = panels.sliced(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], depths)
 
     @lru_cache(maxsize=MAX_KINDS)
@@ -244,6 +247,11 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     )
 
 
+def _depth(op: TileOp, tile: Tile, steps: range) -> int:
+    """Columns of W that these steps read."""
+    return sum(min(tile.k, op.k - step * tile.k) for step in steps)
+
+
 def _part_costs(
     graph: TileGraph,
     op_index: int,
@@ -260,7 +268,8 @@ def _part_costs(
     sharers = graph.tiling.cluster_k
     own_depth = -(-depth // sharers)  # of the CTA with the most
     ahead = min(own_depth, graph.tiling.stages_ahead)
-    a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in mine] for row in reads]
+    of_inputs = [0] if op.GATHERS else mine
+    a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in of_inputs] for row in reads]
     bits = op.weight_bits(graph.workload.dtype)
     w_panels = [[(cells[i][0], cells[i][1] * bits // 8) for i in mine] for cells in weights]
     step_us = _step_us(graph, op_index, gpu, rates)

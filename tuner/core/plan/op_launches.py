@@ -24,7 +24,7 @@ _FORMATS = {"int64": "<q", "int32": "<i", "float32": "<f"}
 MOST_CTAS, MOST_THREADS, MOST_CLUSTER, MOST_PARAMETER_BYTES = 1 << 20, 1024, 16, 32764
 #: A workspace, and each table, begins at a multiple of that.
 ALIGNMENT_BYTES = 256
-#: Map of a ``CUtensorMap``. Source: CUDA driver API, "Tensor Map Object Management".
+#: Bytes of a ``CUtensorMap``. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_BYTES, MAP_ALIGNMENT_BYTES = 128, 64
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 #: Launches of one op.
@@ -127,7 +127,7 @@ def spin_limit(name: str, meaning: str = "SM clock cycles that one wait may last
 class OpLaunch:
     """One launch."""
 
-    #: Kernel of a kernel in the op's source, declared ``extern "C" __global__``.
+    #: Name of a kernel in the op's source, declared ``extern "C" __global__``.
     kernel: str
     #: CTAs along x; a multiple of the cluster.
     num_ctas: int
@@ -158,7 +158,7 @@ class OpLaunch:
 
     @property
     def parameter_bytes(self) -> int:
-        """Parameter of the struct."""
+        """Bytes of the struct."""
         if not self.fields:
             return 0
         end, alignment = self.offsets[-1] + self.fields[-1].num_bytes, max(one.alignment_bytes for one in self.fields)
@@ -187,7 +187,7 @@ class OpLaunches:
 
     @property
     def smem_bytes(self) -> int:
-        """Smem of the CTA with the most."""
+        """Shared memory of the CTA with the most."""
         return max(one.smem_bytes for one in self.launches)
 
     @property
@@ -209,7 +209,7 @@ def _plain(field: Field) -> dict[str, Any]:
 
 
 def check_op_launches(launches: OpLaunches, name: str, tensors: Collection[str], written: Collection[str]) -> None:
-    """That every launch can be made: of an op called `name` with these tensors, of which `written` leave it.
+    """Checks that every launch can be made: of an op called `name` with these tensors, of which `written` leave it.
 
     Raises:
         ResourceError: a grid, a CTA, a parameter or the workspace is larger than may be.

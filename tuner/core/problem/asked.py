@@ -108,6 +108,9 @@ class AskedWorkload(ABC):
 class AskedOp(ABC):
     """An op of a chain, whose rows and element type are the chain's: a frozen dataclass."""
 
+    #: Whether its own fields say how many rows it has, whatever those of others.
+    HAS_OWN_ROWS: ClassVar[bool] = False
+
     #: Unique name of the op, and of the tensor that it writes.
     name: str
 
@@ -291,6 +294,9 @@ def workload_of(pair: Json) -> Workload:
     if kind == CHAIN:
         dtype = Dtype(given.get("dtype", Dtype.FP16))
         ops = tuple(op_of(one, given["m"], dtype) for one in given["ops"])
+        if ops and given["m"] not in (rows := list(dict.fromkeys(op.m for op in ops))):
+            remedy = f"give {' or '.join(map(str, rows))}"
+            raise InvalidInput("m", f"is {given['m']}, and no op has as many rows", remedy)
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=dtype)
     if kind not in asked_workloads():
         raise InvalidInput(
@@ -310,7 +316,9 @@ def pair_of(workload: Workload) -> dict[str, Any]:
 def chain_of(workload: Workload) -> dict[str, Any]:
     """The same op by op."""
     ops = [_op_document(op) for op in workload.ops]
-    return {"kind": CHAIN, "m": workload.ops[0].m, "ops": ops, "dtype": str(workload.dtype)}
+    by_chain = (op.m for op in workload.ops if not asked_op(op.KIND).HAS_OWN_ROWS)
+    rows = next(by_chain, workload.ops[0].m)
+    return {"kind": CHAIN, "m": rows, "ops": ops, "dtype": str(workload.dtype)}
 
 
 def _op_document(op: Op) -> dict[str, Any]:

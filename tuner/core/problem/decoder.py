@@ -30,7 +30,7 @@ class DecoderModel:
     num_kv_heads: int
     #: Columns of a head.
     head_size: int
-    #: Eps of its norms.
+    #: Epsilon of its norms.
     eps: float
     #: Whether q, k and v add a bias.
     qkv_bias: bool = False
@@ -73,7 +73,7 @@ def shared_model(model: str, tp: int) -> DecoderModel:
 
 
 def check_reduced(tp: int, runs: str) -> None:
-    """That no all-reduce stands within what is requested.
+    """Checks that no all-reduce stands within what is requested.
 
     Args:
         tp: ranks.

@@ -156,7 +156,7 @@ def _of_method(hook: Callable[..., Any]) -> inspect.Signature:
 
 
 def positional(count: int) -> inspect.Signature:
-    """Positional of a call with this many arguments."""
+    """Parameters of a call with this many arguments."""
     kind = inspect.Parameter.POSITIONAL_ONLY
     return inspect.Signature([inspect.Parameter(f"argument{i}", kind) for i in range(count)])
 

@@ -30,7 +30,7 @@ class OpFile:
     is_needed: bool = False
 
     def protocol_of(self, op: type[Op]) -> str:
-        """Protocol of an op's kind."""
+        """Looks in the folder of an op's kind."""
         return self.launch if issubclass(op, LaunchOp) else self.tile
 
 

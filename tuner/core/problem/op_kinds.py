@@ -29,9 +29,9 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 
-#: Line of a traceback.
+#: A line of a traceback.
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
-#: Group of entry points.
+#: The group of entry points.
 GROUP = "tuner.op_kinds"
 #: What a kind may be called, in JSON and in lists of several.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")

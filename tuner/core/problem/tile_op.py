@@ -34,6 +34,9 @@ class TileOp(Op):
     #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Else the file
     #: ``source`` of its kind has what a task does.
     IS_PRODUCT: ClassVar[bool] = False
+    #: Of a product, whether rows of A are none of `source`: the file ``source`` of its kind has where their elements
+    #: lie, and its files ``reference``, ``costs`` and ``card`` what others know of products.
+    GATHERS: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
         """An option of products that its kind has not: as a product has it that does not ask for it."""
@@ -113,9 +116,19 @@ class TileOp(Op):
         return {"a": self.source, "w": f"{self.name}.w", "c": self.name}[operand]
 
     @property
+    def source_shape(self) -> tuple[int, int]:
+        """Rows of what its tiles read, and elements of one."""
+        return next(read.shape for read in self.reads if read.tensor == self.source)
+
+    @property
     def source_columns(self) -> int:
         """Elements of a row of what its tiles read."""
-        return next(read.shape[1] for read in self.reads if read.tensor == self.source)
+        return self.source_shape[1]
+
+    @property
+    def is_plain_product(self) -> bool:
+        """Whether it multiplies rows of `source` itself."""
+        return self.IS_PRODUCT and not self.GATHERS
 
     def row_extents(self, tile_m: int) -> list[int]:
         """Rows of each tile row, where a tile has so many at most."""

@@ -62,7 +62,7 @@ class Workload(JsonForm):
     kind: WorkloadKind
     #: An op reads only inputs and outputs of earlier ops.
     ops: tuple[Op, ...]
-    #: Dtype of every tensor.
+    #: Element type of every tensor.
     dtype: Dtype = Dtype.FP16
 
     def __post_init__(self) -> None:
@@ -113,12 +113,12 @@ class Workload(JsonForm):
 
     @cached_property
     def tile_places(self) -> tuple[int, ...]:
-        """Tile places of each tile op the place among `ops`."""
+        """Place among `ops` of each tile op."""
         return tuple(place for place, op in enumerate(self.ops) if isinstance(op, TileOp))
 
     @cached_property
     def launch_places(self) -> tuple[int, ...]:
-        """Launch places of each launch op the place among `ops`."""
+        """Place among `ops` of each launch op."""
         return tuple(place for place in range(len(self.ops)) if place not in self.tile_places)
 
     def tile_ops_before(self, op: Op) -> int:
@@ -248,7 +248,7 @@ class Workload(JsonForm):
 
     @property
     def cache_bytes(self) -> int:
-        """Cache of the caches that a timed launch has to read."""
+        """Bytes of the caches that a timed launch has to read."""
         return sum(op.cache_bytes for op in self.ops)
 
     @property

@@ -25,7 +25,7 @@ from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import CoverageError, IllegalSchedule, WordError
 
-#: Largest dimensions of a tensor, as an index of a pack has room.
+#: Dimensions of a tensor, at most, as an index of a pack has room.
 MOST_DIMENSIONS = 4
 
 
@@ -77,7 +77,7 @@ def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gp
 
 
 def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> None:
-    """That a plan is right, as it is now.
+    """Checks that a plan is right, as it is now.
 
     Raises:
         IllegalSchedule: its kind says nothing of plans, or nothing of what they write.
@@ -135,7 +135,7 @@ def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, p
 
 
 def check_tensors(op: LaunchOp, tensors: Sequence[Tensor]) -> None:
-    """That an op's tensors are what launches, artifacts and packs can name.
+    """Checks that an op's tensors are what launches, artifacts and packs can name.
 
     Raises:
         WordError: names the tensor.
@@ -182,7 +182,8 @@ def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> 
 
 
 def _check_order(spaces: Sequence[TileSpace], in_place: Collection[str]) -> None:
-    """That a launch reads what launches in front of it have written; what is changed in place a task reads itself."""
+    """Checks that a launch reads what launches in front of it have written; what is changed in place a task reads
+    itself."""
     for number, space in enumerate(spaces):
         behind = {box.tensor for other in spaces[number:] for box in other.writes} - set(in_place)
         if early := sorted({read.box.tensor for read in space.reads} & behind):

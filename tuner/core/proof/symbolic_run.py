@@ -118,7 +118,7 @@ class Board:
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
         self._open_signals = protocol.open_signals.copy()
-        #: [list of waits] how many of them are over: those in front, for whoever has them.
+        #: [list of waits] how many of its waits are over, counted from the first.
         self._num_over = [0] * len(protocol.waits)
         self._arrived: dict[int, int] = {}
         #: [num_signals] posts so far.

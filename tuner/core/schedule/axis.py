@@ -114,7 +114,7 @@ class FeaturesOf:
         ]  # type: list[tuple[Axis, dict[Any, Sequence[float]], FeaturesOf | None, bool]]
 
     def __call__(self, chosen: Any) -> list[float]:
-        """Call of one."""
+        """What one call makes."""
         found = list[float]()
         for value, (one, known, inner, is_name) in zip(self._values(chosen), self._axes, strict=False):
             if inner is not None:

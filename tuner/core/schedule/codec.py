@@ -200,7 +200,7 @@ def _released_axes(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    """Defaults of each axis, as released, the default; `NEEDED` where there is none."""
+    """Default of each axis, as released; `NEEDED` where there is none."""
     axes = axes_of(kind)
     return {name: axes[name].default for name in dict.fromkeys((*_released_axes(kind), *axes))}
 

@@ -11,7 +11,7 @@ from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 
-#: Largest tiles of a table, at most.
+#: Tiles of a table, at most.
 MAX_TILES = 4096
 
 

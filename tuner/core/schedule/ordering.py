@@ -165,7 +165,7 @@ class SplitTiles(StrEnum):
     TAIL = "tail"
     #: Those of the last, incomplete wave of each op, though the next op's tiles follow.
     TAILS = "tails"
-    #: Stream of these such, and at such k-steps, that each CTA gets an even share of the work (stream-K).
+    #: Of these such, and at such k-steps, that each CTA gets an even share of the work (stream-K).
     STREAM = "stream"
 
 
@@ -181,7 +181,7 @@ class Assignment(StrEnum):
     #: A CTA begins with the task of its own number in the global order, and draws the next ones from an atomic counter;
     #: needs every CTA co-resident.
     FIRST_WAVE = "first_wave"
-    #: No kernel lets CTAs draw the other side's tasks any more of results of older kernels alone.
+    #: Only in results of older kernels: no kernel lets CTAs draw the other side's tasks any more.
     STEALING = "stealing"
 
     @property

@@ -96,12 +96,12 @@ class Schedule(JsonForm):
 
     @cached_property
     def tile_ops(self) -> tuple[TileOpSchedule, ...]:
-        """Tile ops of the ops that may share a launch."""
+        """The ops that may share a launch."""
         return tuple(op for op in self.ops if isinstance(op, TileOpSchedule))
 
     @cached_property
     def launch_ops(self) -> tuple[Any, ...]:
-        """Launch ops of the ops that have launches of their own, each a `LaunchOpSchedule` of its kind."""
+        """The ops that have launches of their own, each a `LaunchOpSchedule` of its kind."""
         return tuple(op for op in self.ops if isinstance(op, LaunchOpSchedule))
 
     @cached_property

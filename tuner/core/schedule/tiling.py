@@ -83,7 +83,7 @@ class Tile:
 
 
 def _share(window: int, of: KernelConfig) -> tuple[float]:
-    """Share of the ring that a window leaves."""
+    """The share of the ring that a window leaves."""
     return ((window or of.num_stages) / of.num_stages,)
 
 

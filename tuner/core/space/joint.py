@@ -130,7 +130,7 @@ class AroundOp:
     space: JointSpace
     #: Among the launch ops.
     index: int
-    #: Others of the others, in order.
+    #: The others, in order.
     others: tuple[LaunchOpSchedule, ...] = ()
 
     @property
@@ -150,7 +150,7 @@ class AroundOp:
 
     @property
     def offered(self) -> tuple[Any, ...]:
-        """Offered of that one."""
+        """What is offered of that one."""
         return self.space.own[self.index].offered
 
     @property

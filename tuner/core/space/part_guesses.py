@@ -30,8 +30,6 @@ SMEM_BYTES, ROW_BYTES = 128, 32
 #: Clocks of a task beside its steps; of parts that meet; bytes that an SM stores or loads a clock meanwhile.
 TASK_CLOCKS, MEETING_CLOCKS, SUM_BYTES_A_CLOCK = 3_500, 3_500, 48
 SUM_BYTES = 4
-#: SM clock while the tensor cores are busy, and what is read from memory, MHz and bytes a microsecond.
-CLOCK_MHZ, DRAM_BYTES_PER_US = 1_600, 4.4e6
 #: Stages of operands have so much room.
 RING_BYTES, MOST_STAGES = 220_000, 8
 STEP = 64

@@ -91,7 +91,7 @@ def policies_of(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
 
 def same_order(one: Plan, other: Plan) -> bool:
     """Whether two plans run the same tasks in the same order on the same CTAs, with the same waits and signals. How far
-    a CTA fills its ring ahead of a wait is no matter of order."""
+    a CTA fills its ring ahead of a wait does not depend on the order."""
     words, others = (replace(plan, held_stages=0).words for plan in (one, other))
     return np.array_equal(words, others)
 

@@ -78,7 +78,7 @@ class KnownFinals:
     #: Medians, microseconds; PyTorch's is None where it was not timed.
     library_us: float
     torch_us: float | None
-    #: Ours of the winner, or of our fastest where the library won; and which kind that is.
+    #: Of the winner, or of our fastest where the library won; and which kind that is.
     ours_us: float
     ours: PlanKind
     winner: PlanKind

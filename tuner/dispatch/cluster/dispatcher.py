@@ -25,7 +25,7 @@ from tuner.errors import NotFound, Unbelievable
 
 log = logging.getLogger(__name__)
 
-#: Between two looks at who is there, seconds; one look may last so long.
+#: Polling interval for who is there, seconds, and the time limit of one poll.
 POLL_S = 0.5
 POLL_TIMEOUT_S = 10.0
 #: A dispatcher that is made waits so long for its first look.

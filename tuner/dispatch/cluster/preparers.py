@@ -56,7 +56,7 @@ class Preparers:
             return ""
 
     def of(self, target: Target) -> Preparer:
-        """What prepares for `target`.
+        """The build pool of `target`.
 
         Raises:
             WorkerError: NVRTC is not installed here.

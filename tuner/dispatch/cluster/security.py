@@ -47,7 +47,7 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
 
 
 def _check_certificates(tls: Path) -> None:
-    """That the files of a member are what their names say, and the key is that of the certificate.
+    """Checks that the files of a member are what their names say, and the key is that of the certificate.
 
     Raises:
         InvalidInput: names the file.

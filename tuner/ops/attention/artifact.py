@@ -66,7 +66,7 @@ class CacheKernel:
     source: str
     #: None where nothing was compiled.
     launchable: OwnLaunchable | None = None
-    #: Append of the kernel that may go in front; None where nothing was compiled.
+    #: The kernel that may go in front; None where nothing was compiled.
     append: Built | None = None
     #: How long one wait may last.
     spin_limit_cycles: int = Limits.spin_limit_cycles

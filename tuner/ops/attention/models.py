@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 #: Types of rotary embeddings whose frequencies do not change with the length, and that scale nothing.
 _PLAIN_ROTARY = ("default", "linear", "llama3")
-#: Latent of a latent attention, whose cache has no heads.
+#: Of a latent attention, whose cache has no heads.
 _LATENT = "kv_lora_rank"
 _WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache in front of it"
 
@@ -181,7 +181,7 @@ def _once(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _check_norms(model: Mapping[str, Any]) -> None:
-    """That what is normed in front of the attention is normed as a kernel here does it."""
+    """Checks that what is normed in front of the attention is normed as a kernel here does it."""
     family = FAMILIES[model["model_type"]]
     if family.norms_queries:
         problem = "which norms queries and keys between qkv and the attention, and no kernel here does"
@@ -193,7 +193,7 @@ def _check_norms(model: Mapping[str, Any]) -> None:
 
 
 def _check_turned(layer: LayerAttention) -> None:
-    """That queries and keys are turned as a kernel here does it."""
+    """Checks that queries and keys are turned as a kernel here does it."""
     if layer.rotary not in _PLAIN_ROTARY:
         problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or which scales them"
         raise InvalidInput("rope_scaling", problem, _WITHOUT_QKV)

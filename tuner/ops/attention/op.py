@@ -20,7 +20,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"
-#: As many heads of queries of another shape.
+#: As many heads, of queries of another shape.
 _AS_MANY_HEADS = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that are in the JSON form only where they are set.
 _LATER_SHAPE = {"scale": None}
@@ -146,14 +146,14 @@ class AttentionOp(LaunchOp):
 
     @property
     def cache_shape(self) -> tuple[int, int, int, int]:
-        """Cache shape of keys, and of values."""
+        """Shape of keys, and of values."""
         if self.form.paged is not None:
             return self.form.paged.shape(self.shape)
         return (self.shape.sequences, self.shape.kv_heads, self.shape.max_length, self.shape.head_dim)
 
     @property
     def timed_lengths(self) -> tuple[int, ...]:
-        """Timed lengths of each sequence, new tokens included."""
+        """Lengths of each sequence, new tokens included."""
         shape = self.shape
         if self.lengths is Lengths.FULL:
             return (shape.max_length,) * shape.sequences

@@ -14,7 +14,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 TILE_TOKENS = (16, 32, 64, 128)
 MATH_WARPS = (1, 2, 4, 8)
-#: Largest stages of a ring, for which there is room for barriers; `kBarrierBytes` in ring_attention.cuh.
+#: Most stages of a ring, for which there is room for barriers; `kBarrierBytes` in ring_attention.cuh.
 MOST_STAGES = 18
 #: Columns of a task: the queries of a KV head are cut into blocks of this many.
 BLOCK_COLUMNS = (8, 16)
@@ -49,13 +49,13 @@ class AttentionTiling:
     num_stages: int
     #: Warps that multiply: a multiple of tile_tokens / 16.
     math_warps: int
-    #: Live columns of the columns, the most that have a query in any task; 0 for all.
+    #: The most columns that have a query in any task; 0 for all.
     live_columns: int = 0
     #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
     finish_warps: int = 4
     #: CTAs that share a task: 1, 2, 4, 8 or 16.
     cluster: int = 1
-    #: Parts at once of a sum over spans, loads that are under way together.
+    #: Loads of a sum over spans that are under way together.
     parts_at_once: int = 16
     #: How queries and cache come to shared memory.
     engine: AttentionEngine = AttentionEngine.TMA
@@ -129,7 +129,7 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     finish_warps: int = axis(4, values=(0, 1, 2, 3, 4), features=lambda value: (0.5 * math.log2(1 + value),))
     #: CTAs that share a task.
     cluster: int = axis(1, values=(1, 2, 4, 8, 16), features=log2)
-    #: Parts at once of a sum over spans, loads that are under way together.
+    #: Loads of a sum over spans that are under way together.
     parts_at_once: int = axis(16, values=(4, 8, 16, 32), features=lambda value: (0.3 * math.log2(value),))
     #: Tokens of a span, which one task has.
     span_tokens: int = axis(features=nothing)

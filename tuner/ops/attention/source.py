@@ -61,11 +61,11 @@ _WAITED = (
     "its sums to be read",
     "the sums of its cluster",
 )
-#: Arrivals of arrivals that do not fit, and of lengths that not all have read alike.
+#: Kinds of arrivals that do not fit, and of lengths that not all have read alike.
 _ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
-#: Args alignment of a parameter with tensor maps, and with the addresses of caches in their place.
+#: Alignment of a parameter with tensor maps, and with the addresses of caches in their place.
 ARGS_ALIGNMENT = {AttentionEngine.TMA: 64, AttentionEngine.MMA: 8}
 #: Registers that leave room on a scheduler with three warps for two more of another launch, and this many threads'
 #: share.
@@ -120,11 +120,11 @@ class AttentionBuffers:
     lengths: int
     tasks: int
     queues: int
-    #: Partials of each slot and span `AttentionTiling.partial_floats`.
+    #: For each slot and span `AttentionTiling.partial_floats`.
     partials: int
     #: uint32 of each `AttentionPlan.num_counters`, zero before the first launch.
     arrivals: int
-    #: Trace of each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
+    #: For each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
     trace: int
     #: `STATUS_WORDS`, zero before the first launch: what was refused, and the record of an abort.
     refused: int
@@ -157,7 +157,7 @@ class AbortedAttention:
 
 
 def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
-    """Aborted launch of `STATUS_WORDS` words; None where no wait has expired."""
+    """What `STATUS_WORDS` words say of an abort; None where no wait has expired."""
     found = (signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
     raised, task, waited, warp, parity, cta = found
     if raised == 0:
@@ -189,7 +189,7 @@ def box_tokens(tiling: AttentionTiling, paged: PagedCache | None) -> int:
 
 
 def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | None = None) -> CacheMap:
-    """Cache map of K and of V alike."""
+    """Tensor map of K and of V alike."""
     size, lines, rows = op.dtype.size_bytes, op.head_dim // _LINE_DIMS, _Rows.of(op, paged)
     row_heads = op.kv_heads if rows.lines_per_head else 1
     return CacheMap(

@@ -17,7 +17,7 @@ from tuner.core.plan.table.header import (
 from tuner.errors import InvalidInput, WordError
 
 Json = Mapping[str, Any]
-#: The launches in place of ``launches`` on a card that does not hold these of a manifest.
+#: Of a manifest: the launches in place of ``launches`` on a card that does not hold these.
 FALLBACK = "fallback_launches"
 #: What such a launch has of its own; all else is as in the launch that it stands for.
 _OWN_OF_FALLBACK = {"plan", "proof", "grid", "first_tasks", "workspace"}
@@ -172,7 +172,7 @@ def _aligned(num_bytes: int) -> int:
 
 
 def check_spin_limit(field: str, cycles: int) -> None:
-    """That waits are bounded, and not at once.
+    """Checks that waits are bounded, and not at once.
 
     Raises:
         InvalidInput: names the field.

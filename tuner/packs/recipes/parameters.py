@@ -15,7 +15,7 @@ _OF_ROWS = ("input", "residual", "row_scale", "output")
 
 
 def most_rows(manifest: Json) -> int:
-    """Largest rows of an artifact that may be launched for fewer rows than it was made for; 0 where its rows are
+    """Most rows of an artifact that may be launched for fewer rows than it was made for; 0 where its rows are
     fixed."""
     rows = manifest.get("rows", {"min": 0, "max": 0})
     return int(rows["max"]) if rows["min"] < rows["max"] else 0
@@ -48,7 +48,7 @@ def pack_product(
     encode: Callable[[Json], bytes],
     rows: int = 0,
 ) -> bytes:
-    """Pack product of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there;
+    """The parameter of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there;
     `own` those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its
     recipe. `rows`: 0 for those that it was made for."""
     layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
@@ -91,7 +91,7 @@ def pack_fields(
     own: Mapping[str, int | bytes],
     encode: Callable[[str], bytes],
 ) -> bytes:
-    """Pack fields of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are
+    """The parameter of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are
     fields that the launch itself has; `encode` makes the tensor map of that name."""
     buffer = bytearray(parameter["size_bytes"])
     for field in parameter["fields"]:

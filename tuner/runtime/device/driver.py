@@ -74,7 +74,7 @@ class Driver:
             raise RuntimeFailure(-1, f"{name}: {(text.value or b'').decode()} ({status})")
 
     def check_context(self) -> None:
-        """That this thread has a context, in which all that follows works.
+        """Checks that this thread has a context, in which all that follows works.
 
         Raises:
             RuntimeFailure: it has none.
@@ -86,7 +86,7 @@ class Driver:
             raise RuntimeFailure(-1, f"this thread has no CUDA context: {remedy}")
 
     def device_name(self) -> str:
-        """Device name of the current context, as array libraries have it."""
+        """Device of the current context, as array libraries have it."""
         device = ctypes.c_int()
         self.call("cuCtxGetDevice", ctypes.byref(device))
         return f"cuda:{device.value}"
@@ -122,7 +122,7 @@ class Driver:
         return address.value
 
     def zero(self, address: int, num_bytes: int) -> None:
-        """Zero of the device's memory, when all that was enqueued has ended."""
+        """Zeroes some of the device's memory, when all that was enqueued has ended."""
         self.call("cuCtxSynchronize")
         self._set_zero(address, num_bytes)
 

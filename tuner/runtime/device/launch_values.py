@@ -27,7 +27,7 @@ class Pages:
 
     #: Of the cache.
     count: int
-    #: Head dim of a line; and elements from one to the next, which may have gaps.
+    #: Elements of a line; and elements from one to the next, which may have gaps.
     head_dim: int
     line: int
     #: Lines of a page; and from a page to the next one.

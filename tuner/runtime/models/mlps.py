@@ -126,7 +126,7 @@ def _products(mlp: Any) -> list[Any]:
 
 
 def _module_of(mlp: Any) -> Any:
-    """Phi-3 has another name for it of its activation."""
+    """Its activation; Phi-3 has another name for it."""
     return getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
 
 

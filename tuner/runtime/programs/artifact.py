@@ -121,7 +121,7 @@ class Artifact:
         return True
 
     def shapes_beside(self, tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Shapes beside of all tensors, for the rows that these have."""
+        """Shapes of all tensors, for the rows that these have."""
         of_rows = [name for name, one in self.tensors.items() if has_rows(self.manifest, one)]
         rows = next((view(tensors[name]).shape[0] for name in of_rows if name in tensors), None)
         shapes = {name: tuple(one["shape"]) for name, one in self.tensors.items()}

@@ -20,7 +20,7 @@ class Attention(Program):
     """Of one attention, alone or with one plain product after it: a call takes its operands one by one."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Init of that artifact.
+        """Binds that artifact.
 
         Raises:
             RuntimeFailure: it is of another workload.
@@ -38,7 +38,7 @@ class Attention(Program):
 
     @property
     def page_tokens(self) -> int:
-        """Page tokens of a page of the cache; 0 where it is contiguous."""
+        """Tokens of a page of the cache; 0 where it is contiguous."""
         return int(self.op.get("page_tokens", 0))
 
     def __call__(  # type: ignore[override]

@@ -17,7 +17,7 @@ class Opened(Protocol):
     """A pack, as its FFNs know it."""
 
     def check_open(self) -> None:
-        """That it was not closed, else a RuntimeFailure."""
+        """Checks that it was not closed, else a RuntimeFailure."""
 
     def when_closed(self, forget: Callable[[], None]) -> None:
         """Calls that in front of the end of all that was prepared."""

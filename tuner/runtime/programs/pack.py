@@ -85,7 +85,7 @@ class Pack:
         return self._handle
 
     def check_open(self) -> None:
-        """That it was not closed.
+        """Checks that it was not closed.
 
         Raises:
             RuntimeFailure: it was.

@@ -39,7 +39,7 @@ def normed(rows: torch.Tensor, squares: torch.Tensor | None, eps: float) -> torc
 
 
 def squares_of(rows: torch.Tensor) -> torch.Tensor:
-    """By two kernels: nothing as wide as the rows is written."""
+    """Runs two kernels, and writes nothing as wide as the rows."""
     return torch.linalg.vector_norm(rows, dim=1, dtype=_wide(rows)).square_()
 
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 
 T = TypeVar("T")
-#: Numbers of all operators.
+#: The numbers of all operators.
 _numbers = itertools.count(1)
 
 

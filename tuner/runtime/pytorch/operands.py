@@ -24,7 +24,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def check_float(name: str, tensor: torch.Tensor) -> None:
-    """That it has an element type in which something is computed.
+    """Checks that it has an element type in which something is computed.
 
     Raises:
         WrongOperand: it has another.
@@ -34,7 +34,7 @@ def check_float(name: str, tensor: torch.Tensor) -> None:
 
 
 def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
-    """That each sequence has as many of its rows, and one at least.
+    """Checks that each sequence has as many of its rows, and one at least.
 
     Raises:
         WrongOperand: they have not.
@@ -91,7 +91,7 @@ def _integer(tensor: torch.Tensor) -> str:
 
 
 def check_scores(scale: float, window: int, soft_cap: float) -> None:
-    """That they are none, or right.
+    """Checks that they are none, or right.
 
     Raises:
         WrongOperand: one is neither.
@@ -105,8 +105,8 @@ def check_scores(scale: float, window: int, soft_cap: float) -> None:
 
 
 def check_apart(written: Sequence[str], tensors: Mapping[str, torch.Tensor | None]) -> None:
-    """That what is written lies apart from all other tensors, which must not be fake, and each element of it from all
-    others. Tensors may lie between each other: keys and values of one allocation.
+    """Checks that what is written lies apart from all other tensors, which must not be fake, and each element of it
+    from all others. Tensors may lie between each other: keys and values of one allocation.
 
     Raises:
         WrongOperand: two overlap.

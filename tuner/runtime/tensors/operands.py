@@ -47,7 +47,8 @@ class Operand:
     may_be: tuple[str, ...] = ()
 
     def check_form(self, shape: tuple[Any, ...], dtype: str, dims: dict[str, Any]) -> None:
-        """That shape and element type are its own. `dims` has free dimensions by name, and gets those not yet there.
+        """Checks that shape and element type are its own. `dims` has free dimensions by name, and gets those not yet
+        there.
 
         Raises:
             WrongOperand: they are not; the sentence says what they should be.
@@ -127,7 +128,7 @@ class Table:
 
 
 def _check_devices(views: Mapping[str, View], of_kernels: str) -> None:
-    """That operands are on one device, as far as their libraries tell."""
+    """Checks that operands are on one device, as far as their libraries tell."""
     known = [("the kernels", of_kernels)] if of_kernels else []
     known += [(name, found.device) for name, found in views.items() if found.device]
     for name, device in known:

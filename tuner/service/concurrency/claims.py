@@ -18,7 +18,7 @@ K = TypeVar("K")
 
 
 class Held(Generic[K, T]):
-    """What is in hand of things of type T, known by their keys."""
+    """Things of type T that are being worked on, by their keys."""
 
     def __init__(self, key_of: Callable[[T], K]) -> None:
         self._key_of = key_of

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 #: Axes are judged by this many measured trials of ours at most, at even distances.
 MAX_JUDGED = 400
-#: Judged every of a job that continues, they are judged again after this many more trials.
+#: Of a job that continues, they are judged again after this many more trials.
 _JUDGED_EVERY = 20
 _NUM_KEPT = 8
 

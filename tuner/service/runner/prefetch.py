@@ -73,7 +73,7 @@ class _Begun:
 
 
 class Prefetch:
-    """Prefetch of one runner, whose thread calls its methods."""
+    """For one runner, whose thread calls its methods."""
 
     def __init__(self, search_by: Search, builds: Callable[[], BuildPool], name: str) -> None:
         """`search_by` begins a search, and `builds` says who makes candidates ready."""

@@ -15,12 +15,12 @@ _log = logging.getLogger(__name__)
 #: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
-#: Between two looks whether a quarantine has ended by itself, seconds.
+#: Polling interval for the end of a quarantine, seconds.
 _RECHECK_S = 0.5
 
 
 class Probing:
-    """Probing of one worker, in its runner's thread."""
+    """For one worker, in its runner's thread."""
 
     def __init__(self, dispatcher: Dispatcher, lane: MeasureLane, worker: int, stop: threading.Event) -> None:
         self._dispatcher = dispatcher

@@ -62,7 +62,7 @@ class LostSearches:
         self._num = 0
 
     def saw(self, job_id: str, error: SearchLost) -> JobFailed | None:
-        """Counts one; why the job ends, where it was one too many."""
+        """Counts one lost search; the reason to end the job where there were too many."""
         self._num += 1
         if self._num < MOST_LOST:
             _log.warning("the search of %s is lost, and begins again from the recorded trials: %s", job_id, error)

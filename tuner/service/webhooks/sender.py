@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0)
 #: One attempt, from the name's look-up to the answer's status, seconds.
 ATTEMPT_S = 10.0
-#: Between two looks for webhooks that are due, seconds.
+#: Polling interval for webhooks that are due, seconds.
 PERIOD_S = 1.0
 #: A receiver that failed is left alone for so long, seconds; twice as long after each further failure, up to the most.
 _REST_S, _MOST_REST_S = 5.0, 300.0

@@ -20,7 +20,7 @@ from tuner.store.tables.models import ArtifactRow, BestRow, InspectionRow, JobRo
 
 #: Rows that one writing session changes.
 _SLICE = 200
-#: Between two slices, seconds: those who wait for the writer come in.
+#: Pause between two slices, seconds: it lets other writers in.
 _PAUSE_S = 0.002
 
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)

@@ -40,7 +40,7 @@ from tuner.store.tables.models import (
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
 #: Rows that one writing session removes.
 _SLICE = 500
-#: Between two slices, seconds: those who wait for the writer come in.
+#: Pause between two slices, seconds: it lets other writers in.
 _PAUSE_S = 0.002
 #: Pages that are given back to the disk at a time.
 _PAGES = 500

@@ -34,7 +34,7 @@ def row_of_batch(session: Session, batch_id: str) -> BatchRow:
 
 
 def new_id() -> str:
-    """New id of a batch that is to be."""
+    """The id of a batch that is to be."""
     return f"batch-{secrets.token_hex(6)}"
 
 

@@ -234,7 +234,7 @@ def find_open(session: Session, problem_digest: str) -> JobRecord | None:
 
 
 def open_among(session: Session, problem_digests: Collection[str]) -> set[str]:
-    """Those of the problems that a job works, or will work, on: one question for many."""
+    """Which of the problems an open job works on, or will: one query for many."""
     return set(session.connection().scalars(_OPEN_AMONG, {"digests": list(problem_digests)}))
 
 

@@ -19,7 +19,7 @@ from tuner.store.tables.models import JobOwnerRow, JobRow
 
 #: What owners used longer ago than that does not count, seconds.
 SHARE_WINDOW_S = 3600.0
-#: Finished jobs from whose pace that of the waiting ones is told.
+#: Finished jobs from whose pace that of waiting ones is estimated.
 _NUM_PACE_JOBS = 20
 #: Jobs that are added up at most for an ETA.
 _MAX_AHEAD = 1000

@@ -17,7 +17,7 @@ from tuner.store.tables.models import JobRow
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFacts:
-    """Batch facts of one batch."""
+    """The facts of one batch."""
 
     #: The first of its jobs.
     first: JobRecord

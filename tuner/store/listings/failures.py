@@ -14,7 +14,7 @@ from tuner.store.tables.models import JobRow, TrialRow
 
 @dataclass(frozen=True, kw_only=True)
 class JobFailures:
-    """Job failures of one job."""
+    """The failures of one job."""
 
     job: JobRecord
     #: Failed trials by kind, the most frequent first.

@@ -109,7 +109,7 @@ def put_baselines(session: Session, job_id: str, times: Collection[BaselineTime]
 
 
 def put_energy(session: Session, job_id: str, trial_number: int, energy_mj: float | None) -> None:
-    """Notes in the finals of a job, where it has any, what a run of the finalist from that trial takes."""
+    """Writes the energy of a run into the finals of a job, for the finalist from that trial."""
     row = session.get(BestRow, job_id)
     if row is not None:
         row.finals = [

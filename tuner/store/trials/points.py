@@ -14,7 +14,7 @@ from tuner.store.jobs.jobs import row_of
 from tuner.store.tables.encoding import candidate_from_json
 from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
-#: Largest points of a job with more trials, evenly chosen ones are points; those that were the best so far are always
+#: Of a job with more trials, evenly chosen ones are points; those that were the best so far are always
 #: among them.
 MAX_POINTS = 10_000
 

@@ -17,7 +17,7 @@ _ROOT_PATH: ContextVar[str] = ContextVar("root_path", default="")
 
 
 def root_path() -> str:
-    """Root path of the request that is answered, e.g. `/tuner`; empty for none."""
+    """The root path of the request that is answered, e.g. `/tuner`; empty for none."""
     return _ROOT_PATH.get()
 
 

@@ -186,7 +186,7 @@ class OpRow(View):
 
 
 def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
-    """Launches of each op the number of its launch, from 1; of none where none is known."""
+    """For each op the number of its launch, from 1; of none where none is known."""
     if best is None or best.schedule is None or workload.unknown_kinds:
         return {}
     launches = enumerate(launches_of(workload, best), start=1)

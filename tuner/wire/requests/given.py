@@ -16,7 +16,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.wire.base.fields import Strict
 
-#: Largest schedules of one job, at most.
+#: Schedules of one job, at most.
 MAX_SCHEDULES = 256
 #: A count is below this.
 _MOST = 2**31

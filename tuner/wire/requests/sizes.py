@@ -13,7 +13,7 @@ from tuner.wire.base.fields import Strict
 
 #: Rows, columns and inner sizes of a product.
 MOST_SIZE = 2**20
-#: Largest tiles of all ops. An output of 2^31 elements has half as many.
+#: Tiles of all ops, at most. An output of 2^31 elements has half as many.
 MOST_TILES = 2**18
 _SIZES = ("m", "n", "k", "d_in", "d_hidden", "d_out")
 

@@ -21,7 +21,7 @@ from tuner.wire.base.view import View
 
 #: Rows of a ladder's jobs at most: each is a search of its own.
 MAX_ROWS = 40
-#: Ffn of which the page takes several numbers of rows.
+#: Pairs of which the page takes several numbers of rows.
 FFN = "ffn"
 #: What is tuned, as the page calls it: how it is spelled, and the fields that this says already.
 WHAT: Mapping[str, tuple[type[AskedWorkload], Mapping[str, Any]]] = {

@@ -20,7 +20,7 @@ from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import Chain, FfnShape
 from tuner.wire.requests.searches import CacheName
 
-#: Largest shapes of one pack.
+#: Shapes of one pack, at most.
 MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
 
 Rows = Annotated[list[Size], Field(min_length=1, max_length=MAX_ROW_COUNTS, description="the m that were tuned")]

@@ -297,7 +297,7 @@ class PlanOnDevice:
 
     @property
     def workspace_address(self) -> int:
-        """Workspace address of the workspace on the device."""
+        """Address of the workspace on the device."""
         return self._workspace.address
 
     def parameter(self, ops: tuple[OpBuffers, ...]) -> bytes:

@@ -30,7 +30,7 @@ from .vendor import Vendor
 
 
 class OpLibrary(ABC):
-    """Op library of one launch op."""
+    """The library's side of one launch op."""
 
     #: How many ways there are to choose from.
     num_choices: int = 1

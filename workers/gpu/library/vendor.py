@@ -59,11 +59,11 @@ class Vendor(Protocol):
 
     #: Its version, as it says itself.
     version: int
-    #: Workspace of the workspace that a product may use.
+    #: Bytes of the workspace that a product may use.
     workspace_bytes: int
 
     def tile_library(self, data: ProblemData, tools: Any) -> TileLibrary:
-        """Tile library of the tile ops of a problem; `tools` is the module of `tools_source`.
+        """The library's side of the tile ops of a problem; `tools` is the module of `tools_source`.
 
         Raises:
             WorkerError: the library offers no algorithm, or a norm is of what its op does not read.

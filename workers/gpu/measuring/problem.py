@@ -68,7 +68,7 @@ class ProblemOnCard:
         self.timer.await_busily(self.library_graph, is_there)
 
     def check_intact(self, runner: Runner) -> None:
-        """That nothing was written by what ran since the problem was made but what may be.
+        """Checks that nothing was written by what ran since the problem was made but what may be.
 
         Raises:
             Overwritten: something was, so nothing here can be used any more.

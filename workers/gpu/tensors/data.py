@@ -7,6 +7,7 @@ allocator would have it. A chain of launches walks the slots, so every launch re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 import cupy
@@ -129,7 +130,7 @@ class ProblemData:
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
         ops = self.workload.tile_ops
-        #: By name, of the op that writes to a cache: that.
+        #: By name of an op that writes to a cache: the cache.
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
         self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
@@ -292,8 +293,7 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        # An op may have neither weights nor caches.
-        enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))
+        enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))  # some have neither weights nor caches
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
         if self.own:  # caches are large, so that there are no more than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
@@ -302,7 +302,7 @@ class ProblemData:
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
-        others = sum(op.m * (op.n + op.source_columns) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others = sum(op.m * op.n + prod(op.source_shape) for op in workload.tile_ops) * workload.dtype.size_bytes
         others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
         weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
         return weights + others + sum(own.copy_bytes for own in self.own)
@@ -334,7 +334,7 @@ class ProblemData:
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.tile_ops):
             if self.workload.producer_of(i) is None and op.source not in inputs and op.source not in written:
-                drawn = self._draw((op.m, op.source_columns), 1.0)
+                drawn = self._draw(op.source_shape, 1.0)
                 inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
             for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
                 inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
@@ -390,7 +390,7 @@ class ProblemData:
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """The outputs of those ops for these inputs, behind those that are known."""
+        """The outputs of those ops for these inputs, after those that are known."""
         references = dict(known)
         for i in op_indices:
             op = self.workload.tile_ops[i]

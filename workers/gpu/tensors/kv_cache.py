@@ -32,6 +32,6 @@ def hide_pages(bits: Array, table: Array, ends: Sequence[int], paged: PagedCache
 
 
 def hide_numbers(table: Array, ends: Sequence[int], paged: PagedCache) -> None:
-    """Hide numbers of a table, the numbers of pages that hold no token of a context."""
+    """Hides, in a table, the numbers of pages that hold no token of a context."""
     for sequence, end in enumerate(ends):
         table[sequence, -(-end // paged.page_tokens) :] = NO_PAGE

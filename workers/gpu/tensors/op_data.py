@@ -82,7 +82,7 @@ def on_card(values: np.ndarray[Any, Any], dtype: str) -> Array:
 
 
 class OpData:
-    """Op data of one launch op of a problem."""
+    """The data of one launch op of a problem."""
 
     def __init__(self, workload: Workload, op: Any, seed: int) -> None:
         """`seed` is the problem's.

@@ -12,7 +12,7 @@ from tuner.core.problem.rows.dtype import DtypeRow, OperandRow
 from ..launching.launch import fill
 from .integrity import Region, region
 
-#: Nan or most of 32 bits a NaN, or the largest integer.
+#: In 32 bits a NaN, or the largest integer.
 _NAN_OR_MOST = 0x7FFFFFFF
 _CANARY_BYTE = 0xA5
 #: Of one canary, and what its buffer is a multiple of.

@@ -1,4 +1,4 @@
-"""Tile ops that no library computes: what is measured beside them."""
+"""Tile ops that the library of products does not compute: what is measured beside them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,37 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
 from tuner.errors import WorkerError
+
+from ...source.launch_args import OpBuffers
+
+
+class Call(Protocol):
+    """A library's, as the runner of a workload's tile ops makes it."""
+
+    #: How many ways it offers, the likeliest first.
+    @property
+    def num_algorithms(self) -> int: ...
+
+    def recipe(self, op: Any, *, algorithm: int) -> Any:
+        """How to make it, where others can."""
+
+    def launch(self, a: int, w: int, c: int, added: int, workspace: int, stream: int, *, algorithm: int) -> None:
+        """Enqueues it; addresses on the device, `added` of what it adds in front of its activation, or 0."""
+
+
+def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call:
+    """Of an op that is no plain product: ``call_of`` in the folder ``card`` of its kind, which does what its epilogue
+    has in the library (`split_epilogue`), by what of the buffers of the `first` slot all slots share; or the kernel of
+    `OwnCall`.
+
+    Raises:
+        WorkerError: the kind has neither, or its library offers nothing.
+    """
+    card = part_of(op.KIND, "card")
+    if card is not None and hasattr(card, "call_of"):
+        made: Call = card.call_of(op, dtype, first)
+        return made
+    return OwnCall(op, dtype)
 
 
 class CardOfTileOp(Protocol):

@@ -96,7 +96,7 @@ class Segments:
     def _computed(
         self, inputs: dict[str, Array], known: dict[str, Reference], ops: Sequence[Op]
     ) -> dict[str, Reference]:
-        """The references of those ops, in order, behind those that are known."""
+        """The references of those ops, in order, after those that are known."""
         found, outputs = dict(known), self._data.outputs[0]
         for op in ops:
             own = self._own.get(op.name)

@@ -22,7 +22,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 #: Inputs of a slot or of a check, by tensor name.
 Inputs = Mapping[str, Array]
 
-#: A pair's radians a token are this to the power of -2 pair / head_dim of Llama 3.
+#: Of Llama 3: a pair's radians a token are this to the power of -2 pair / head_dim.
 ROPE_THETA = 500_000.0
 #: The bits in a cache where nobody has written: large in either element type, and no launch makes them.
 UNTOUCHED = 0x5A5A
@@ -114,7 +114,7 @@ class Turned(ABC):
         return rows, inputs[self._pages][sequences, places // tokens], places % tokens
 
     def by_head(self, cache: Array) -> Array:
-        """Keys, or values, as [pages, KV heads, tokens, head_dim]; of the same memory."""
+        """A view of keys, or values, as [pages, KV heads, tokens, head_dim]."""
         return cache if self._rotary.heads_first else cache.swapaxes(1, 2)
 
 

@@ -15,6 +15,10 @@
 #ifndef TUNER_OWN_TASKS
 #define TUNER_OWN_TASKS 0
 #endif
+// The same of ops that gather their rows, which gather.cuh tells of.
+#ifndef TUNER_GATHERS
+#define TUNER_GATHERS 0
+#endif
 
 #if TUNER_OWN_TASKS != 0
 

@@ -73,8 +73,10 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
         for (int c = 0; c < 2; ++c) {
           const auto up = [&] { return sums[Tile::index(0, 1) + c]; };
           const float up_bias = bias[kFragsPerColumn - 1][c];
-          out[c] = finish_output<kOp>(sums[c], up, scale[i][half], bias[0][c], up_bias, op, row, column + c);
-          if constexpr (Residual<kOp>::is_there()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
+          float sum = sums[c];
+          if constexpr (Residual<kOp>::is_of_sums()) sum = sums[c] + residual[c];
+          out[c] = finish_output<kOp>(sum, up, scale[i][half], bias[0][c], up_bias, op, row, column + c);
+          if constexpr (Residual<kOp>::is_there() && !Residual<kOp>::is_of_sums()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
           out[c] = finish_result<kOp>(out[c], op, row, column + c);
         }
         const u32 packed = Output<kOp>::narrow_two(out[0], out[1]);

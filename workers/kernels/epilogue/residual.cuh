@@ -2,9 +2,15 @@
 #pragma once
 #include "activation.cuh"
 
+// Bit i: op i adds it to each sum, in front of its activation.
+#ifndef TUNER_ADDED_TO_SUMS
+#define TUNER_ADDED_TO_SUMS 0
+#endif
+
 template <int kOp>
 struct Residual {
   static __device__ constexpr bool is_there() { return kOps[kOp].residual; }
+  static __device__ constexpr bool is_of_sums() { return (TUNER_ADDED_TO_SUMS >> kOp & 1) != 0; }
 
   // By the place of an element in C, inside of the matrix.
   static __device__ __forceinline__ float one(const OpArgs& op, long long element) {

@@ -24,7 +24,7 @@ __device__ constexpr bool same_chain_op(const ChainOp& a, const ChainOp& b) {
   return a.norm == b.norm && a.squares == b.squares && a.waits == b.waits;
 }
 
-__device__ constexpr bool is_alone(int op) { return op == kRotaryOp || (TUNER_OWN_TASKS >> op & 1) != 0; }
+__device__ constexpr bool is_alone(int op) { return op == kRotaryOp || ((TUNER_OWN_TASKS | TUNER_GATHERS) >> op & 1) != 0; }
 
 __device__ constexpr int first_like(int op) {
   if (is_alone(op)) return op;

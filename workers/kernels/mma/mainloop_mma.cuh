@@ -17,7 +17,7 @@
 // whether there are any, since thread 0 writes that word again when it has waited. So a ticket is still drawn when all
 // waits are over.
 #pragma once
-#include "copy.cuh"
+#include "gather.cuh"
 #include "fixup.cuh"
 #include "launch_args.cuh"
 #include "scheduler.cuh"
@@ -136,7 +136,8 @@ struct MmaTile {
     if (threadIdx.x == 0 && !waits) trace_stamp(args, scheduler.next, kReady);
     const Steps steps = steps_of<kOp>(args.plan, op, task);
     const int num_steps = steps.count, first_k = steps.first * kTileK, stride_k = steps.stride * kTileK;
-    TileCopy<kTileM, kTileK, kConfig.copy_bytes, kConfig.input_hint> copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
+    using InputCopy = typename InputCopyOf<kOp, kTileM, kTileK, kConfig.copy_bytes, kConfig.input_hint>::Type;
+    InputCopy copy_a(op.a, task.tile_m * kTileM, op.m, op.k, first_k);
     WeightCopy copy_w(op, task, first_k);
 
     const int num_ahead = min(num_steps, waits ? kNumStages - 1 - args.plan.held_stages : kNumStages - 1);

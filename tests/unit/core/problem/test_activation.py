@@ -31,7 +31,7 @@ KNOWN = {
 
 def on_the_device(rows: list[ActivationRow]) -> Any:
     """The rows' CUDA as C++, of a value and an activation's number."""
-    files = [(HERE / "threads.h").read_text(), config_types(), (HERE / "ptx.h").read_text(), inlined("logistic.cuh")]
+    files = [config_types(), (HERE / "ptx.h").read_text(), inlined("logistic.cuh")]
     out = 'extern "C" float activated(float x, int number) { return activate(x, number); }'
     function = built("\n".join([*files, activate_by_number(rows), out])).activated
     function.argtypes, function.restype = (ctypes.c_float, ctypes.c_int), ctypes.c_float

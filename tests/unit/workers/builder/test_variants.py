@@ -36,7 +36,7 @@ def test_a_change_of_a_variants_code_changes_no_version_of_the_kernels() -> None
     for name in switched:
         assert "TUNER_" not in without_comments(with_switches(device_text(name), Variant.MEASURED)).replace(
             "TUNER_CONFIG", ""
-        ).replace("TUNER_CLUSTER_DIMS", "").replace("TUNER_OWN_TASKS", "")
+        ).replace("TUNER_CLUSTER_DIMS", "").replace("TUNER_OWN_TASKS", "").replace("TUNER_GATHERS", "")
     assert "host_record.cuh" not in names
     assert len(kernel_version()) == 12
 

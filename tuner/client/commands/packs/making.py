@@ -139,8 +139,8 @@ def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[s
 
 
 def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_demanded: bool) -> None:
-    """That a job is what the service says of it: a kernel of it says the same, and whoever signed the pack signed that;
-    without a key nothing verifies who did.
+    """Checks that a job is what the service says of it: a kernel of it says the same, and whoever signed the pack
+    signed that; without a key nothing verifies who did.
 
     Raises:
         Refused: it is another one's, or the job has no kernel, and a signature is demanded.

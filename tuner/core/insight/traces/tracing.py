@@ -198,7 +198,7 @@ class StampsOfKind(Protocol):
     """The file ``stamps`` of a kind of launch op whose kernels leave some."""
 
     def stamped_of(self, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
-        """Stamped of its launch; `op` as a trace numbers it.
+        """Stamps of its launch; `op` as a trace numbers it.
 
         Raises:
             ValueError: a task or a CTA left no stamps.
@@ -206,7 +206,7 @@ class StampsOfKind(Protocol):
 
 
 def _stamped(workload: Workload, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
-    """Stamped of a launch op's launch, by the file ``stamps`` of its kind; `op` as a trace numbers it.
+    """Stamps of a launch op's launch, by the file ``stamps`` of its kind; `op` as a trace numbers it.
 
     Raises:
         ValueError: its kernel left no stamps.

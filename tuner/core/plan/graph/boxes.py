@@ -123,7 +123,7 @@ class RunTimeInput:
     name: str
     #: How many there are.
     count: int
-    #: Least of each of them.
+    #: The least of each of them.
     least: int
     most: int
 

@@ -34,7 +34,7 @@ class Edge:
         return needs(self.read, self.writer, places, steps)
 
     def needs_of_tiles(self) -> Needs:
-        """The same for all of the consumer's tiles, each whole, in the order of their numbers."""
+        """The same for every tile of the consumer, each whole, in the order of their numbers."""
         steps = np.tile([0, 1, self.reader.num_steps], (self.reader.num_tiles, 1))
         return self.needs(self.reader.all_places, steps)
 

@@ -122,7 +122,7 @@ def streamed(read: Extent, write: Extent) -> Streamed:
 
 @lru_cache(maxsize=8192)
 def factors(read: Read, writer: TileSpace) -> tuple[Ranges | Streamed, ...] | None:
-    """What a task reads along each axis of the writer's grid; None where boxes are not separable so."""
+    """What a task reads along each axis of the writer's grid; None where its boxes are not separable."""
     boxes = [box for box in writer.writes if box.tensor == read.box.tensor]
     if len(boxes) != 1 or len(boxes[0].extents) != len(read.box.extents):
         return None

@@ -116,7 +116,7 @@ def _columns(op: int, num_rows: int, width: int, num_cols: int) -> Iterator[Bloc
 
 
 def _halves(steps: Iterable[Iterable[Rows]], num_cols: dict[int, int]) -> Iterator[Block]:
-    """Halves of each step the left halves of all ops, then the right ones."""
+    """For each step the left halves of all ops, then the right ones."""
     for step in steps:
         rows = tuple(step)
         for op, begin, end in rows:

@@ -15,7 +15,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 NUM_PARTS = (1, 2, 3, 4, 6, 8, 16)
 #: Slots of one launch take no more.
 MAX_SLOT_BYTES = 512 * 2**20
-#: Sum of one partial sum, fp32.
+#: Bytes of one partial sum, fp32.
 SUM_BYTES = 4
 
 

@@ -15,7 +15,7 @@ VERSION = 5
 HEADER_WORDS = 16
 TASK_WORDS = 8
 WAIT_WORDS = 8
-#: First wait words of a wait, in version 1.
+#: Words of a wait, in version 1.
 _FIRST_WAIT_WORDS = 4
 #: 2 was of plans of older kernels.
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
@@ -39,7 +39,7 @@ class WordRange(NamedTuple):
     high: int
 
 
-#: Header ranges of the header's words in turn. Some depend on others besides: `read_header` says so where it checks it.
+#: Ranges of the header's words in turn. Some depend on others besides: `read_header` says so where it checks it.
 HEADER_RANGES = (
     WordRange("magic", MAGIC, MAGIC),
     WordRange("version", VERSION, VERSION),

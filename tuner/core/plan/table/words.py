@@ -92,7 +92,7 @@ TASK_FIELDS = 11
 #: Most parts of a tile, and k-steps of a part: what the words have room for.
 MAX_PARTS = 0xFF
 MAX_PART_STEPS = 0xFFFF
-#: Wait fields of these, the words that mean something.
+#: Of these, the words that mean something.
 WAIT_FIELDS = 5
 #: The place of a wait for what the task reads in its epilogue.
 EPILOGUE_STEP = MAX_STEPS
@@ -112,7 +112,7 @@ TASK_RANGES = (
     WordRange("first_step", 0, MAX_PART_STEPS),
     WordRange("num_steps", 0, MAX_PART_STEPS),
 )
-#: Wait ranges of a wait's words in turn.
+#: Ranges of a wait's words in turn.
 WAIT_RANGES = (
     WordRange("signal_begin", 0, MAX_COUNT - 1),
     WordRange("signal_end", 1, MAX_COUNT),

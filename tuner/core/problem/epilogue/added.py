@@ -59,7 +59,7 @@ class Own:
     dtype: str = "fp32"
     #: The same at every launch, or an input.
     role: Role = Role.WEIGHT
-    #: Range of integers, the least and the most.
+    #: Of integers, the least and the most.
     range: tuple[int, int] | None = None
 
 
@@ -123,7 +123,7 @@ class AddedPart(Part):
         return " ".join([self.name, *(f"{key}={value}" for key, value in fields_to_json(self).items())])
 
     def tensor_name(self, op: Product, own: Own) -> str:
-        """Tensor name of a tensor of its own, in the workload."""
+        """Name of a tensor of its own, in the workload."""
         return f"{op.name}.{self.name}_{own.name}"
 
     def broken(self, op: Product) -> list[Broken]:

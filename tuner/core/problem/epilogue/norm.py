@@ -85,7 +85,7 @@ class Norm(Part):
         return {"norm": op.norm}
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Late reads of the squares of its rows every tile of these rows has a share."""
+        """Squares of its rows, of which every tile of these rows has a share."""
         return ((op.norm, True),)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:

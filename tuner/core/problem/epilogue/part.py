@@ -228,7 +228,7 @@ class Part(ABC):
         return ""
 
     def is_in_library(self, op: Product) -> bool:
-        """Whether a vendor's product does it, which has done all in front of it."""
+        """Whether a vendor's product does it, and every part before it."""
         return False
 
     def likeness(self, op: Product) -> object:

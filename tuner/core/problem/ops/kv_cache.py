@@ -92,7 +92,7 @@ class WrittenCache(CacheSizes, Protocol):
 
     @property
     def page_tokens(self) -> int | None:
-        """Page tokens of a page; None for a contiguous cache."""
+        """Tokens of a page; None for a contiguous cache."""
 
     @property
     def heads_first(self) -> bool:

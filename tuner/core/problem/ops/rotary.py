@@ -36,7 +36,7 @@ class Rotary:
     head_dim: int
     #: Tokens of the longest context, new ones included.
     max_length: int
-    #: The last ones of its context of each sequence.
+    #: Of each sequence: the last ones of its context.
     new_tokens: int = 1
     #: Of a page of the cache: 16, 32 or 64; None for a contiguous one.
     page_tokens: int | None = None
@@ -117,7 +117,7 @@ class Rotary:
         return paged_for(self, self.num_sequences(rows), page_tokens=self.page_tokens, heads_first=self.heads_first)
 
     def cache_shape(self, rows: int) -> tuple[int, int, int, int]:
-        """Cache shape of keys, and of values."""
+        """Shape of keys, and of values."""
         if (paged := self.paged(rows)) is not None:
             return paged.shape(self)
         return (self.num_sequences(rows), self.kv_heads, self.max_length, self.head_dim)

@@ -27,7 +27,7 @@ class KernelName:
     candidate: Candidate
     #: By tile op.
     tile_rows: tuple[int, ...]
-    #: By launch op, what makes two kernels of its kind two.
+    #: For each launch op, what tells its kernels apart.
     launch_ops: tuple[tuple[int, ...], ...] = ()
     #: Whether it runs for fewer rows than those that it was measured with.
     serves_fewer_rows: bool = True

@@ -16,7 +16,7 @@ from tuner.workers.source.rows import with_rows
 _FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")
 #: Name of the kernel.
 APPEND_KERNEL = "tuner_append"
-#: Append threads of a CTA.
+#: Threads of a CTA.
 APPEND_THREADS = 128
 #: Elements of a head that one thread takes: 8 pairs.
 _ELEMENTS_OF_THREAD = 16
@@ -40,7 +40,7 @@ class AppendBuffers:
 
 
 def qkv_columns(op: DecodeAttention) -> int:
-    """Qkv columns of a row of queries, keys and values."""
+    """Columns of a row of queries, keys and values."""
     return op.kv_heads * (op.query_heads + 2) * op.head_dim
 
 
@@ -77,7 +77,7 @@ def pack_append_args(op: DecodeAttention, buffers: AppendBuffers, paged: PagedCa
 
 
 def append_parameter_bytes() -> int:
-    """Append parameter of the kernel's parameter."""
+    """Fields of the kernel's parameter."""
     return _ARGS.size
 
 

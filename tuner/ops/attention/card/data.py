@@ -133,7 +133,7 @@ class AttentionData(OpData):
         return ()
 
     def only_read(self, inputs: Arrays) -> list[tuple[str, Array]]:
-        """Only read of a cache whose new rows a launch writes, all others."""
+        """All rows of a cache but the new ones, which a launch writes."""
         written = self.op.operands[:2] if self.writes_cache else ()
         names = [name for name in (self.op.source, *self.op.operands) if name in inputs and name not in written]
         found = [(name, inputs[name]) for name in names]

@@ -20,7 +20,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 
 class AttendedCache(Turned):
-    """Attended cache of one attention, which reads the queries of the op that writes to its cache."""
+    """The cache of one attention, which reads the queries of the op that writes to its cache."""
 
     def __init__(self, op: TileOp, attention: AttentionOp, dtype: Dtype) -> None:
         self._keys, self._values, *_ = attention.operands

@@ -14,7 +14,7 @@ from tuner.packs.recipes.launches import check_spin_limit, wrong
 Json = Mapping[str, Any]
 #: The list of a manifest that has them.
 SECTION = "attentions"
-#: Task of a task; and of what a launch leaves in its workspace: what it refused, and why it gave up.
+#: Words of a task; and of what a launch leaves in its workspace: what it refused, and why it gave up.
 _TASK_BYTES, _REFUSED_BYTES, _ABORT_BYTES = 8, 16, 24
 
 

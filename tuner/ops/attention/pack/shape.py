@@ -39,7 +39,7 @@ class AttentionShape(LaunchedShape):
     head_dim: int
     #: New tokens of each sequence, included in its length.
     new_tokens: int
-    #: Page tokens of a page of the cache; 0 where it is contiguous.
+    #: Tokens of a page of the cache; 0 where it is contiguous.
     page_tokens: int
     #: Whether a page's heads come before its tokens.
     heads_first: bool

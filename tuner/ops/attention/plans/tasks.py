@@ -68,7 +68,7 @@ class AttentionPlan:
 
     @property
     def most_tasks(self) -> int:
-        """Largest tasks of a queue, at any lengths."""
+        """Most tasks of a queue, at any lengths."""
         return -(-len(self.tasks) // self.num_queues) if self.by_length else int(np.diff(self.queues).max())
 
     @property
@@ -111,7 +111,7 @@ class AttentionPlan:
 
     @property
     def num_counters(self) -> int:
-        """Each CTA of a cluster adds up its own part of a slot of arrivals."""
+        """Of arrivals: each CTA of a cluster adds up its own part of a slot."""
         return self.num_slots * self.cluster
 
     @property

@@ -14,7 +14,7 @@ from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.shapes.form import AttentionForm
 from tuner.ops.attention.space.offered import with_ring
 
-#: How far off an attention is by its new tokens, its lengths or its form: these change what a task reads more than how.
+#: Distance added where new tokens, lengths or form differ: these change what a task reads more than how it reads.
 OPTION = 0.1
 
 

@@ -168,7 +168,7 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
 
 
 def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
-    """Ranked of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
+    """For each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
     ranked, found = list(times_us), list[AttentionSchedule]()
     for cluster in dict.fromkeys(one.cluster for one in ranked):
         found += [one for one in ranked if one.cluster == cluster][:_OF_CLUSTER]

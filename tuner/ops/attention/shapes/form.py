@@ -38,7 +38,7 @@ class AttentionForm:
             )
 
     def check_of(self, op: DecodeAttention) -> None:
-        """That the cache's rows have numbers.
+        """Checks that the cache's rows have numbers.
 
         Raises:
             InvalidInput: they are too many.

@@ -33,7 +33,7 @@ def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
 
 
 def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: Sequence[Op]) -> None:
-    """That an attention of that shape and form reads the cache of the op before it, where that writes to one.
+    """Checks that an attention of that shape and form reads the cache of the op before it, where that writes to one.
 
     Raises:
         InvalidInput: names the size of the attention that is another's.

@@ -14,7 +14,7 @@ from tuner.ops.attention.space.offered import near_attentions, offered_attention
 
 @dataclass(frozen=True, kw_only=True)
 class OpSpace:
-    """Op space of one attention of a workload."""
+    """The space of one attention of a workload."""
 
     workload: Workload
     gpu: Gpu

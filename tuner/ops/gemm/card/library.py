@@ -15,7 +15,7 @@ from tuner.workers.gpu.launching.launch import fill
 from tuner.workers.gpu.library.runners import SideStream
 from tuner.workers.gpu.tensors.data import ProblemData
 from tuner.workers.gpu.tensors.outputs import bits_type
-from tuner.workers.gpu.tensors.own_ops import OwnCall
+from tuner.workers.gpu.tensors.own_ops import call_of
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.timing.library_choice import Picked
 
@@ -45,8 +45,8 @@ class LibraryRunner:
         slots = [data.slot_ops(slot) for slot in range(data.num_slots)]
         self._gemms = [
             product_of(lt, op, self._dtype, {one.w for one in of_op}, of_op[0].bias, tools)
-            if op.IS_PRODUCT
-            else OwnCall(op, self._dtype)
+            if op.is_plain_product
+            else call_of(op, self._dtype, of_op[0])
             for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1

@@ -17,7 +17,7 @@ from tuner.workers.source.tools import kernel_of
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it, and pairs of `tuner_rotary`.
 EPILOGUE_WIDTH = 8
-#: Cache threads of a CTA of `tuner_rotary`, and of the others, which have this many at most.
+#: Threads of a CTA of `tuner_rotary`, and of the others, which have this many at most.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
 #: What the kernel of sums in another type does, by fields and by names of parts; and where it finds its factors.
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}

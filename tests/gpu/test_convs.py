@@ -1,0 +1,80 @@
+"""Convolutions on a card: every number, fused and apart, by cuDNN too; a fault that is planted is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.cases import ordering
+from tests.support.conformance.launching import OnCard
+from tests.support.convs import CASES, SHORTCUT, bottleneck
+from tests.support.forged import with_others
+from tuner.core.problem.asked import workload_of
+from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.workers.source.render import render
+
+pytest.importorskip("cupy")
+
+ALL = CASES | {"a bottleneck": bottleneck(), "a bottleneck of four images": bottleneck(4)}
+#: Sizes by which cuDNN's plans are asked for: whole channels, and three of them.
+ASKED: dict[str, dict[str, Any]] = {
+    "a bottleneck": {"kind": "network-convs", "network": "resnet50", "stage": 2, "images": 4},
+    "three channels": {
+        "kind": "conv-pair",
+        "images": 1,
+        "height": 56,
+        "width": 56,
+        "channels": 3,
+        "first": {"filters": 64, "kernel": 7, "stride": 2},
+        "second": {"filters": 64, "kernel": 3, "stride": 1},
+    },
+    "silu": {
+        "kind": "conv-pair",
+        "images": 2,
+        "height": 28,
+        "width": 28,
+        "channels": 64,
+        "activation": "silu",
+        "first": {"filters": 64, "kernel": 3, "stride": 1},
+        "second": {"filters": 128, "kernel": 1, "stride": 1},
+        "dtype": "bf16",
+        "residual": True,
+    },
+}
+
+
+def candidate_of(name: str, *, is_fused: bool) -> Candidate:
+    workload, tiling = ALL[name]
+    schedule = Schedule.of(tiling=tiling, ordering=ordering(len(workload.ops)))
+    apart = PlanKind.N_LAUNCHES if len(workload.ops) > 2 else PlanKind.TWO_LAUNCHES
+    return fused(schedule) if is_fused else Candidate(plan_kind=apart, schedule=schedule)
+
+
+@pytest.mark.parametrize("is_fused", [True, False], ids=["fused", "apart"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_number_is_right(on_card: OnCard, name: str, is_fused: bool) -> None:
+    assert on_card.measured(ALL[name][0], candidate_of(name, is_fused=is_fused)).time_us > 0
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_library_is_right(on_card: OnCard, name: str) -> None:
+    workload = workload_of(ASKED[name])
+    assert on_card.measured(workload, LIBRARY).time_us > 0
+
+
+def test_a_planted_fault_is_found(on_card: OnCard) -> None:
+    workload, tiling = SHORTCUT
+    candidate = candidate_of("a stride, a shortcut", is_fused=True)
+    work, source = on_card.ready(workload, candidate).work, render(workload, tiling)
+    right = "(y) < kHeight"
+    assert right in source
+    planted = on_card.builder.build(
+        source.replace(right, f"{right} + (row.pixel < kHeight * kWidth)"), on_card.gpu.arch
+    )
+    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.kind is FailureKind.WRONG_NUMBERS

@@ -1,0 +1,97 @@
+"""Convolutions, pairs of them and with products, and how many plans they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.core.problem.asked import workload_of
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tile, Tiling
+
+Json = dict[str, Any]
+
+
+def conv(name: str, source: str = "x", /, **options: Any) -> Json:
+    """Of images of 7 x 6 with 16 channels, 3x3, of the same size; options are fields of the op."""
+    plain = {"images": 2, "height": 7, "width": 6, "channels": 16, "filters": 24, "kernel": 3, "padding": 1}
+    return {"op": "conv", "name": name, "source": source, **plain, **options}
+
+
+def product(name: str, source: str, m: int, n: int, k: int, /, **options: Any) -> Json:
+    """Of rows of pixels."""
+    plain = {"activation": "identity", "bias": False}
+    return {"name": name, "source": source, "m": m, "n": n, "k": k, **plain, **options}
+
+
+def workload(*ops: Json, dtype: str = "fp16") -> Workload:
+    """A chain of them."""
+    return Workload.from_json({"kind": "chain", "ops": list(ops), "dtype": dtype})
+
+
+def tiling(*tiles: tuple[int, int, int], parts: tuple[int, ...] = (), num_stages: int = 2) -> Tiling:
+    """Of the engine `mma`, four warps."""
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
+    return Tiling(tiles=whole, num_stages=num_stages, num_warps=4, split_k=parts)
+
+
+def _image(name: str, source: str = "x", /, **options: Any) -> Json:
+    """Of one image of 6 x 8 with 16 channels: a tile of 16 pixels is two of its rows."""
+    return conv(name, source, **{"images": 1, "height": 6, "width": 8, "filters": 16, **options})
+
+
+def _pair(first: Json, second: Json) -> Workload:
+    """The second one reads what the first one writes, by options beside these sizes."""
+    one, sizes = _image("a", **first), ("images", "height", "width")
+    return workload(one, _image("b", "a", **{name: one[name] for name in sizes}, channels=one["filters"], **second))
+
+
+def bottleneck(images: int = 1) -> tuple[Workload, Tiling]:
+    """Of ResNet-50's third stage."""
+    made = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 3, "images": images})
+    return made, tiling((64, 64, 64), (64, 64, 64), (64, 128, 64), parts=(2, 4, 1), num_stages=4)
+
+
+#: Run on the CPU, and on a card.
+SHORTCUT = (
+    workload(
+        conv("a", stride=2, height=13, width=11, bias=True, activation="relu"),
+        conv("b", "a", channels=24, filters=40, residual_source="r", bias=True, activation="silu"),
+    ),
+    tiling((16, 32, 32), (32, 32, 64)),
+)
+CASES: dict[str, tuple[Workload, Tiling]] = {
+    "a stride, a shortcut": SHORTCUT,
+    "three channels, 7x7 and 5x5": (
+        workload(
+            conv("a", kernel=7, padding=3, stride=2, channels=3, filters=16, height=9, width=11),
+            conv("b", "a", height=5, kernel=5, padding=2, filters=16, residual_source="a", activation="relu"),
+            dtype="bf16",
+        ),
+        tiling((16, 32, 32), (16, 32, 64)),
+    ),
+    "between products, in parts": (
+        workload(product("up", "x", 84, 16, 32), conv("a", "up"), product("down", "a", 84, 16, 24)),
+        tiling((16, 32, 32), (16, 32, 32), (16, 32, 32), parts=(1, 3, 1)),
+    ),
+}
+
+
+#: Of at most nine tasks each, so that every state can be visited: tiles of two rows of an image, tiles of two images, a
+#: stride, a product behind one and in front of one, an image that is added, parts.
+SMALL: tuple[tuple[Workload, Tiling], ...] = (
+    (_pair({}, {}), tiling((16, 32, 32), (16, 32, 32))),
+    (_pair({"images": 3, "height": 4, "width": 4}, {}), tiling((16, 32, 32), (16, 32, 32))),
+    (_pair({"images": 2, "height": 3}, {"kernel": 5, "padding": 2}), tiling((16, 32, 32), (32, 32, 32))),
+    (_pair({"height": 8}, {"stride": 2}), tiling((16, 32, 32), (16, 32, 32))),
+    (_pair({"height": 8}, {"stride": 2, "kernel": 1, "padding": 0}), tiling((32, 32, 32), (16, 32, 32))),
+    (_pair({"filters": 64}, {"kernel": 1, "padding": 0}), tiling((16, 32, 32), (16, 32, 32))),
+    (_pair({"height": 4}, {"residual_source": "x"}), tiling((16, 32, 32), (16, 32, 32))),
+    (_pair({"height": 4}, {}), tiling((16, 32, 32), (16, 32, 32), parts=(1, 2))),
+    (_pair({"images": 2, "height": 2}, {}), tiling((16, 32, 64), (16, 32, 64), parts=(2, 2))),
+    (workload(_image("a"), product("b", "a", 48, 32, 16)), tiling((16, 32, 32), (16, 32, 32))),
+    (workload(product("a", "x", 48, 16, 16), _image("b", "a")), tiling((16, 32, 32), (16, 32, 32))),
+    (
+        workload(_image("a", height=4), _image("b", "a", height=4), _image("c", "b", height=4, residual_source="a")),
+        tiling((16, 32, 32), (16, 32, 32), (16, 32, 32)),
+    ),
+)

@@ -1,0 +1,106 @@
+"""What may be asked of a convolution, and what is told where it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.convs import conv, product, workload
+from tuner.core.problem.asked import pair_of, workload_of
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+
+PAIR = {
+    "kind": "conv-pair",
+    "images": 2,
+    "height": 9,
+    "width": 12,
+    "channels": 16,
+    "first": {"filters": 24, "kernel": 3, "stride": 2},
+    "second": {"filters": 32, "kernel": 1, "stride": 1},
+}
+CHAIN = {
+    "kind": "chain",
+    "m": 60,
+    "ops": [conv("a", "x", height=9, width=12, stride=2), {"name": "b", "source": "a", "n": 8, "k": 24}],
+}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        PAIR | {"residual": True, "activation": "silu"},
+        CHAIN,
+        {"kind": "network-convs", "network": "resnet50", "stage": 2, "images": 4},
+        {"kind": "network-convs", "network": "resnet50", "stage": 4, "run": "back", "images": 1},
+        {"kind": "network-convs", "network": "vgg19", "stage": 5, "images": 1},
+    ],
+)
+def test_what_is_asked_is_what_answers_spell(asked: dict[str, Any]) -> None:
+    made = workload_of(asked)
+    assert workload_of(pair_of(made)) == made
+    assert Workload.from_json(made.to_json()) == made
+
+
+def test_a_bottleneck_has_the_sizes_of_the_paper_and_adds_what_it_reads() -> None:
+    made = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 3, "images": 4})
+    assert [(op.m, op.n, op.k) for op in made.tile_ops] == [(784, 256, 1024), (784, 256, 2304), (784, 1024, 256)]
+    assert [op.read_names for op in made.tile_ops] == [("x",), ("conv1",), ("conv2", "x")]
+    assert made.num_flops == 2 * 784 * (256 * 1024 + 256 * 2304 + 1024 * 256)
+    inputs, weights, biases = 784 * 1024, 256 * 1024 * 2 + 256 * 2304, 256 + 256 + 1024
+    assert made.compulsory_bytes == 2 * (inputs + weights + biases + 784 * 1024)
+
+
+def test_a_stride_reads_more_pixels_than_it_writes() -> None:
+    (op,) = workload(conv("a", kernel=7, padding=3, stride=2, channels=3, height=224, width=224)).tile_ops
+    assert (op.m, op.k, op.source_shape) == (2 * 112 * 112, 147, (2 * 224 * 224, 3))
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"kernel": 2}, "a.kernel"),
+        ({"kernel": 9, "padding": 4}, "a.kernel"),
+        ({"stride": 3}, "a.stride"),
+        ({"padding": 2}, "a.padding"),
+        ({"padding": -1}, "a.padding"),
+        ({"groups": 16}, "a.groups"),
+        ({"dilation": 2}, "a.dilation"),
+        ({"height": 2, "padding": 0}, "a.kernel"),
+        ({"width": 0}, "a.width"),
+        ({"height": 2**14}, "a.height"),
+        ({"images": 2**16, "height": 512, "width": 512}, "a.images"),
+        ({"channels": True}, "channels"),
+        ({"taps": 3}, "taps"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_field(changed: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        workload_of({"kind": "chain", "m": 84, "ops": [conv("a", **changed)]})
+    assert refused.value.field == field
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (PAIR | {"second": {"filters": 32, "kernel": 4, "stride": 1}}, "second.kernel"),
+        (PAIR | {"height": 0}, "height"),
+        (PAIR | {"dtype": "fp8_e4m3"}, "dtype"),
+        ({"kind": "network-convs", "network": "resnet50", "stage": 5, "images": 1}, "stage"),
+        ({"kind": "network-convs", "network": "lenet", "stage": 1, "images": 1}, "network"),
+        (CHAIN | {"m": 61}, "b.k"),
+        ({"kind": "chain", "m": 85, "ops": [conv("a")]}, "m"),
+        ({"kind": "chain", "m": 84, "ops": [conv("a"), conv("b", "a")]}, "b.channels"),
+    ],
+)
+def test_what_does_not_go_together_is_told_by_its_field(asked: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        workload_of(asked)
+    assert refused.value.field == field
+
+
+def test_rows_of_a_product_are_the_pixels_in_front_of_it() -> None:
+    made = workload(conv("a", stride=2), product("b", "a", 24, 16, 24))
+    assert [op.m for op in made.tile_ops] == [24, 24]

@@ -1,0 +1,40 @@
+"""A request that the end of the server cuts is told so: it is no fault, and asking again is right."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner.api.http.errors import problem_response
+from tuner.wire.requests.problems import problem
+
+log = logging.getLogger(__name__)
+
+_RETRY_AFTER_S = 5
+
+
+class AnswerAtTheEnd:
+    """Where a request is cancelled before its answer has begun, it is a 503; uvicorn would answer 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes everything on."""
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except asyncio.CancelledError:
+            if has_begun or scope["type"] != "http":
+                raise
+            log.warning("%s %s was cut: the server ends", scope["method"], scope["path"])
+            document = problem(503, "the server ends, and this request was cut; ask again when it is back")
+            await problem_response(document, {"Retry-After": str(_RETRY_AFTER_S)})(scope, receive, send)

@@ -1,0 +1,17 @@
+"""What convolutions are measured beside on a card: cuDNN, whose epilogue adds, adds a bias, and applies ReLU."""
+
+from __future__ import annotations
+
+from tuner.core.problem.dtype import Dtype
+from tuner.ops.conv.card.cudnn import CudnnConv, handle
+from tuner.ops.conv.op import ConvOp
+from tuner.workers.source.launch_args import OpBuffers
+
+
+def call_of(op: ConvOp, dtype: Dtype, first: OpBuffers) -> CudnnConv:
+    """Its call of an op, with the bias that all slots share.
+
+    Raises:
+        WorkerError: it is not installed, or offers no plan.
+    """
+    return CudnnConv(handle(), op, dtype, first.bias)

@@ -1,0 +1,38 @@
+"""What a vendor's library takes for convolutions: a model, which the simulated GPU measures candidates against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner.core.model.rates import rates_of
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.ops.conv.op import ConvOp
+
+#: A launch with its start and its first bytes, microseconds.
+_START_US = 4.5
+#: Of a step through a filter's elements, which a CTA takes one after the other.
+_STEP_ELEMENTS, _STEP_US = 64, 0.11
+#: Tile of its kernels, the share of a data sheet's rate of the tensor cores that they reach, and the most that an
+#: unfilled last wave costs these.
+_TILE, _TENSOR_SHARE, _WORST_WAVE = 128, 0.75, 1.3
+
+
+def library_us(ops: Sequence[ConvOp], workload: Workload, gpu: Gpu) -> float:
+    """One fused kernel for each, one after the other: the longest of its bytes, its products, and the steps of a tile.
+
+    The constants are those of cuDNN's pairs on an H200: 10 to 25 us at one image, and the tensor cores' rate at 32.
+    """
+    return sum(_conv_us(op, workload, gpu) for op in ops)
+
+
+def _conv_us(op: ConvOp, workload: Workload, gpu: Gpu) -> float:
+    size, flops_per_s = workload.dtype.size_bytes, gpu.tensor_flops_per_s * workload.dtype.row.tensor_speed
+    elements = math.prod(op.source_shape) + op.filters * op.k + op.m * op.filters * (1 + op.residual)
+    stream_us = 1e6 * elements * size / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share)
+    waves = math.ceil(op.m / _TILE) * math.ceil(op.filters / _TILE) / gpu.num_sms
+    wave_loss = min(math.ceil(waves) / waves, _WORST_WAVE)
+    products_us = 1e6 * op.num_flops / (flops_per_s * _TENSOR_SHARE) * wave_loss
+    steps_us = math.ceil(op.k / _STEP_ELEMENTS) * _STEP_US
+    return _START_US + max(stream_us, products_us, steps_us)

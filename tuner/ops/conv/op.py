@@ -1,0 +1,218 @@
+"""A convolution of images as an op of a workload, with what its epilogue does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Self
+
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue import Part
+from tuner.core.problem.op_kinds import OpKind
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import Op, OpWords, Tensor, given, output, weight
+from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
+from tuner.errors import InvalidInput
+from tuner.ops.conv.parts import PARTS
+
+KERNELS, STRIDES = (1, 3, 5, 7), (1, 2)
+#: Of images, most rows and columns: a place in one, with what is around it, has 15 bits.
+MAX_SIDE = 2**13
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvOp(TileOp):
+    """Out[b, y, x, f] = act(bias[f] + R[b, y, x, f] + the sum of W[f, i, j, c] In[b, s y + i - p, s x + j - p, c]).
+
+    The sum is over rows i and columns j of a filter and channels c; s is the stride, p the padding. Images are NHWC,
+    and W is [filters, kernel, kernel, channels]: what PyTorch calls channels last. What lies around an image is zero.
+    As a product, A has a row for each pixel of the output and a column for each (i, j, c); it is never stored. As a
+    matrix, a tensor of images has a row for each pixel.
+    """
+
+    KIND: ClassVar[str] = "conv"
+    FREE: ClassVar[tuple[str, ...]] = ("images", "height", "width", "channels", "filters")
+    FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
+    IS_PRODUCT: ClassVar[bool] = True
+    GATHERS: ClassVar[bool] = True
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    images: int = field(metadata={"doc": "how many there are", "ge": 1, "le": 2**16})
+    height: int = field(metadata={"doc": "rows of an image that is read", "ge": 1, "le": MAX_SIDE})
+    width: int = field(metadata={"doc": "columns of one", "ge": 1, "le": MAX_SIDE})
+    channels: int = field(metadata={"doc": "of an image that is read", "ge": 1, "le": 2**15})
+    filters: int = field(metadata={"doc": "channels of the output", "ge": 1, "le": 2**15})
+    kernel: int = field(default=1, metadata={"doc": "rows and columns of a filter: 1, 3, 5 or 7"})
+    stride: int = field(default=1, metadata={"doc": "pixels from one place of a filter to the next: 1 or 2"})
+    padding: int = field(default=0, metadata={"doc": "zeros around an image, up to half of a filter", "ge": 0})
+    source: str = field(default="x", metadata={"doc": "the images: an earlier op, or a name for an input"})
+    activation: Activation = field(default=Activation.IDENTITY, metadata={"doc": "applied behind all sums"})
+    bias: bool = field(default=False, metadata={"doc": "whether each filter has a bias"})
+    residual_source: str = field(
+        default="", metadata={"doc": "images that are added in front of the activation: an earlier op, or an input"}
+    )
+    is_output: bool = field(
+        default=False, metadata={"doc": "whether the output leaves the chain though an op reads it"}
+    )
+    groups: int = field(default=1, metadata={"doc": "1: other convolutions are not made here"})
+    dilation: int = field(default=1, metadata={"doc": "1: other convolutions are not made here"})
+
+    def __post_init__(self) -> None:
+        """Raises InvalidInput by the field."""
+        for name in ("groups", "dilation"):
+            if (value := getattr(self, name)) != 1:
+                raise InvalidInput(name, f"is {value}, and only plain convolutions are made here", "give 1")
+        for name, values in (("kernel", KERNELS), ("stride", STRIDES)):
+            if (value := getattr(self, name)) not in values:
+                raise InvalidInput(name, f"is {value}", f"give {', '.join(map(str, values[:-1]))} or {values[-1]}")
+        for name in ("images", "height", "width", "channels", "filters"):
+            if (value := getattr(self, name)) < 1:
+                raise InvalidInput(name, f"must be at least 1, got {value}", "give a positive size")
+        if max(self.height, self.width) > MAX_SIDE:
+            problem = f"images of {self.height} x {self.width}"
+            raise InvalidInput("height", problem, f"keep both at or under {MAX_SIDE}")
+        if not 0 <= self.padding <= self.kernel // 2:
+            problem = f"is {self.padding} around filters of {self.kernel} x {self.kernel}"
+            raise InvalidInput("padding", problem, f"give 0 to {self.kernel // 2}")
+        if min(self.height, self.width) + 2 * self.padding < self.kernel:
+            problem = f"is {self.kernel}, and an image with its padding is smaller"
+            raise InvalidInput("kernel", problem, "give a smaller one, or larger images")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        sizes = {"input": self.source_shape, "W": (self.filters, self.k), "output": (self.m, self.filters)}
+        for what, (rows, columns) in sizes.items():
+            if rows * columns > MAX_ELEMENTS:
+                raise InvalidInput(
+                    "images",
+                    f"{what} of {rows} x {columns} elements overflows a 32-bit index",
+                    f"keep every tensor at or under {MAX_ELEMENTS} elements",
+                )
+
+    @property
+    def out_height(self) -> int:
+        """Rows of an image of the output."""
+        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def out_width(self) -> int:
+        """Columns of one."""
+        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @cached_property
+    def m(self) -> int:
+        """Pixels of all images of the output."""
+        return self.images * self.out_height * self.out_width
+
+    @property
+    def n(self) -> int:
+        """Channels of the output."""
+        return self.filters
+
+    @property
+    def k(self) -> int:
+        """Elements of a filter."""
+        return self.kernel**2 * self.channels
+
+    @property
+    def residual(self) -> bool:
+        """Whether images are added."""
+        return bool(self.residual_source)
+
+    @property
+    def c_columns(self) -> int:
+        """Channels of the output."""
+        return self.filters
+
+    @cached_property
+    def source_shape(self) -> tuple[int, int]:
+        """Pixels of all images that are read, and channels."""
+        return self.images * self.height * self.width, self.channels
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Of its epilogue, in their order."""
+        return tuple(part for part in PARTS if part.is_in(self))
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """The images, and what is added."""
+        remedy = "make images, height, width and channels those of the tensor"
+        named = (read for part in self.parts for read in part.reads(self))
+        return (Read("source", self.source, self.source_shape, blame="channels", remedy=remedy), *named)
+
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """Images, filters, what the epilogue reads, and the output."""
+        return (
+            given(self.source, (self.images, self.height, self.width, self.channels), dtype),
+            weight(f"{self.name}.weight", (self.filters, self.kernel, self.kernel, self.channels), dtype),
+            *(tensor for part in self.parts for tensor in part.tensors(self, dtype)),
+            output(self.name, (self.images, self.out_height, self.out_width, self.filters), dtype),
+        )
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of tensors of its own; weights are ``w`` in an artifact."""
+        return tuple(f"{self.name}.{name}" for name in ("weight", "w", "bias"))
+
+    def weight_bytes(self, dtype: Dtype) -> int:
+        """Those of W; a bias is among `own_bytes`."""
+        return self.filters * self.k * dtype.size_bytes
+
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
+        """A bias."""
+        return sum(part.own_bytes(self, dtype, written) for part in self.parts)
+
+    def epilogue_bytes(self, dtype: Dtype) -> int:
+        """Bytes of bias and residual, wherever they come from."""
+        return sum(part.num_bytes(self, dtype) for part in self.parts)
+
+    @property
+    def num_flops(self) -> int:
+        """Multiplications and additions; those with zeros around an image count."""
+        return 2 * self.m * self.n * self.k
+
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
+        """That its element type is of 16 bits.
+
+        Raises:
+            InvalidInput: it is another.
+        """
+        if dtype.row.bits != 16:
+            raise InvalidInput("dtype", f"is {dtype}, and {self.name} is a convolution", "give fp16 or bf16")
+
+    def describe(self, *, with_rows: bool = True) -> str:
+        """E.g. ``3x3 64 of 56x56``."""
+        by = f" by {self.stride}" if self.stride > 1 else ""
+        return f"{self.kernel}x{self.kernel} {self.filters}{by} of {self.height}x{self.width}"
+
+    def words(self) -> OpWords:
+        """Its row in a table of a chain's ops."""
+        found = [part.words(self) for part in self.parts]
+        image = f"{self.images} x {self.height} x {self.width} x {self.channels}"
+        return OpWords(
+            sizes=f"{image}, {self.describe()}",
+            reads=self.source,
+            named={read.field: read.tensor for read in self.reads},
+            adds=" and ".join(words["adds"] for words in reversed(found) if "adds" in words),
+            function=", ".join(words["function"] for words in found if "function" in words),
+        )
+
+    def place_of(self, row: int, column: int) -> str:
+        """The pixel of an element of the output."""
+        image, pixel = divmod(row, self.out_height * self.out_width)
+        y, x = divmod(pixel, self.out_width)
+        return f"image {image}, pixel {y}, {x}, channel {column}"
+
+    @classmethod
+    def extras(cls, ops: Sequence[Self]) -> list[str]:
+        """Filters op by op, then what any of them has."""
+        found = [op.describe() for op in ops]
+        found += [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
+        return found + [name for name in ("bias", "residual") if any(getattr(op, name) for op in ops)]
+
+
+KIND = OpKind(op=ConvOp, version=1)

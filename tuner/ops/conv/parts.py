@@ -1,0 +1,45 @@
+"""Parts of its epilogue: an image is added in front of the activation, as networks with shortcuts do.
+
+Source: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, figure 2.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.epilogue import Part
+from tuner.core.problem.epilogue.activate import Activate
+from tuner.core.problem.epilogue.bias import Bias
+from tuner.core.problem.epilogue.part import Product, Stage
+from tuner.core.problem.epilogue.residual import Residual, residual_of
+from tuner.core.problem.epilogue.sums import Sums, Tensors
+
+
+class AddedImage(Residual):
+    """A residual of each sum."""
+
+    stage: ClassVar[Stage] = Stage.SUMS
+    planted: ClassVar[tuple[str, str]] = ("sums[c] + residual[c]", "sums[c]")
+
+    def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
+        """An earlier op's may be off by its own error."""
+        added = tensors[residual_of(op)]
+        sums.add(added.values)
+        if added.tolerance is not None:
+            sums.error = sums.error + added.tolerance
+
+    def is_in_library(self, op: Product) -> bool:
+        """Its convolutions add one."""
+        return True
+
+
+class Activated(Activate):
+    """The activation, which a library's convolution does where it is ReLU."""
+
+    def is_in_library(self, op: Product) -> bool:
+        return op.activation is Activation.RELU
+
+
+#: In the order in which a kernel does them.
+PARTS: tuple[Part, ...] = (AddedImage(), Bias(), Activated())

@@ -1,0 +1,43 @@
+"""What a convolution's sums must be, and what rounding may add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tuner.ops.conv.op import ConvOp
+
+_FP32_ROUNDOFF = 2.0**-24
+#: Standard deviations within which the error of a sum of independent roundings is.
+_DEVIATIONS = 12
+
+
+def reference(xp: Any, op: ConvOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
+    """[m, filters] float64 of images [pixels, channels] and filters, and their largest error, where each element of
+    an image may be off by `roundoff` of itself. Place after place of a filter over images with zeros around them:
+    another way than the kernel's.
+
+    The bound is that of a product of as many terms: 12 sqrt(sum (a w)^2) (roundoff + sqrt(k) 2^-23).
+
+    Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).
+    """
+    filters = w.reshape(op.filters, op.kernel**2, op.channels)
+    sums = xp.zeros((op.m, op.filters), dtype=xp.float64)
+    squares = xp.zeros((op.m, op.filters), dtype=xp.float32)
+    for place, pixels in enumerate(_places(xp, op, a)):
+        sums += pixels @ filters[:, place].T
+        squares += (pixels.astype(xp.float32) ** 2) @ (filters[:, place].astype(xp.float32) ** 2).T
+    return sums, _DEVIATIONS * xp.sqrt(squares) * (roundoff + op.k**0.5 * 2 * _FP32_ROUNDOFF)
+
+
+def _places(xp: Any, op: ConvOp, a: Any) -> Iterator[Any]:
+    """For each place of a filter [m, channels] what the pixels of the output read there."""
+    around = op.padding
+    padded = xp.zeros((op.images, op.height + 2 * around, op.width + 2 * around, op.channels), dtype=a.dtype)
+    inside = a.reshape(op.images, op.height, op.width, op.channels)
+    padded[:, around : around + op.height, around : around + op.width] = inside
+    for y in range(op.kernel):
+        for x in range(op.kernel):
+            rows = slice(y, y + op.stride * op.out_height, op.stride)
+            columns = slice(x, x + op.stride * op.out_width, op.stride)
+            yield padded[:, rows, columns][:, : op.out_height, : op.out_width].reshape(op.m, op.channels)

@@ -1,0 +1,16 @@
+"""When a schedule of a convolution is legal."""
+
+from __future__ import annotations
+
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.levels import TileOpSchedule
+from tuner.ops.conv.op import ConvOp
+
+#: Whose main loop gathers rows of A.
+ENGINES = ("mma",)
+
+
+def refuse(workload: Workload, gpu: Gpu, op: ConvOp, schedule: TileOpSchedule) -> str | None:
+    """Nothing: it has no choices of its own."""
+    return None
