@@ -1,4 +1,5 @@
-"""What all tests with a service have: one space for each problem, since listing the tilings of one takes a second."""
+"""What all tests with a service have: one space for each problem, since listing the tilings of one takes a second, and
+one run of the migrations."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.migrated import copied
 from tests.support.spaces import any_space_of
 
 
@@ -15,4 +17,11 @@ def shared_spaces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tuner.service.runner.runner.any_space_of", any_space_of)
         patch.setattr("tuner.search.order.any_space_of", any_space_of)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def copied_databases() -> Iterator[None]:
+    """New stores begin with a copy of an empty one."""
+    with copied():
         yield

@@ -27,6 +27,26 @@ __all__ = ["wheel"]
 #: How far the sums of twelve tokens' log-probabilities may differ: vLLM's rotary embedding rounds sines to bf16, and
 #: norms are folded into weights of bf16.
 LOGPROB_BAND = 0.02
+#: Weights of eight bits, one factor a row, as a config has them.
+INT8 = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False},
+            "input_activations": {
+                "num_bits": 8,
+                "type": "int",
+                "symmetric": True,
+                "strategy": "token",
+                "dynamic": True,
+            },
+        }
+    },
+}
 #: Of twelve tokens the first is prefill's; two layers.
 NUM_LAYERS = 2 * 11
 
@@ -78,8 +98,14 @@ def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(wheel: 
             "2 of 2 MLPs",
         ),
         ("llama", {"enable_prefix_caching": False}, "block_size is 128 here and 16 in the pack", "2 of 2 MLPs"),
+        (
+            "llama",
+            {"config": {"quantization_config": INT8}},
+            "its weights are quantised, by CompressedTensorsLinearMethod",
+            "0 of 2 MLPs",
+        ),
     ],
-    ids=["qwen3", "gemma2", "gemma3", "lora", "drafts", "no-prefix-caching"],
+    ids=["qwen3", "gemma2", "gemma3", "lora", "drafts", "no-prefix-caching", "int8"],
 )
 @pytest.mark.timeout(3 * LIMIT_S)
 def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
@@ -91,7 +117,8 @@ def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
     kernel = made_of(workload, Candidate(plan_kind=PlanKind.N_LAUNCHES_PDL, schedule=schedule)).kernel
     rung = Rung(m_lo=1, m_hi=1, max_length=64, kernel=kernel)
     write_pack([Entry(shape=shape_of(workload.to_json()), rungs=(rung,))], tmp_path / "model.tunerpack")
-    flags = ("--eager", "--settings", json.dumps(settings))
+    of_vllm = {name: value for name, value in settings.items() if name != "config"}
+    flags = ("--eager", "--settings", json.dumps(of_vllm), "--config", json.dumps(settings.get("config", {})))
     own, _ = arm(wheel, tmp_path, family, "dummy", *flags)
     ours, output = arm(wheel, tmp_path, family, "tuner", *flags)
     assert of_layers in output

@@ -43,7 +43,7 @@ _DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.
 
 
 def columns(op: Json) -> int:
-    """Of what an op makes; of a product that is turned its queries'."""
+    """Columns of what an op makes; of a product that is turned its queries'."""
     if not is_product(op):
         return int(op["kv_heads"] * op["query_heads"] * op["head_dim"])
     turn = op.get("rotary")

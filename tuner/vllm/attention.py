@@ -76,7 +76,7 @@ class Served:
                 head_dim=head_dim,
                 new_tokens=1 + drafts,
                 page_tokens=tokens,
-                heads_first=steps.head >= steps.token,
+                heads_first=steps.head > steps.token,  # one head's tokens are first where they follow each other
                 window=attention.sliding_window or 0,
                 soft_cap=float(getattr(impl, "logits_soft_cap", 0) or 0),
                 scale=float(impl.scale),

@@ -157,7 +157,7 @@ class Packed:
     def loaded(self, entry: Entry) -> dict[int, Programs]:
         """The programs of a layer that reach `max_model_len`, by sequences."""
         found = {}
-        for sequences in sorted({rung.m_hi for rung in entry.rungs if rung.kernel is not None}):
+        for sequences in sorted({rung.m_hi for rung in entry.rungs}):
             try:
                 programs = self._programs(entry, sequences)
             except RuntimeFailure as failure:
@@ -165,6 +165,8 @@ class Packed:
                 continue
             if all(programs):
                 found[sequences] = programs
+            else:
+                log.info("tuner: layers of %d sequences stay vLLM's own: the pack says so of a run", sequences)
         return found
 
     def _programs(self, entry: Entry, sequences: int) -> tuple[Any, ...]:

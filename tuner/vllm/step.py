@@ -44,7 +44,7 @@ class Step:
     def halves(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer, in the order of the memory: heads or tokens first."""
         cache = self.caches[place]
-        in_order = cache if cache.stride(1) >= cache.stride(2) else cache.transpose(1, 2)
+        in_order = cache if cache.stride(1) > cache.stride(2) else cache.transpose(1, 2)
         keys, values = in_order.split(cache.shape[-1] // 2, dim=-1)
         return keys, values
 

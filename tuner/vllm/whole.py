@@ -26,7 +26,7 @@ class WholeLayers(Batch):
         return [self._program.bind(self._tensors(step, place)) for place in range(len(self.model.weights))]
 
     def _tensors(self, step: Step, place: int) -> dict[str, torch.Tensor]:
-        """Of a layer's program, by the pack's names."""
+        """Tensors of a layer's program, by the pack's names."""
         own, is_last = self.model.weights[place], place == len(self.model.weights) - 1
         next_keys, next_values = step.halves(0 if is_last else place + 1)
         return {

@@ -22,10 +22,10 @@ from tests.support.serving import Server, body
 from tests.support.waiting import wait_until
 from tuner.cli import main
 from tuner.dispatch.late import LateDispatcher
-from tuner.errors import NotFound, StoreError
+from tuner.errors import NotFound, StoreError, StoreUnavailable
 from tuner.server.standby import Standby
 from tuner.store import Store, database
-from tuner.store.admin import migrate
+from tuner.store.admin import leadership, migrate
 from tuner.store.admin.leadership import Leadership
 from tuner.store.engine.directory import make_folder
 from tuner.store.engine.engines import LEADER_LOCK, make_engine
@@ -223,6 +223,18 @@ def test_a_lock_that_another_server_had_meanwhile_is_not_taken_back(tmp_path: Pa
     with pytest.raises(StoreError, match="another server ran the jobs meanwhile"):
         store.leadership.regain()
     store.close()
+
+
+def test_who_cannot_ask_for_the_lock_leaves_no_connection(
+    tmp_path: Path, server: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(tmp_path, server.database(), lock_patience_s=5.0)
+    monkeypatch.setattr(leadership, "LEADER_LOCK", "no number")
+    with pytest.raises(StoreUnavailable, match="cannot be used") as refused:
+        Leadership(tmp_path, engine).take()
+    assert engine.pool.checkedout() == 0, "though the error, and all frames that it tells of, are kept"
+    assert refused.value.__cause__ is not None
+    engine.dispose()
 
 
 def test_a_server_whose_lock_the_database_drops_gives_up(tmp_path: Path, server: PostgreSQL) -> None:

@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.migrated import copied
 from tests.support.postgres import PostgreSQL, postgresql
 from tuner.store import Store
+
+
+@pytest.fixture(autouse=True, scope="package")
+def copied_databases() -> Iterator[None]:
+    """New stores begin with a copy of an empty one; what the migrations do is tested by steps."""
+    with copied():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -130,6 +130,14 @@ def test_lines_at_odd_steps_are_named(changes: dict[str, int]) -> None:
     assert found.startswith(f"the cache has {steps.head} elements from head to head and {steps.token} from token to")
 
 
+def test_one_kv_head_lies_tokens_first_where_vllm_says_so() -> None:
+    """Its steps from head to head and from token to token are the same."""
+    ours = replace(OURS, kv_heads=1)
+    assert reasons_against(served(num_kv_heads=1), ours, reaching(2048)) == []
+    of_heads = replace(ours, heads_first=True)
+    assert reasons_against(served(num_kv_heads=1, backend=HeadsFirst), of_heads, reaching(2048)) == []
+
+
 def test_a_backend_whose_steps_have_no_table_is_named() -> None:
     class FlashInfer(FlashAttention):
         @staticmethod

@@ -204,3 +204,15 @@ def test_norms_are_folded_and_rows_of_qkv_are_halves_of_heads() -> None:
     heads = torch.cat([(x @ found.w_qkv.T)[:, at : at + 6].view(3, 3, 2) for at in (0, 6)], dim=-1)
     assert torch.allclose(heads.reshape(3, 12), wanted, atol=1e-5)
     assert found.w_up.data_ptr() == second.mlp.gate_up_proj.weight.data_ptr(), "no other weight lies twice"
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_keys_and_values_are_given_in_the_order_of_the_memory(kv_heads: int) -> None:
+    from tuner.vllm.step import Step
+
+    tokens_first = torch.zeros(3, 16, kv_heads, 2 * HEAD_DIM).transpose(1, 2)
+    heads_first = torch.zeros(3, kv_heads, 16, 2 * HEAD_DIM)
+    nothing = torch.zeros(0)
+    step = Step(lengths=nothing, table=nothing, caches=[tokens_first, heads_first], slots=nothing)
+    assert [one.shape for one in step.halves(0)] == [(3, 16, kv_heads, HEAD_DIM)] * 2
+    assert [one.shape for one in step.halves(1)] == [(3, kv_heads, 16, HEAD_DIM)] * 2

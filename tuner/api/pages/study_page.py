@@ -44,7 +44,7 @@ def shared_words(page: StudyView) -> str:
 
 
 def fastest(members: list[StudyMember]) -> StudyMember | None:
-    """Of ours, the one with the shortest time."""
+    """Our candidate with the shortest time."""
     timed = [one for one in members if one.time_us and one.candidate.plan_kind.is_ours]
     return min(timed, key=lambda one: one.time_us or 0.0, default=None)
 

@@ -66,7 +66,7 @@ def _torch_bar(best: BestView, full_us: float) -> tuple[Bar, ...]:
 
 
 def _other_bar(name: str, time_us: float, speedup: float | None, full_us: float) -> Bar:
-    """Of a program that is no finalist."""
+    """The bar of a program that is not a finalist."""
     width = _share(time_us, full_us)
     return Bar(name=name, time_us=time_us, width=width, interval=None, is_winner=False, is_ours=False, speedup=speedup)
 

@@ -17,7 +17,7 @@ from tuner.core.trial.stats import median
 
 #: How far the bars' sum may be from the measured time, relative.
 MOST_OFF = 0.05
-#: Of an SM, whose cycles its counter adds up.
+#: Tensor cores of an SM, whose cycles its counter adds up.
 TENSOR_CORES = 4
 #: The vendor's names of what the bars are made of.
 COUNTED_CLOCK, ACTIVE_CYCLES = "sm__cycles_elapsed.avg.per_second", "sm__cycles_active.max"
@@ -41,7 +41,7 @@ class Figures:
     launches_us: float | None
     #: Gate, activation and stores, by their stamps or by leaving them out, microseconds.
     epilogue_us: float | None
-    #: SM clock of the timed runs and of the counted ones, MHz.
+    #: SM clock of the timed runs and of the counted ones, MHz. Products take as many cycles at either, waiting as long.
     clock_mhz: float
     counted_clock_mhz: float
     #: Cycles in which an SM had a CTA: of all SMs the most.
@@ -79,7 +79,7 @@ class Waterfall:
 
     @property
     def sum_us(self) -> float:
-        """Of all bars."""
+        """Sum of all bars."""
         return float(sum(self.bars_us.values()))
 
     def off_by(self, time_us: float) -> float:
@@ -118,10 +118,12 @@ def waterfall_of(figures: Figures) -> Waterfall:
         )
     mean_us = figures.mean_tensor_cycles / figures.clock_mhz
     most_us = figures.most_tensor_cycles / figures.clock_mhz
-    active_us = figures.active_cycles / figures.counted_clock_mhz
+    idle_us = (
+        figures.active_cycles - figures.most_tensor_cycles
+    ) / figures.counted_clock_mhz  # memory has its own clock
     needed = 1.0 if figures.needed_share is None else min(figures.needed_share, 1.0)
     epilogue_us = figures.epilogue_us or 0.0
-    waiting_us = max(0.0, active_us - most_us - epilogue_us)
+    waiting_us = max(0.0, idle_us - epilogue_us)
     left_us = max(0.0, figures.time_us - most_us - waiting_us - epilogue_us)
     return Waterfall(
         main_loop_us=mean_us * needed,
@@ -152,7 +154,7 @@ def stamped_epilogue_us(spans: Sequence[TaskSpan]) -> float:
 def waterfall_of_trial(
     outcome: Measured, num_flops: int, results: Iterable[CounterReport | EnergyReport | Trace | None]
 ) -> Waterfall:
-    """Of a trial, by the results of its inspections.
+    """The waterfall of a trial, from the results of its inspections.
 
     Raises:
         NoWaterfall: its counters are not there, or do not fit each other.

@@ -7,7 +7,7 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile
 
-#: Of the GPUs whose tensor cores take converted weights from registers.
+#: Compute capability of the GPUs whose tensor cores take converted weights from registers.
 COMPUTE_CAPABILITY = (9, 0)
 #: fp32 sums of a thread beside fragments of weights; with groups it has twice as many again, of a group each.
 MAX_CONVERTED, MAX_GROUPED = 96, 64

@@ -16,7 +16,7 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
 TILE_MS = (1, 2, 4)
-#: Of one copy, and of a warp's copies, one by each lane.
+#: Bytes of one copy, and of a warp's copies, one by each lane.
 CHUNK_BYTES = 16
 WARP_BYTES = 32 * CHUNK_BYTES
 #: Bytes of k of a stage: whole turns of a warp.

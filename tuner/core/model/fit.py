@@ -55,7 +55,7 @@ class Trial:
 
     #: Name of its workload, whose trials a fit is shown all of, or none.
     workload: str
-    #: Of its launches, one after the other.
+    #: Plans of its launches, one after the other.
     plans: tuple[VerifiedPlan, ...]
     time_us: float
     #: Read from and written to DRAM in one run behind a flush, where it was counted.

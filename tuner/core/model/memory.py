@@ -63,12 +63,12 @@ class Memory:
 
     @property
     def hit_bytes(self) -> int:
-        """Of what the tasks asked for, what the L2 had."""
+        """Bytes requested by tasks that the L2 had."""
         return self.asked_bytes + self._once_bytes - self.read_bytes
 
     @property
     def late_write_bytes(self) -> int:
-        """Of the outputs, what the L2 still holds."""
+        """Bytes of the outputs that the L2 still holds."""
         return sum(self._l2.held(panel) for panel in self._outputs)
 
     def _keep_last_launch(self, launch: Launch, gpu: Gpu) -> None:

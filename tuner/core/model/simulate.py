@@ -68,9 +68,9 @@ class Timeline:
     makespan_us: float
     #: Read from and written to DRAM.
     dram_bytes: int
-    #: Of these, what is read.
+    #: Bytes of these that are read.
     dram_read_bytes: int
-    #: Of what is written, what the L2 still holds at the end.
+    #: Bytes written that the L2 still holds at the end.
     late_write_bytes: int
     #: Operand bytes that the L2 had.
     l2_hit_bytes: int

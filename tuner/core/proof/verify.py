@@ -34,13 +34,13 @@ class VerifiedPlan:
     #: As read back from its words.
     plan: Plan
     graph: TileGraph
-    #: Of one CTA: estimated before the compiler has spoken, then what it said.
+    #: Resources of one CTA: estimated before the compiler has spoken, then what it said.
     resources: Resources
     gpu: Gpu
     token: InitVar[object]
     #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
     is_paired: bool = False
-    #: Of all of this as it was proven: `proof_digest`.
+    #: Digest of all of this as it was proven: `proof_digest`.
     digest: str = field(init=False)
 
     def __post_init__(self, token: object) -> None:

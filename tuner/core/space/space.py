@@ -86,7 +86,7 @@ class Space:
 
     @property
     def tiles(self) -> Self:
-        """Of the tile ops alone."""
+        """Tiles of the tile ops alone."""
         return self
 
     @cached_property

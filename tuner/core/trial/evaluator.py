@@ -117,7 +117,7 @@ class Evaluator(Protocol):
 
     @property
     def uuid(self) -> str:
-        """Of its card, as the driver says it, ``GPU-…``; empty for the simulated GPU."""
+        """UUID of its card, as the driver says it, ``GPU-…``; empty for the simulated GPU."""
         ...
 
     def environment(self) -> Environment:

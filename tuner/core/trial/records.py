@@ -339,7 +339,7 @@ class WebhookState(StrEnum):
 class Webhook:
     """An address that is told when a job has ended."""
 
-    #: Of the row; it names the delivery.
+    #: Number of the row; it names the delivery.
     seq: int
     job_id: str
     #: Who asked; empty where the service knew no tokens.

@@ -159,7 +159,7 @@ class Decision:
     verdict: Verdict
     #: The kind to use: the fastest, or the simplest of those that tie with it.
     winner: PlanKind
-    #: Of the fastest fused kind against the fastest other one.
+    #: Tie band of the fastest fused kind against the fastest other one.
     tie_band: float
 
 

@@ -1,6 +1,6 @@
 """AWQ's int4: qweight [k, rows / 8], scales [k / group, rows], qzeros [k / group, rows / 8]: eight rows in a word.
 
-Source: AutoAWQ's checkpoints, `quant_method` awq, `version` GEMM.
+Source: AutoAWQ's checkpoints, `quant_method` awq, in the layout of its usual version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tuner.runtime.checkpoints.gptq import in_groups_of
 from tuner.runtime.checkpoints.product import Product, Tensors
 
 METHOD = "awq"
-_VERSION = "GEMM"
+#: What it calls other layouts.
+_OTHERS = ("gemv", "gemv_fast", "marlin", "exllama")
 #: Of the eight codes of a word, the lowest bits first, which row each is of.
 _ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 
@@ -28,11 +29,11 @@ def stored_in(config: Mapping[str, Any]) -> WeightFormat:
     Raises:
         InvalidInput: names the field of the config that has no kernel.
     """
-    bits, version = config.get("bits", config.get("w_bit")), str(config.get("version", _VERSION)).upper()
+    bits, version = config.get("bits", config.get("w_bit")), str(config.get("version", "")).lower()
     if bits != 4:
         raise InvalidInput("quantization_config.bits", f"is {bits}", "give a checkpoint of 4 bits")
-    if version != _VERSION:
-        raise InvalidInput("quantization_config.version", f"is {version.lower()}", "give a checkpoint of version GEMM")
+    if version in _OTHERS:
+        raise InvalidInput("quantization_config.version", f"is {version}", "give a checkpoint in AWQ's usual layout")
     if not config.get("zero_point", True):
         raise InvalidInput("quantization_config.zero_point", "is false", "give a checkpoint with zero points")
     size = config.get("group_size", config.get("q_group_size"))

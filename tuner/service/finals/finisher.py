@@ -118,7 +118,7 @@ class Finisher:
     def _energies_mj(
         self, problem: Problem, candidates: Sequence[Candidate], times: FinalsTimes
     ) -> tuple[float | None, ...]:
-        """Of those that have times, millijoules of one run."""
+        """Energies of those that have times, millijoules of one run."""
 
         def of(candidate: Candidate) -> float | None:
             return self._await(lambda: self._lane.energy(problem, candidate)).run_mj

@@ -91,7 +91,7 @@ class Overview:
         return sum(count for (_, state), count in counts.items() if not JobState(state).is_final)
 
     def places(self, found: Sequence[JobRecord]) -> dict[str, Place]:
-        """Of those jobs that are open."""
+        """Places of those jobs that are open."""
         still_open = [job for job in found if not job.state.is_final]
         with self._store.read() as session:
             places = queue.places(session, still_open, self._num_cards, self._clock())

@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
@@ -56,13 +56,16 @@ class Leadership:
         self._file = file
 
     def _locked_connection(self) -> Connection:
-        try:
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            is_ours = connection.execute(text(f"select pg_try_advisory_lock({LEADER_LOCK})")).scalar()
-        except DBAPIError as error:
-            raise StoreUnavailable(f"the database at {self._engine.url!r} cannot be used: {error.orig}") from error
+        with ExitStack() as until_locked:
+            try:
+                connection = until_locked.enter_context(self._engine.connect())
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+                is_ours = connection.execute(text(f"select pg_try_advisory_lock({LEADER_LOCK})")).scalar()
+            except DBAPIError as error:
+                raise StoreUnavailable(f"the database at {self._engine.url!r} cannot be used: {error.orig}") from error
+            if is_ours:
+                until_locked.pop_all()
         if not is_ours:
-            connection.close()
             raise StoreError(
                 f"the database at {self._engine.url!r} is in use by another server; stop that one, or add --standby"
             )

@@ -71,7 +71,7 @@ class JobRow(Base):
     #: Of the fastest so far, by its speed-up; of a job that succeeded, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
-    #: Of the fastest of ours, the median over its rounds.
+    #: Best speed-up of our fastest, the median over its rounds.
     best_speedup: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Seconds for which the card was busy with its trials; null in jobs of older versions.
@@ -241,7 +241,7 @@ class ResultKeyRow(Base):
     #: The job's: its order of arrival.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     job_id: Mapped[str] = mapped_column(String(32), ForeignKey("jobs.id"), unique=True)
-    #: Of the workload without its sizes.
+    #: Digest of the workload without its sizes.
     form_digest: Mapped[str] = mapped_column(String(16))
     workload_digest: Mapped[str] = mapped_column(String(16))
     target_id: Mapped[str] = mapped_column(String(64))
@@ -266,7 +266,7 @@ class IdempotencyKeyRow(Base):
     __tablename__ = "idempotency_keys"
 
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
-    #: Of the request's body; the same key with another body is refused.
+    #: Digest of the request's body; the same key with another body is refused.
     body_digest: Mapped[str] = mapped_column(String(64))
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float]

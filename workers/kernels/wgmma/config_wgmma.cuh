@@ -23,6 +23,23 @@ static_assert(kNumTeams <= 2, "whose turn it is has one bit");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1, kPostWarp = kInputWarp + 1;
 constexpr int kPrefetchWarp = kPostWarp + 1;
 
+// Shared memory of a team for tasks of kinds' own, bytes.
+#if TUNER_OWN_TASKS == 0
+enum : int { kOwnTaskBytes = 0 };
+#endif
+
+// Tensor maps of each operand: of products alone, in their order.
+__device__ constexpr int map_of(int op) {
+  int before = 0;
+  for (int other = 0; other < op; ++other) before += !is_own_task(other);
+  return before;
+}
+enum : int { kNumMaps = map_of(kNumOps) };
+
+// The first of the warpgroups' own barriers, and behind those the first of the teams'.
+constexpr int kWarpgroupBarriers = 1;
+enum : int { kTeamBarriers = kWarpgroupBarriers + kNumMathGroups };
+
 // Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time. An enumerator is no symbol
 // of a kernel.
 enum : int { kElementBytes = sizeof(Element::Bits) };

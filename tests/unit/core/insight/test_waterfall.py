@@ -12,7 +12,9 @@ from tests.support.builders import measured
 from tests.support.waterfalls import ROWS, counted, report
 from tuner.core.insight.waterfall import (
     ACTIVE_CYCLES,
+    COUNTED_CLOCK,
     MEAN_TENSOR_CYCLES,
+    MOST_TENSOR_CYCLES,
     TENSOR_OPERATIONS,
     TITLES,
     NoWaterfall,
@@ -60,6 +62,14 @@ def test_a_trace_tells_the_epilogue_and_takes_it_out_of_the_waiting() -> None:
     assert without.l2_traffic_us - bars.l2_traffic_us == pytest.approx(3.0)
     assert set(bars.notes) == {"unneeded_rows", "launch"}
     assert bars.launch_us == pytest.approx(10.0)
+
+
+def test_waiting_is_as_long_in_a_counted_run_whose_clock_is_higher() -> None:
+    """On a card a run alone was counted at 1980 MHz, and the rounds ran at 1570."""
+    timed = measured(100.0, rounds=(Round(time_us=100.0, clock_mhz=500),))
+    counters = report({COUNTED_CLOCK: 1e9, ACTIVE_CYCLES: 50e3, MOST_TENSOR_CYCLES: 120e3, MEAN_TENSOR_CYCLES: 100e3})
+    bars = waterfall_of_trial(timed, 1, [counters])
+    assert (bars.main_loop_us, bars.tail_us, bars.l2_traffic_us) == (50.0, 10.0, 20.0)
 
 
 def test_operations_beyond_those_that_are_asked_for_are_rows_that_nobody_needs() -> None:

@@ -16,7 +16,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 #: Of CTAs that share weights, those that lie side by side in a programmatic launch: 6 to 44 % were seen.
 TOGETHER_SHARE = 0.3
-#: Of the bytes that two ask for together, what passes the link.
+#: Share of the bytes that two request together which passes the link.
 PASSING_SHARE = 0.5
 
 

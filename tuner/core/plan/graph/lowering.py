@@ -38,7 +38,7 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
 
 
 def _lowering_of(cls: type[Op]) -> Lowering:
-    """Of the op's kind, or of the one whose class its class extends."""
+    """Lowering of the op's kind, or of the one whose class its class extends."""
     kinds = [one.KIND for one in cls.__mro__ if issubclass(one, Op) and "KIND" in vars(one)]
     found = next((part for part in (part_of(kind, "lowering") for kind in kinds) if part), None)
     if found is None:

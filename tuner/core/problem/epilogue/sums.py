@@ -38,7 +38,7 @@ class Sums:
     row: OperandRow
     #: [m, rows of W], then [m, n]; float64.
     values: Array
-    #: Of the same shape: how far they may be off, at most.
+    #: Error of the same shape: how far they may be off, at most.
     error: Array
     #: Of the same shape, while rows of W are summed: the largest size in which a vendor's library rounds a sum.
     held: Array

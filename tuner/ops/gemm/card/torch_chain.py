@@ -48,7 +48,7 @@ class _Chain:
         self._dtype_name = data.workload.dtype.row.array_name
 
     def operands_of(self, ops: tuple[OpBuffers, ...]) -> list[dict[str, Any]]:
-        """Of each op its tensors by their places in it."""
+        """Operands of each op its tensors by their places in it."""
         return [self._operands(op, buffer) for op, buffer in zip(self._data.workload.tile_ops, ops, strict=True)]
 
     def _operands(self, op: TileOp, buffer: OpBuffers) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tuner.api.http.ending import AnswerAtTheEnd
 SCOPE = {"type": "http", "method": "GET", "path": "/ui/results", "headers": []}
 
 
-async def cut(*, has_begun: bool) -> list[dict[str, Any]]:
+async def interrupted(*, has_begun: bool) -> list[dict[str, Any]]:
     """What is sent of a request that is cancelled in the middle, as uvicorn does when its patience ends."""
     waits, sent = asyncio.Event(), list[dict[str, Any]]()
 
@@ -41,7 +41,7 @@ async def cut(*, has_begun: bool) -> list[dict[str, Any]]:
 
 
 def test_a_request_that_is_cut_before_its_answer_is_a_503_and_says_when_to_ask_again() -> None:
-    start, body = asyncio.run(cut(has_begun=False))
+    start, body = asyncio.run(interrupted(has_begun=False))
     assert start["status"] == 503
     assert dict(start["headers"])[b"retry-after"] == b"5"
     assert dict(start["headers"])[b"content-type"].startswith(b"application/problem+json")
@@ -49,4 +49,4 @@ def test_a_request_that_is_cut_before_its_answer_is_a_503_and_says_when_to_ask_a
 
 
 def test_an_answer_that_has_begun_is_not_begun_again() -> None:
-    assert [message["type"] for message in asyncio.run(cut(has_begun=True))] == ["http.response.start"]
+    assert [message["type"] for message in asyncio.run(interrupted(has_begun=True))] == ["http.response.start"]
