@@ -61,9 +61,9 @@ def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, round
     names = list(graphs)
     for turn in range(rounds + 2):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            sample_us = _sample_us(graphs[name])
+            taken_us = sample_us(graphs[name])
             if turn >= 2:
-                samples[name].append(sample_us / num_launches)
+                samples[name].append(taken_us / num_launches)
     return samples
 
 
@@ -86,7 +86,7 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
     return int(min(samples, key=lambda name: median(samples[name])))
 
 
-def _sample_us(graph: torch.cuda.CUDAGraph) -> float:
+def sample_us(graph: torch.cuda.CUDAGraph) -> float:
     """A sample of one replay. A delay keeps the host's time to launch it out; a sample that began before is taken
     again."""
     for _ in range(_MAX_TAKES):

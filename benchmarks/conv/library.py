@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.attention.timing import captured, machine, samples_us
+from benchmarks.attention.timing import captured, machine, sample_us
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
@@ -32,10 +32,10 @@ from .sides import Inputs, Side, sides
 
 Json = dict[str, Any]
 
-#: Bytes of weights that launches take in turns, and sets at least; launches of a graph of one set.
-_COLD_BYTES, _LEAST_SETS, _WARM_LAUNCHES = 190e6, 8, 20
-#: Rounds of a row; fewer where one takes so long that all would take more.
-_MOST_ROUNDS, _LEAST_ROUNDS, _ROUNDS_US = 25, 7, 400e3
+#: Bytes of weights that launches take in turns, and sets at least.
+_COLD_BYTES, _LEAST_SETS = 190e6, 20
+#: Launches of a graph, and rounds.
+_LAUNCHES, _ROUNDS = 20, 25
 #: Relative error of a right result, at most: two roundings to fp16, and sums in another order.
 _MOST_ERROR = 2e-3
 
@@ -87,7 +87,7 @@ def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> li
         except Exception as refusal:  # of one; the others may take the row
             refused = f"{type(refusal).__name__}: {refusal}"[:300]
             lines.append(line | {"library": f"number {number}", "refused": refused})
-    cold, warm = _samples(inputs, ready, range(num_sets)), _samples(inputs, ready, [0] * _WARM_LAUNCHES)
+    cold, warm = _samples(inputs, ready, range(num_sets)), _samples(inputs, ready, [0] * _LAUNCHES)
     for line in lines:
         if samples := cold.get(line["library"]):
             low, us, high = statistics.quantiles(samples, n=4)
@@ -99,16 +99,21 @@ def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> li
 
 
 def _samples(inputs: Inputs, ready: dict[str, Side], numbers: Sequence[int]) -> dict[str, list[float]]:
-    """Microseconds a pair of each, where a graph's launches take these sets of weights."""
+    """Microseconds a pair of each, where launches take these sets of weights: some in a sample, the next ones in the
+    next. A graph of all would take the host longer than the delay in front of a sample hides. No library reads what
+    another one has just read."""
+    runs = [numbers[first : first + _LAUNCHES] for first in range(0, len(numbers) - _LAUNCHES + 1, _LAUNCHES)]
     graphs = {
-        name: captured([partial(inputs.run, number, side.convolve) for number in numbers])
+        name: [captured([partial(inputs.run, number, side.convolve) for number in run]) for run in runs]
         for name, side in ready.items()
     }
-    if not graphs:
-        return {}
-    once = samples_us(graphs, 1, 1)
-    rounds = int(_ROUNDS_US / sum(us for (us,) in once.values()))
-    return samples_us(graphs, len(numbers), min(_MOST_ROUNDS, max(_LEAST_ROUNDS, rounds)))
+    samples = {name: list[float]() for name in graphs}
+    for turn in range(_ROUNDS + 2):
+        for place, (name, some) in enumerate(graphs.items()):
+            apart = place * (len(some) // len(graphs))
+            taken_us = sample_us(some[(turn + apart) % len(some)])
+            samples[name] += [taken_us / _LAUNCHES] if turn >= 2 else []
+    return samples
 
 
 def _line(row: Row, *, residual: bool) -> Json:

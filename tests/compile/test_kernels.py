@@ -213,6 +213,6 @@ def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(
 @pytest.mark.parametrize("engine", [Engine.MMA, Engine.SIMT], ids=str)
 def test_code_that_ops_share_takes_its_arguments_from_the_tasks_own_op(engine: Engine) -> None:
     """Ops of equal configuration share one instance, that of the first of them: its arguments are not the others'."""
-    exact = ["dependent_launch.cuh", "own_task.cuh"]  # dispatch on the op itself; an own task shares no instance
+    exact = ["dependent_launch.cuh", "own_task_cta.cuh"]  # dispatch on the op itself; an own task shares no instance
     users = [name for name in DEVICE_FILES[engine] if "ops[kOp]" in device_text(name).replace("kOps[kOp]", "")]
     assert sorted(users) == exact

@@ -65,10 +65,41 @@ def test_its_device_code_leaves_the_right_numbers_and_a_fault_in_it_shows(tmp_pa
     assert [verdict for _, _, verdict in faults] == ["False"] * 4, printed
 
 
+#: Rings of one depth, and two teams that take turns, with rings of two.
+WGMMA = """
+from dataclasses import replace
+from tests.support.depthwise import chain, tiling
+from tests.support.emulated.chain import EmulatedChain, plans_of
+from tuner.core.schedule.tiling import Engine, Warpgroups
+
+one = replace(tiling(Engine.WGMMA, (16, 32, 64), (16, 32, 64), (16, 32, 64)), input_stages=2)
+turns = tiling(Engine.WGMMA, (64, 32, 64), (16, 24, 64), (64, 32, 64), rows_at_once=2)
+turns = replace(turns, num_stages=3, input_stages=2, num_warps=8, warpgroups=Warpgroups.PING_PONG)
+for workload, chosen in ((chain(taps=7), one), (chain(m=160, length=40), turns)):
+    for is_fused in (True, False):
+        emulated = EmulatedChain(workload)
+        print(emulated.worst_row(emulated.run(chosen, plans_of(workload, chosen, is_fused=is_fused))) < 2e-3)
+emulated = EmulatedChain(chain(taps=7))
+ran = emulated.run(one, plans_of(emulated.workload, one, is_fused=True), ((
+    "run_own_tile<kOp>(args.base, slot, shared, places);",
+    "shared.flags->aborted = 1; run_own_tile<kOp>(args.base, slot, shared, places);",
+),))
+print(bool((ran["conv"] != ran["conv"]).all()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_warpgroups_run_its_tasks_between_products_and_leave_nan_where_a_wait_has_expired(tmp_path: Path) -> None:
+    printed = toys.run(WGMMA, toys.install("depthwise", tmp_path), timeout_s=290).splitlines()
+    assert printed == ["True"] * 5, "fused and apart, of both; and the last one aborted"
+
+
 COMPILED = """
+from dataclasses import replace
 from tests.support.compiled import compile_source
 from tests.support.depthwise import chain, tiling
-from tuner.core.schedule.tiling import Engine
+from tuner.core.schedule.tiling import Engine, Warpgroups
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 from tuner.workers.source.variants import Variant
@@ -81,6 +112,12 @@ for arch, rows_at_once in (("sm_80", 4), ("sm_90a", 2)):
             cubin, log = compile_source(render(workload, one, traced=traced, variant=variant), arch)
             assert cubin[:4] == b"\\x7fELF"
             assert parse_log(log).spill_bytes == 0
+wgmma = replace(tiling(Engine.WGMMA, (64, 64, 64), (64, 64, 64), (64, 64, 64)), input_stages=2)
+for num_warps, variant in ((4, Variant.MEASURED), (8, Variant.GUARDED)):
+    one = replace(wgmma, num_warps=num_warps)
+    one = one if num_warps == 4 else replace(one, warpgroups=Warpgroups.PING_PONG)
+    cubin, log = compile_source(render(chain(m=256, length=128, n=512), one, variant=variant), "sm_90a")
+    assert (cubin[:4], parse_log(log).spill_bytes) == (b"\x7fELF", 0)
 print("compiled")
 """
 
@@ -100,12 +137,18 @@ from tuner.core.schedule.tiling import Engine
 chosen = tiling(Engine.MMA, (16, 32, 64), (16, 32, 64), (16, 32, 64))
 print(tiling_problem(chain(), H200, chosen))
 print(tiling_problem(chain(), H200, replace(chosen, engine=Engine.WGMMA, input_stages=2)))
+print(tiling_problem(chain(), H200, replace(chosen, engine=Engine.WGMMA, input_stages=2, cluster_n=2)))
 print(tiling_problem(chain(), H200, replace(chosen, split_k=(1, 2, 1))))
 """
 
 
-def test_an_engine_that_has_no_task_for_it_says_so_by_name(tmp_path: Path) -> None:
-    plain, refused, split = toys.run(REFUSED, toys.install("depthwise", tmp_path)).splitlines()
-    assert plain == "None"
+def test_what_no_kernel_does_of_it_is_said_by_name(tmp_path: Path) -> None:
+    site = toys.install("depthwise", tmp_path)
+    plain, wgmma, cluster, split = toys.run(REFUSED, site).splitlines()
+    assert plain == wgmma == "None"
+    assert cluster == "clusters, and conv, a depthwise: its tasks have a CTA each, use 1 x 1 CTAs"
+    rules = site / "toy_depthwise" / "rules.py"
+    rules.write_text(rules.read_text().replace(', "wgmma"', ""))
+    refused = toys.run(REFUSED, site).splitlines()[1]
     assert refused == "the wgmma engine runs no task of conv, a depthwise: use mma or simt"
     assert split == "2 parts of conv: a tile has 1 k-steps of 64, use no more"

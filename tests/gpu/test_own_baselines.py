@@ -94,7 +94,7 @@ def test_kernels_are_checked_and_timed_and_each_fault_is_said_by_name(supervisor
         "wrong": "down: relative error",
         "half of it": "down: relative error nan",
         "hangs": "no answer within 30 s",
-        "faults": "illegal",
+        "faults": "touched memory that is not there",
         "overwrites": "wrote where it must not: the input x",
         "no CUDA": "it cannot be compiled",
     }

@@ -11,6 +11,7 @@ from string import Template
 
 from tuner import __version__
 from tuner.core.legal.mma import COPY_BYTES, warp_grid
+from tuner.core.legal.own_tasks import own_task_bytes, products
 from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.op_kinds import folder_of, op_kinds
 from tuner.core.problem.tile_op import TileOp
@@ -58,6 +59,7 @@ DEVICE_FILES = {
         "rotary_pairs.cuh",
         "epilogue.cuh",
         "own_task.cuh",
+        "own_task_cta.cuh",
         "chain.cuh",
         "start_gate.cuh",
     ),
@@ -69,6 +71,7 @@ DEVICE_FILES = {
         "mainloop_simt.cuh",
         "epilogue_simt.cuh",
         "own_task.cuh",
+        "own_task_cta.cuh",
         "chain.cuh",
         "start_gate.cuh",
     ),
@@ -97,6 +100,8 @@ DEVICE_FILES = {
         "startup_prefetch.cuh",
         "in_band_wgmma.cuh",
         "producers_wgmma.cuh",
+        "own_task.cuh",
+        "own_task_wgmma.cuh",
         "chain_wgmma.cuh",
         "start_gate.cuh",
     ),
@@ -147,7 +152,7 @@ def kernel_version() -> str:
     writes to pages has `pages_version` beside."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
-    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", *_INSTRUCTIONS))
+    texts = (device_text(name) for name in (*names, _CONVERTED_FILE, "config_block.in", "unit.cu.in", *_INSTRUCTIONS))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
@@ -218,6 +223,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         texts.insert(before, f"// ---- {_CONVERTED_FILE}\n{inlined(_CONVERTED_FILE, variant)}")
     if own := own_tasks(workload, tiling):
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
+        if tiling.engine is Engine.WGMMA:
+            config += f"constexpr int kOwnTaskBytes = {own_task_bytes(workload, tiling)};\n"
         after = names.index("own_task.cuh") + 1
         texts[after:after] = own.values()
     if gathered := gathers(workload):
@@ -229,7 +236,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         widths = sorted(
             {
                 wgmma_columns(op, tile, workload.dtype, swap_ab=tiling.swap_ab)
-                for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True)
+                for _, op, tile in products(workload, tiling)
             }
         )
         after = names.index("wgmma.cuh") + 1
@@ -312,6 +319,8 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
     grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
+    if tiling.engine is Engine.WGMMA and not op.IS_PRODUCT:
+        tile = Tile(m=0, n=0, k=0)  # nothing of it is multiplied, nor lies in a ring
     options = (str(option).lower() for option in (op.bias, op.rows_per_column == 2, op.residual, op.row_scale))
     fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op, dtype), op.activation.row.enumerator, *options, *of_tiling)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"

@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.core.legal.wgmma import COLUMNS, LINE_BYTES, PAIR_ROWS, WARP_ROWS, is_paired, line_elements, stage_slice
+from tuner.core.legal.own_tasks import products
+from tuner.core.legal.wgmma import (
+    COLUMNS,
+    LINE_BYTES,
+    PAIR_ROWS,
+    WARP_ROWS,
+    is_paired,
+    line_elements,
+    stage_slice,
+)
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling
@@ -67,12 +76,12 @@ def _paired_map(index: int, op: TileOp, dtype: Dtype, slice_: tuple[int, int]) -
 
 
 def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
-    """The maps in the order in which the launch parameter holds them: every op's inputs, every op's weights, and where
-    the copy engine stores tiles, every op's output."""
+    """The maps in the order in which the launch parameter holds them: every product's inputs, every product's weights,
+    and where the copy engine stores tiles, every product's output."""
     dtype = workload.dtype
     maps, line = [], line_elements(dtype)
     for operand in ("a", "w"):
-        for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True)):
+        for index, op, tile in products(workload, tiling):
             rows, tile_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
             sharers = tiling.cluster_n if operand == "a" else tiling.cluster_m
             share = op.weights_an_element(dtype) if operand == "w" else 1
@@ -93,7 +102,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
                 )
             )
     if tiling.epilogue is Epilogue.TMA:
-        maps += [_output_map(index, op, dtype) for index, op in enumerate(workload.tile_ops)]
+        maps += [_output_map(index, op, dtype) for index, op, _ in products(workload, tiling)]
     return tuple(maps)
 
 

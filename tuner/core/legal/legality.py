@@ -24,7 +24,7 @@ from tuner.core.legal.ordering_rules import (
     startup_prefetch_problem,
     sync_problem,
 )
-from tuner.core.legal.own_tasks import own_resources, own_tasks_problem
+from tuner.core.legal.own_tasks import own_resources, own_task_bytes, own_tasks_problem
 from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
 from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
@@ -64,10 +64,9 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
     """Shared memory that the kernel asks for and is launched with, bytes: the engine's, or that of an op whose kind has
-    what a task does, which is used one after the other."""
+    what a task does, where one is used after the other."""
     smem_bytes = _RULES[tiling.engine].smem_bytes(workload, tiling)
-    own = own_resources(workload, tiling)
-    return max(smem_bytes, *(one.smem_bytes for one in own)) if own else smem_bytes
+    return max(smem_bytes, own_task_bytes(workload, tiling)) if workload.own_tile_ops else smem_bytes
 
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:

@@ -11,8 +11,11 @@ from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
+
+#: Of the shared memory of a kind's own tasks; these take whole multiples of it: `SharedLayout::kOwn`.
+OWN_TASK_ALIGNMENT_BYTES = 128
 
 
 class TileRules(Protocol):
@@ -45,7 +48,37 @@ def own_tasks_problem(workload: Workload, engine: Engine) -> str | None:
     for op in workload.tile_ops:
         if not op.is_plain_product and engine not in (engines := own_rules(op).ENGINES):
             return f"the {engine} engine runs no task of {op.name}, a {op.KIND}: use {' or '.join(engines)}"
+    if engine is Engine.WGMMA and len(workload.own_tile_ops) == len(workload.tile_ops) > 0:
+        return "no op is a product: the wgmma engine has nothing to multiply, use mma or simt"
     return None
+
+
+def own_task_bytes(workload: Workload, tiling: Tiling) -> int:
+    """Shared memory for tasks of such ops, one after the other, bytes."""
+    return max((one.smem_bytes for one in own_resources(workload, tiling)), default=0)
+
+
+def products(workload: Workload, tiling: Tiling) -> list[tuple[int, TileOp, Tile]]:
+    """The ops that the engine multiplies, behind their indices, with a CTA's tile of each."""
+    ops = zip(workload.tile_ops, tiling.cta_tiles, strict=True)
+    return [(index, op, tile) for index, (op, tile) in enumerate(ops) if op.IS_PRODUCT]
+
+
+def with_own_tasks(workload: Workload, tiling: Tiling, engine_bytes: int) -> int:
+    """Behind the engine's a room for each team, where there are such ops: its rings hold what follows meanwhile."""
+    if not workload.own_tile_ops:
+        return engine_bytes
+    num_teams = 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
+    aligned = -(-engine_bytes // OWN_TASK_ALIGNMENT_BYTES) * OWN_TASK_ALIGNMENT_BYTES
+    return aligned + num_teams * own_task_bytes(workload, tiling)
+
+
+def own_clusters_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why tasks of such ops are not those of clusters."""
+    if tiling.cluster_size == 1 or not workload.own_tile_ops:
+        return None
+    own = workload.tile_ops[workload.own_tile_ops[0]]
+    return f"clusters, and {own.name}, a {own.KIND}: its tasks have a CTA each, use 1 x 1 CTAs"
 
 
 def own_resources(workload: Workload, tiling: Tiling) -> list[Resources]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tuner.core.legal.converted import converted_problem, most_converted
+from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
@@ -50,8 +51,7 @@ MAX_INPUT_STAGES = 12
 #: Stages of weights beyond the ring that a CTA may bring into the L2 at the start, the plainest first.
 STARTUP_PREFETCHES = (0, 2, 4, 8)
 #: CTAs of a cluster along m, along n, along k, and in all.
-CLUSTER_EDGES = (1, 2, 4)
-MAX_CLUSTER_SIZE = 4
+CLUSTER_EDGES, MAX_CLUSTER_SIZE = (1, 2, 4), 4
 #: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 #: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs share k (with more the compiler
@@ -88,7 +88,7 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
         return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
     aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
     for op in workload.tile_ops:
-        if op.n % aligned or op.k % aligned:
+        if op.IS_PRODUCT and (op.n % aligned or op.k % aligned):
             return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
     return None
 
@@ -105,7 +105,7 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
     """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
-    ops = list(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
+    ops = [(op, tile) for _, op, tile in products(workload, tiling)]
     weights = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
     inputs = max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes
     return inputs, -(-weights // STAGE_ALIGNMENT_BYTES) * STAGE_ALIGNMENT_BYTES
@@ -119,7 +119,8 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
     staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
     fixed = FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
-    return rings + staging + fixed + received_bytes(workload, tiling) + beside_bytes(workload, tiling, FEED_SLOTS)
+    beside = beside_bytes(workload, tiling, FEED_SLOTS)
+    return with_own_tasks(workload, tiling, rings + staging + fixed + received_bytes(workload, tiling) + beside)
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
@@ -162,7 +163,6 @@ def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
 def registers(workload: Workload, tiling: Tiling) -> int:
     """What it is compiled for: an equal share, which the warpgroups then redistribute. With 256 threads the compiler
     may take more; one CTA fits an SM either way."""
-    del workload
     return REGISTERS[tiling.num_warps]
 
 
@@ -207,9 +207,9 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
         return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
-    if problem := _cluster_problem(workload, tiling):
+    if problem := _cluster_problem(workload, tiling) or own_clusters_problem(workload, tiling):
         return problem
-    for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
+    for _, op, tile in products(workload, tiling):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
         most = min(most, MAX_PROMOTED if has_promoted_sums(workload) else most, most_converted(op))
@@ -303,7 +303,7 @@ def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     behind = tiling.input_stages * input_bytes if tiling.swap_ab else tiling.num_stages * weight_bytes
     ring = "inputs'" if tiling.swap_ab else "weights'"
-    for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
+    for _, op, tile in products(workload, tiling):
         held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         rows = multiplied(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)[0]
         if (beyond := (rows - held) * LINE_BYTES) > behind:
@@ -317,7 +317,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
         return f"epilogue tma where {MOST_WARPS} warps add parts spills: use direct"
-    for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True)):
+    for index, op, tile in products(workload, tiling):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
             return f"tile {tile}: parts of {rows} rows of W are not whole blocks: use up to {per_pass}, or multiples"

@@ -206,8 +206,32 @@ class WgmmaTileShapes:
         best = (filled if len(filled) >= MIN_SHAPES else shapes[:MIN_SHAPES])[: most - len(tails)]
         return [shape for shape in every if shape in best or shape in tails]
 
+    def _own_shapes(self, op: TileOp, height: Height) -> list[TileShape]:
+        """Of an op whose kind has what a task does: those first that fill the SMs evenly, wide ones before narrow."""
+        widest, lanes = min(MAX_PRODUCT_COLUMNS, -(-op.n // COLUMNS) * COLUMNS), self._gpu.num_clusters(1)
+        tiles = (
+            tiles_of(op, height.m, n, self._workload.dtype)[0]
+            for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
+        )
+        counted = ((tile, num_tiles(op, tile)) for tile in tiles)
+        shapes = (
+            TileShape(
+                tile=tile,
+                parts=1,
+                has_tail=False,
+                rate=count / (lanes * ceil(count / lanes)),
+                num_tasks=count,
+                task_us=TASK_US,
+                num_sums=0,
+            )
+            for tile, count in counted
+        )
+        return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), -shape.tile.n))
+
     def all_shapes(self, op: TileOp, height: Height) -> list[TileShape]:
         """The fastest first."""
+        if not op.IS_PRODUCT:
+            return self._own_shapes(op, height) if height.cluster_size == 1 else []
         dtype = self._workload.dtype
         most = (MAX_SHARED_ROWS if height.swap_ab else MAX_PRODUCT_COLUMNS) // op.rows_per_column
         widest = min(most, -(-op.n // COLUMNS) * COLUMNS)

@@ -54,6 +54,12 @@ constexpr OpConfig kOps[kNumOps] = {
 };
 #endif
 
+// Bit i: the kind of op i has what a task does (own_task.cuh). Such an op has nothing to multiply.
+#ifndef TUNER_OWN_TASKS
+#define TUNER_OWN_TASKS 0
+#endif
+__device__ constexpr bool is_own_task(int op) { return (TUNER_OWN_TASKS >> op & 1) != 0; }
+
 #ifndef TUNER_CHAIN_OPS
 constexpr ChainOp kChainOps[kNumOps] = {};
 #endif

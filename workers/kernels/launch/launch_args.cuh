@@ -202,7 +202,8 @@ struct Steps {
 // Of a task of `op`, whose configuration is that of op kOp.
 template <int kOp>
 __device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& op, const Task& task) {
-  const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;
+  if constexpr (is_own_task(kOp)) return {0, 1, 1};
+  const int all = (op.k + kOps[kOp].tile_k - 1) / (is_own_task(kOp) ? 1 : kOps[kOp].tile_k);
   if constexpr (kOps[kOp].num_parts > 1) {
     const bool is_part = task.num_parts > 0;
     const int stride = is_part && plan.strided_parts != 0 ? task.num_parts : 1;

@@ -5,7 +5,7 @@
 #pragma once
 #include "dependent_launch.cuh"
 #include "epilogue.cuh"
-#include "own_task.cuh"
+#include "own_task_cta.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
 #include "trace.cuh"

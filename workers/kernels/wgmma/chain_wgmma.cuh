@@ -4,6 +4,7 @@
 #include "epilogue_tma.cuh"
 #include "fixup.cuh"
 #include "in_band_wgmma.cuh"
+#include "own_task_wgmma.cuh"
 #include "post_wgmma.cuh"
 #include "producers_wgmma.cuh"
 #include "scattered_sum.cuh"
@@ -11,7 +12,7 @@
 
 // Barriers of the teams' own, behind those of the warpgroups: where CTAs share k one of a task's end, and one to add parts
 // up. squares_barrier() comes behind these.
-__device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNumMathGroups + team_number(); }
+__device__ __forceinline__ int team_barrier() { return kTeamBarriers + team_number(); }
 
 // What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that share a tile's k finish
 // columns of it each, or with swapped operands rows.
@@ -34,60 +35,64 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
                                              StagePlaces& places, SumRing::Place& sum) {
   if constexpr (kOp < kNumOps) {
     if (slot.task.op != kOp) return compute_tile<kOp + 1>(args, slot, feed, shared, acc, places, sum);
-    using Tile = WgmmaTile<kOp>;
-    if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
-    const Stages stages{shared.inputs, shared.weights};
-    if constexpr (kTrace) {
-      stages.wait_filled(places);
-      if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
-    }
-    if constexpr (EarlyResidual<kOp>::kIsThere) stages.wait_filled(places);
-    const EarlyResidual<kOp> early = early_residual<kOp>(args.base.ops[kOp], slot.task);
-    const int num_steps =
-        steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
-    const auto issued = [&] {
-      if constexpr (kNumTeams > 1) {
-        if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
-      }
-    };
-    if constexpr (converts_weights()) {
-      Converted<kOp>::multiply(acc, num_steps, stages, places, issued);
-    } else if constexpr (kElementBytes == 1) {
-      Tile::multiply_promoted(acc, num_steps, stages, places, issued);
+    if constexpr (is_own_task(kOp)) {
+      run_own_tile<kOp>(args.base, slot, shared, places);
     } else {
-      Tile::multiply(acc, num_steps, stages, places, issued);
-    }
-    if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
-    if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
-    const auto ready = [&] {
-      if constexpr (waits_for_epilogue(kChainOps[kOp])) {
-        mbarrier_wait(shared.beside.ready(feed), feed.parity());
-        if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+      using Tile = WgmmaTile<kOp>;
+      if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
+      const Stages stages{shared.inputs, shared.weights};
+      if constexpr (kTrace) {
+        stages.wait_filled(places);
+        if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
       }
-      RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
-      if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
-      return norm;
-    };
-    if constexpr (scatters_sums() && kOps[kOp].num_parts > 1) {
-      if (slot.task.num_parts > 0) {
-        scatter_and_store<kOp>(acc, args.base, slot, shared.flags->epoch, team_barrier() + kNumTeams, ready);
-        return true;
+      if constexpr (EarlyResidual<kOp>::kIsThere) stages.wait_filled(places);
+      const EarlyResidual<kOp> early = early_residual<kOp>(args.base.ops[kOp], slot.task);
+      const int num_steps =
+          steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
+      const auto issued = [&] {
+        if constexpr (kNumTeams > 1) {
+          if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
+        }
+      };
+      if constexpr (converts_weights()) {
+        Converted<kOp>::multiply(acc, num_steps, stages, places, issued);
+      } else if constexpr (kElementBytes == 1) {
+        Tile::multiply_promoted(acc, num_steps, stages, places, issued);
+      } else {
+        Tile::multiply(acc, num_steps, stages, places, issued);
       }
-    } else if constexpr (kOps[kOp].num_parts > 1) {
-      constexpr int kThreads = Tile::kHolders;
-      if (team_thread() >= kThreads) return true;
-      if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
-              args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
-    }
-    const RowNorm norm = ready();
-    if constexpr (kClusterK > 1) {
-      sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
-    } else if constexpr (kOp == kRotaryOp) {
-      store_turned_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm);
-    } else if constexpr (kSwapAb) {
-      store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm, early);
-    } else {
-      store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(kOp), shared.staging, norm, early);
+      if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
+      if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+      const auto ready = [&] {
+        if constexpr (waits_for_epilogue(kChainOps[kOp])) {
+          mbarrier_wait(shared.beside.ready(feed), feed.parity());
+          if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
+        }
+        RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
+        if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
+        return norm;
+      };
+      if constexpr (scatters_sums() && kOps[kOp].num_parts > 1) {
+        if (slot.task.num_parts > 0) {
+          scatter_and_store<kOp>(acc, args.base, slot, shared.flags->epoch, team_barrier() + kNumTeams, ready);
+          return true;
+        }
+      } else if constexpr (kOps[kOp].num_parts > 1) {
+        constexpr int kThreads = Tile::kHolders;
+        if (team_thread() >= kThreads) return true;
+        if (!add_parts<kOp, kThreads, Tile::kNumSums, kNumMathGroups == 1 ? 32 : kFewLoads>(
+                args.base, slot.task, shared.flags->epoch, team_thread(), acc, team_barrier() + kNumTeams)) return false;
+      }
+      const RowNorm norm = ready();
+      if constexpr (kClusterK > 1) {
+        sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
+      } else if constexpr (kOp == kRotaryOp) {
+        store_turned_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm);
+      } else if constexpr (kSwapAb) {
+        store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm, early);
+      } else {
+        store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(map_of(kOp)), shared.staging, norm, early);
+      }
     }
   }
   return true;
@@ -150,11 +155,11 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     fence_mbarrier_init();
     trace_begin(args.base);
   }
-  if (warp == kInputWarp && threadIdx.x % 32 < 2 * kNumOps + WgmmaArgs::kCount) {
+  if (warp == kInputWarp && threadIdx.x % 32 < 2 * kNumMaps + WgmmaArgs::kCount) {
     const int map = static_cast<int>(threadIdx.x) % 32;
-    prefetch_tensor_map(map < kNumOps       ? &args.input_maps[map]
-                        : map < 2 * kNumOps ? &args.weight_maps[map - kNumOps]
-                                            : args.output_map(map - 2 * kNumOps));
+    prefetch_tensor_map(map < kNumMaps       ? &args.input_maps[map]
+                        : map < 2 * kNumMaps ? &args.weight_maps[map - kNumMaps]
+                                             : args.output_map(map - 2 * kNumMaps));
   }
   cluster_sync();  // no CTA's copies or arrivals come before the barriers of all are there
   if (warp >= kWeightWarp) {

@@ -23,6 +23,23 @@ static_assert(kNumTeams <= 2, "whose turn it is has one bit");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1, kPostWarp = kInputWarp + 1;
 constexpr int kPrefetchWarp = kPostWarp + 1;
 
+// Shared memory of a team for tasks of kinds' own, bytes.
+#if TUNER_OWN_TASKS == 0
+enum : int { kOwnTaskBytes = 0 };
+#endif
+
+// Tensor maps of each operand: of products alone, in their order.
+__device__ constexpr int map_of(int op) {
+  int before = 0;
+  for (int other = 0; other < op; ++other) before += !is_own_task(other);
+  return before;
+}
+enum : int { kNumMaps = map_of(kNumOps) };
+
+// The first of the warpgroups' own barriers, and behind those the first of the teams'.
+constexpr int kWarpgroupBarriers = 1;
+enum : int { kTeamBarriers = kWarpgroupBarriers + kNumMathGroups };
+
 // Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time. An enumerator is no symbol
 // of a kernel.
 enum : int { kElementBytes = sizeof(Element::Bits) };
@@ -57,10 +74,12 @@ __device__ constexpr int max_input_stage_bytes() {
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
-// Columns of a stage of weights as they are stored, in elements' sizes; and the factors of a row there.
+// Columns of a stage of weights as they are stored, in elements' sizes; and the factors of a row there, with zero points.
 template <int kOp>
 constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
-__device__ constexpr int factors_of_row(const OpConfig& op) { return Weights::kGroup > 0 ? op.tile_k / Weights::kGroup : 0; }
+__device__ constexpr int factors_of_row(const OpConfig& op) {
+  return Weights::kGroup > 0 ? op.tile_k / Weights::kGroup * (1 + Weights::kHasZeros) : 0;
+}
 
 __device__ constexpr int max_weight_stage_bytes() {
   int widest = 0;

@@ -18,9 +18,6 @@
 #include "launch_guard.cuh"
 #endif
 
-// The first of the warpgroups' own barriers.
-constexpr int kWarpgroupBarriers = 1;
-
 // A math warpgroup's, all threads: it has stored its rows of the slot's tile; or this was a part, and another will be the
 // last.
 __device__ __forceinline__ void tell_stored(const Shared& shared, const FeedRing::Place& feed, bool is_stored) {

@@ -71,8 +71,12 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
       wait_for_window(task, step, ring, place, window);
-      request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[kOp], steps[step], task.tile_n,
-                                args.base.ops[kOp], policy);
+      if constexpr (is_own_task(kOp)) {
+        mbarrier_arrive(ring.full(place));  // nothing lies there: own_task_wgmma.cuh
+      } else {
+        request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[map_of(kOp)], steps[step],
+                                  task.tile_n, args.base.ops[kOp], policy);
+      }
       place.advance();
     }
   }
@@ -89,11 +93,13 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
-      if (is_in_band(args.base, kOp)) {
+      if constexpr (is_own_task(kOp)) {
+        mbarrier_arrive(ring.full(place));
+      } else if (is_in_band(args.base, kOp)) {
         mbarrier_arrive(ring.full(place));  // others fill it, as in_band_wgmma.cuh argues
       } else {
-        request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[kOp], steps[step], task.tile_m,
-                                 policy);
+        request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[map_of(kOp)], steps[step],
+                                 task.tile_m, policy);
       }
       place.advance();
     }

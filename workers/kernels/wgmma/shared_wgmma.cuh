@@ -19,16 +19,16 @@ constexpr int kMaxCtas = 160;  // or clusters: the host refuses a larger grid, w
 struct OperandArgs {
   LaunchArgs base;
   alignas(64) FirstTask first_tasks[kMaxCtas];
-  TensorMap input_maps[kNumOps];
-  TensorMap weight_maps[kNumOps];
+  TensorMap input_maps[kNumMaps];
+  TensorMap weight_maps[kNumMaps];
 };
 
 // The tensor maps of each op's C [m, n], where the copy engine stores tiles.
 template <bool kAreThere>
 struct OutputMaps {
-  static constexpr int kCount = kNumOps;
-  TensorMap maps[kNumOps];
-  __device__ __forceinline__ const TensorMap* output_map(int op) const { return &maps[op]; }
+  static constexpr int kCount = kNumMaps;
+  TensorMap maps[kNumMaps];
+  __device__ __forceinline__ const TensorMap* output_map(int map) const { return &maps[map]; }
 };
 template <>
 struct OutputMaps<false> {
@@ -95,6 +95,7 @@ struct SharedLayout {
   static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes +
                                 FeedRing::kBarrierBytes + kSumBarrierBytes;
   static constexpr int kBeside = kFlags + 80;
+  enum : int { kOwn = (kBeside + Beside::kBytes + 127) / 128 * 128 };  // kNumTeams times kOwnTaskBytes
 };
 static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0,
               "swizzled stages, and what lies behind them, start at 1,024 bytes");
@@ -108,6 +109,7 @@ struct Shared {
   Flags* flags;
   SumRing sums;
   Beside beside;
+  unsigned char* own;  // of tasks of kinds' own
 
   __device__ explicit Shared(unsigned char* memory) {
     const u32 base = shared_address(memory);
@@ -121,6 +123,7 @@ struct Shared {
     flags = reinterpret_cast<Flags*>(memory + SharedLayout::kFlags);
     sums = {base + SharedLayout::kSums, barriers += FeedRing::kBarrierBytes};
     beside = {base + SharedLayout::kBeside, memory + SharedLayout::kBeside};
+    own = memory + SharedLayout::kOwn;
   }
 
   // The mbarrier that tells that a slot's task is stored.

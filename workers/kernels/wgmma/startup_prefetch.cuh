@@ -25,12 +25,14 @@ template <int kOp = 0>
 __device__ inline void prefetch_steps(const OperandArgs& args, const Task& first) {
   if constexpr (kOp < kNumOps) {
     if (first.op != kOp) return prefetch_steps<kOp + 1>(args, first);
-    const ToL2 to{cache_policy<kWeightHint>()};
-    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], first);
-    const int end = min(steps.count, kNumStages + kStartupPrefetch);
+    if constexpr (!is_own_task(kOp)) {
+      const ToL2 to{cache_policy<kWeightHint>()};
+      const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], first);
+      const int end = min(steps.count, kNumStages + kStartupPrefetch);
 #pragma unroll 1
-    for (int step = kNumStages; step < end; ++step)
-      request_weight_boxes<kOp>(to, &args.weight_maps[kOp], steps[step], first.tile_n, args.base.ops[kOp].n);
+      for (int step = kNumStages; step < end; ++step)
+        request_weight_boxes<kOp>(to, &args.weight_maps[map_of(kOp)], steps[step], first.tile_n, args.base.ops[kOp].n);
+    }
   }
 }
 

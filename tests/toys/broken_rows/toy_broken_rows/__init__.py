@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.core.problem.rows.activation import ActivationRow, within
-from tuner.core.problem.rows.dtype import OperandRow
+from tuner.extend import ActivationRow, OperandRow, within
 
 NOTHING = 7
 _ROW = OperandRow(

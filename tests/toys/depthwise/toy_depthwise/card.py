@@ -8,8 +8,7 @@ from string import Template
 import cupy
 
 from toy_depthwise.op import DepthwiseOp
-from tuner.core.problem.dtype import Dtype
-from tuner.errors import WorkerError
+from tuner.extend import Dtype, WorkerError
 
 _THREADS = 256
 _TEXT = Template("""\

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 from toy_depthwise.op import DepthwiseOp
 from toy_depthwise.schedule import DepthwiseSchedule
-from tuner.core.model.rates import rates_of
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Dtype, Gpu, Tile, Workload, rates_of
 
 #: Reads of shared memory, conversions and sums of an SM a clock.
 _LANES = 64

@@ -6,8 +6,7 @@ import numpy as np
 
 from toy_depthwise.op import DepthwiseOp
 from toy_depthwise.schedule import DepthwiseSchedule
-from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, along, whole
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Box, BoxRead, Extent, Tile, TileSpace, along, whole
 
 
 def lower(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, *, num_parts: int, in_band: bool) -> TileSpace:
@@ -21,8 +20,8 @@ def lower(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, *, num_
         num_parts=num_parts,
         writes=(Box(tensor=op.name, extents=(_rows(op, tile.m, 0), columns)),),
         reads=(
-            Read(box=Box(tensor=op.source, extents=(_rows(op, tile.m, op.radius), columns)), in_band=in_band),
-            Read(box=Box(tensor=f"{op.name}.weight", extents=(columns, whole(op.taps)))),
+            BoxRead(box=Box(tensor=op.source, extents=(_rows(op, tile.m, op.radius), columns)), in_band=in_band),
+            BoxRead(box=Box(tensor=f"{op.name}.weight", extents=(columns, whole(op.taps)))),
         ),
         row_axes=2,
     )

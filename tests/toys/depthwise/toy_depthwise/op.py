@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import OpKind
-from tuner.core.problem.ops.dataflow import Read
-from tuner.core.problem.ops.op import Tensor, given, output, weight
-from tuner.core.problem.tile_op import TileOp
-from tuner.errors import InvalidInput
+from tuner.extend import Dtype, InvalidInput, OpKind, Read, Tensor, TileOp, given, output, weight
 
 
 @dataclass(frozen=True, kw_only=True)

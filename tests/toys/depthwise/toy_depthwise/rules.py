@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from toy_depthwise.op import DepthwiseOp
 from toy_depthwise.schedule import DepthwiseSchedule
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Dtype, Gpu, Resources, Tile, Workload
 
 #: Whose loop over tasks runs it.
-ENGINES = ("mma", "simt")
+ENGINES = ("mma", "simt", "wgmma")
 #: Of a thread, beside a weight a tap and a sum and a row of each that it makes at once.
 _OTHER_REGISTERS = 40
 

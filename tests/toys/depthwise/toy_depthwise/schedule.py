@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.schedule.axis import axis, log2
-from tuner.core.schedule.levels import TileOpSchedule
+from tuner.extend import TileOpSchedule, axis, log2
 
 ROWS_AT_ONCE = (1, 2, 4)
 

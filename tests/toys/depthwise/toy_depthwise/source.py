@@ -7,8 +7,7 @@ from string import Template
 
 from toy_depthwise.op import DepthwiseOp
 from toy_depthwise.schedule import DepthwiseSchedule
-from tuner.core.problem.dtype import Dtype
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Dtype, Tile
 
 _TEXT = Template("""\
   static constexpr int kTileM = $tile_m, kTileN = $tile_n, kLength = $length;

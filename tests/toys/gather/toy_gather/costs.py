@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from toy_gather.op import GatherOp
 from toy_gather.plans import GatherPlan
 from toy_gather.schedule import GatherSchedule
-from tuner.core.model.launch_ops import LaunchTimeline, TimedTask
-from tuner.core.model.rates import rates_of
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
+from tuner.extend import Gpu, LaunchTimeline, TimedTask, Workload, rates_of
 
 
 def _bytes_us(op: GatherOp, gpu: Gpu, size_bytes: int = 2) -> float:

@@ -6,8 +6,7 @@ from toy_gather.op import GatherOp
 from toy_gather.plans import GatherPlan
 from toy_gather.schedule import GatherSchedule
 from toy_gather.source import KERNEL
-from tuner.core.plan.op_launches import OpLaunch, OpLaunches, number, pointer
-from tuner.core.problem.workload import Workload
+from tuner.extend import OpLaunch, OpLaunches, Workload, number, pointer
 
 
 def launches_of(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, workload: Workload) -> OpLaunches:

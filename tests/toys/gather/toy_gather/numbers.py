@@ -8,8 +8,7 @@ from typing import Any
 from toy_gather.op import GatherOp
 from toy_gather.schedule import GatherSchedule
 from toy_gather.source import source_of
-from tuner.core.problem.dtype import Dtype
-from tuner.core.trial.reports.numbers import Expected
+from tuner.extend import Dtype, Expected
 
 
 def reference(op: GatherOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import OpKind
-from tuner.core.problem.ops.dataflow import Read
-from tuner.core.problem.ops.op import LaunchOp, Op, Tensor, given, output, weight
-from tuner.errors import InvalidInput
+from tuner.extend import Dtype, InvalidInput, LaunchOp, Op, OpKind, Read, Tensor, given, output, weight
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ import numpy as np
 
 from toy_gather.op import GatherOp
 from toy_gather.schedule import GatherSchedule
-from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, whole
-from tuner.core.problem.gpu import Gpu
+from tuner.extend import Box, BoxRead, Extent, Gpu, TileSpace, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,6 @@ def spaces_of(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan) -> Seque
     )
     own = Extent(axes=(0,), begin=begin, end=end)
     x, table = (op.source, own), (f"{op.name}.table", whole(op.table_rows))
-    reads = tuple(Read(box=Box(tensor=name, extents=(extent, whole(op.n)))) for name, extent in (x, table))
+    reads = tuple(BoxRead(box=Box(tensor=name, extents=(extent, whole(op.n)))) for name, extent in (x, table))
     written = Box(tensor=op.name, extents=(own, whole(op.n)))
     return [TileSpace(name=op.name, grid=(plan.num_ctas, 1), num_steps=1, writes=(written,), reads=reads)]

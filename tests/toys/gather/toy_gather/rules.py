@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from toy_gather.op import GatherOp
 from toy_gather.schedule import GatherSchedule
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.axis import values_problem
+from tuner.extend import Gpu, Resources, Workload, values_problem
 
 
 def refuse(workload: Workload, gpu: Gpu, op: GatherOp, schedule: GatherSchedule) -> str | None:

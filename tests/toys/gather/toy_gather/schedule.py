@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.schedule.axis import axis, log2
-from tuner.core.schedule.levels import LaunchOpSchedule
+from tuner.extend import LaunchOpSchedule, axis, log2
 
 THREADS = (64, 128, 256)
 ROWS_PER_CTA = (1, 2, 4, 8)

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from toy_gather.op import GatherOp
 from toy_gather.schedule import GatherSchedule
-from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.joint import AroundOp
-from tuner.search.launch_op import LaunchOpSearch
+from tuner.extend import AroundOp, LaunchOpSearch, Schedule
 
 
 def guesses(space: AroundOp, tiles: Iterator[Schedule]) -> Iterator[Schedule]:

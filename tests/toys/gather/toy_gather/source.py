@@ -7,7 +7,7 @@ from string import Template
 
 from toy_gather.op import GatherOp
 from toy_gather.schedule import GatherSchedule
-from tuner.core.problem.dtype import Dtype
+from tuner.extend import Dtype
 
 KERNEL = "gather"
 #: Two ones, by the element type's name in PTX.

@@ -9,8 +9,7 @@ from itertools import product
 from toy_gather.op import GatherOp
 from toy_gather.rules import refuse
 from toy_gather.schedule import ROWS_PER_CTA, THREADS, GatherSchedule
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
+from tuner.extend import Gpu, Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from toy_gather.op import GatherOp
 from toy_gather.plans import GatherPlan
 from toy_gather.schedule import GatherSchedule
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
-from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.extend import Gpu, LibraryRecipe, Workload
 
 
 def schedule_words(op: GatherOp, schedule: GatherSchedule, workload: Workload) -> list[str]:

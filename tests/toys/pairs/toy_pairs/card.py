@@ -7,8 +7,7 @@ from collections.abc import Callable
 import cupy
 
 from toy_pairs.op import PairsOp
-from tuner.core.problem.dtype import Dtype
-from tuner.errors import WorkerError
+from tuner.extend import Dtype, WorkerError
 
 _THREADS = 256
 _TEXT = """

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toy_pairs.op import PairsOp
-from tuner.core.model.rates import rates_of
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Dtype, Gpu, Tile, Workload, rates_of
 
 #: Elements that an SM compares a clock.
 _LANES = 64

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from toy_pairs.op import PairsOp
-from tuner.core.plan.graph.boxes import Box, Read, TileSpace, along
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Box, BoxRead, Tile, TileSpace, along
 
 
 def lower(op: PairsOp, tile: Tile, chosen: None, *, num_parts: int, in_band: bool) -> TileSpace:
@@ -16,5 +15,5 @@ def lower(op: PairsOp, tile: Tile, chosen: None, *, num_parts: int, in_band: boo
         num_steps=1,
         num_parts=num_parts,
         writes=(Box(tensor=op.name, extents=(rows, columns)),),
-        reads=(Read(box=Box(tensor=op.source, extents=(rows, wide)), in_band=in_band),),
+        reads=(BoxRead(box=Box(tensor=op.source, extents=(rows, wide)), in_band=in_band),),
     )

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import OpKind
-from tuner.core.problem.ops.dataflow import Read
-from tuner.core.problem.ops.op import Tensor, given, output
-from tuner.core.problem.tile_op import TileOp
+from tuner.extend import Dtype, OpKind, Read, Tensor, TileOp, given, output
 
 
 @dataclass(frozen=True, kw_only=True)

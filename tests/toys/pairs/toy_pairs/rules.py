@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from toy_pairs.op import PairsOp
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.levels import TileOpSchedule
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Dtype, Gpu, Resources, Tile, TileOpSchedule, Workload
 
 #: Whose loop over tasks runs it.
-ENGINES = ("mma", "simt")
+ENGINES = ("mma", "simt", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: PairsOp, schedule: TileOpSchedule) -> str | None:

@@ -6,8 +6,7 @@ import hashlib
 from string import Template
 
 from toy_pairs.op import PairsOp
-from tuner.core.problem.dtype import Dtype
-from tuner.core.schedule.tiling import Tile
+from tuner.extend import Dtype, Tile
 
 _TEXT = Template("""\
   static constexpr int kTileM = $tile_m, kTileN = $tile_n;

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tuner.core.problem.epilogue import AddedPart, Stage
-from tuner.core.problem.epilogue.added import Own
+from tuner.extend import AddedPart, Own, Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tuner.core.problem.epilogue import AddedPart, Product, Stage
+from tuner.extend import AddedPart, Product, Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.rows.activation import ActivationRow
-from tuner.core.problem.rows.dtype import OperandRow, VendorType
+from tuner.extend import ActivationRow, OperandRow, VendorType
 
 
 def _to_e5m2(xp: Any, values: Any) -> Any:

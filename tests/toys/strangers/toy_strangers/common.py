@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from tuner.core.problem.dtype import Dtype
-from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.joint import AroundOp
-from tuner.search.launch_op import LaunchOpSearch
+from tuner.extend import AroundOp, Dtype, LaunchOpSearch, Schedule
 
 #: Device functions of an element type of 16 bits: to float, and back.
 ELEMENT = """

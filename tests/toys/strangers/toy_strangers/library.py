@@ -8,9 +8,7 @@ from typing import Any
 import cupy
 
 from toy_strangers.common import element
-from tuner.core.problem.dtype import Dtype
-from tuner.workers.gpu.library.op_library import OpLibrary
-from tuner.workers.gpu.tensors.op_data import Arrays
+from tuner.extend import Arrays, Dtype, OpLibrary
 
 THREADS = 256
 

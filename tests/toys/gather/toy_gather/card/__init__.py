@@ -8,10 +8,7 @@ import cupy
 
 from toy_gather.op import GatherOp
 from toy_gather.source import ONES
-from tuner.core.problem.dtype import Dtype
-from tuner.workers.gpu.library.op_library import OpLibrary
-from tuner.workers.gpu.library.vendor import Vendor
-from tuner.workers.gpu.tensors.op_data import Arrays, OpData
+from tuner.extend import Arrays, Dtype, OpData, OpLibrary, Vendor
 
 _THREADS = 256
 _TEXT = """

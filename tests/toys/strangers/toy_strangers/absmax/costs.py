@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toy_strangers.absmax.op import AbsmaxOp
-from tuner.core.model.launch_ops import LaunchTimeline, TimedTask
-from tuner.core.model.rates import rates_of
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
+from tuner.extend import Gpu, LaunchTimeline, TimedTask, Workload, rates_of
 
 
 def _bytes_us(op: AbsmaxOp, gpu: Gpu) -> float:

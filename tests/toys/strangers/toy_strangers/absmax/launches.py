@@ -5,8 +5,7 @@ from __future__ import annotations
 from toy_strangers.absmax.op import AbsmaxOp
 from toy_strangers.absmax.plans import AbsmaxPlan
 from toy_strangers.absmax.schedule import AbsmaxSchedule
-from tuner.core.plan.op_launches import OpLaunch, OpLaunches, number, pointer, room
-from tuner.core.problem.workload import Workload
+from tuner.extend import OpLaunch, OpLaunches, Workload, number, pointer, room
 
 
 def launches_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan, workload: Workload) -> OpLaunches:

@@ -10,9 +10,7 @@ import numpy as np
 from toy_strangers.absmax.op import AbsmaxOp
 from toy_strangers.absmax.schedule import AbsmaxSchedule
 from toy_strangers.absmax.source import source_of
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.ops.op import Tensor
-from tuner.core.trial.reports.numbers import Expected
+from tuner.extend import Dtype, Expected, Tensor
 
 
 def draw(op: AbsmaxOp, tensor: Tensor, turn: int, random: np.random.Generator) -> Any:

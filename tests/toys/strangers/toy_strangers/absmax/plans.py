@@ -9,8 +9,7 @@ import numpy as np
 
 from toy_strangers.absmax.op import AbsmaxOp
 from toy_strangers.absmax.schedule import AbsmaxSchedule
-from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, along, whole
-from tuner.core.problem.gpu import Gpu
+from tuner.extend import Box, BoxRead, Extent, Gpu, TileSpace, along, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ def spaces_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan) -> Seque
         grid=(plan.rows, plan.blocks),
         num_steps=1,
         writes=(Box(tensor=parts, extents=(rows, along(1, plan.blocks, 1))),),
-        reads=(Read(box=Box(tensor=op.source, extents=(rows, columns))),),
+        reads=(BoxRead(box=Box(tensor=op.source, extents=(rows, columns))),),
     )
     second = TileSpace(
         name=op.name,
@@ -54,7 +53,7 @@ def spaces_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan) -> Seque
             Box(tensor=f"{op.name}.scale", extents=(rows,)),
         ),
         reads=tuple(
-            Read(box=Box(tensor=name, extents=(rows, whole(size))))
+            BoxRead(box=Box(tensor=name, extents=(rows, whole(size))))
             for name, size in ((op.source, op.n), (parts, plan.blocks))
         ),
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.schedule.axis import axis, log2
-from tuner.core.schedule.levels import LaunchOpSchedule
+from tuner.extend import LaunchOpSchedule, axis, log2
 
 AXES = {"threads": (64, 128), "blocks": (1, 2, 4)}
 

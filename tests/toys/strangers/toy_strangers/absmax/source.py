@@ -7,7 +7,7 @@ import hashlib
 from toy_strangers.absmax.op import AbsmaxOp
 from toy_strangers.absmax.schedule import AbsmaxSchedule
 from toy_strangers.common import ELEMENT, element
-from tuner.core.problem.dtype import Dtype
+from tuner.extend import Dtype
 
 _TEXT = """
 struct PartsArgs {

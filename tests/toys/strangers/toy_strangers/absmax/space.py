@@ -9,8 +9,7 @@ from toy_strangers.absmax.op import AbsmaxOp
 from toy_strangers.absmax.rules import refuse
 from toy_strangers.absmax.schedule import AXES, AbsmaxSchedule
 from toy_strangers.common import near, offered
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
+from tuner.extend import Gpu, Workload
 
 
 @dataclass(frozen=True, kw_only=True)

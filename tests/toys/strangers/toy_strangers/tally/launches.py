@@ -7,8 +7,7 @@ import numpy as np
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.plans import TallyPlan
 from toy_strangers.tally.schedule import TallySchedule
-from tuner.core.plan.op_launches import OpLaunch, OpLaunches, number, pointer, table
-from tuner.core.problem.workload import Workload
+from tuner.extend import OpLaunch, OpLaunches, Workload, number, pointer, table
 
 
 def launches_of(op: TallyOp, schedule: TallySchedule, plan: TallyPlan, workload: Workload) -> OpLaunches:

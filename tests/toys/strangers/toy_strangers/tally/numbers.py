@@ -8,8 +8,7 @@ from typing import Any
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.schedule import TallySchedule
 from toy_strangers.tally.source import source_of
-from tuner.core.problem.dtype import Dtype
-from tuner.core.trial.reports.numbers import Expected
+from tuner.extend import Dtype, Expected
 
 _FP32 = 2.0**-24
 

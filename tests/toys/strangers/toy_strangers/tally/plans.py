@@ -9,8 +9,7 @@ import numpy as np
 
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.schedule import TallySchedule
-from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, whole
-from tuner.core.problem.gpu import Gpu
+from tuner.extend import Box, BoxRead, Extent, Gpu, TileSpace, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,5 +34,5 @@ def spaces_of(op: TallyOp, schedule: TallySchedule, plan: TallyPlan) -> Sequence
     rows = np.array(plan.rows, dtype=np.int64)
     row = Extent(axes=(0,), begin=rows, end=rows + 1)
     boxes = [Box(tensor=name, extents=(row, whole(op.k))) for name in (op.name, f"{op.name}.state", op.source)]
-    reads = tuple(Read(box=box) for box in boxes[1:])
+    reads = tuple(BoxRead(box=box) for box in boxes[1:])
     return [TileSpace(name=op.name, grid=(plan.num_ctas, 1), num_steps=1, writes=tuple(boxes[:2]), reads=reads)]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.schedule import TallySchedule
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import Resources
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.axis import values_problem
+from tuner.extend import Gpu, Resources, Workload, values_problem
 
 
 def refuse(workload: Workload, gpu: Gpu, op: TallyOp, schedule: TallySchedule) -> str | None:

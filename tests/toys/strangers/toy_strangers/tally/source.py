@@ -7,7 +7,7 @@ import hashlib
 from toy_strangers.common import ELEMENT, element
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.schedule import TallySchedule
-from tuner.core.problem.dtype import Dtype
+from tuner.extend import Dtype
 
 _TEXT = """
 struct TallyArgs {

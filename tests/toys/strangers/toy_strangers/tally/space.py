@@ -9,8 +9,7 @@ from toy_strangers.common import near, offered
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.rules import refuse
 from toy_strangers.tally.schedule import AXES, TallySchedule
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
+from tuner.extend import Gpu, Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
-from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.extend import Gpu, LibraryRecipe, Workload
 
 
 def schedule_words(op: Any, schedule: Any, workload: Workload) -> list[str]:

@@ -8,7 +8,7 @@ import cupy
 
 from toy_strangers.absmax.op import AbsmaxOp
 from toy_strangers.library import Naive
-from tuner.workers.gpu.tensors.op_data import Arrays, OpData
+from tuner.extend import Arrays, OpData
 
 _TEXT = """
 extern "C" __global__ void naive(const u16* x, float* scale, u16* out, int n) {

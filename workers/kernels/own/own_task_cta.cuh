@@ -1,29 +1,11 @@
-// The task of an op whose kind has what a task does. The loop over tasks waits, posts and stamps; the kind computes.
-//
-// A kind gives OwnTask<kOp>::run(op, task, memory, team): all threads of the team compute and store the tile of `task`,
-// which lies at tile row task.tile_m and tile column task.tile_n. All that it reads of other ops is there. `memory` is
-// shared, of as many bytes as the kind's rules say; nobody else uses it meanwhile, and what it held is gone. A load of
-// what another op wrote must not go through the read-only cache. A team knows itself: which thread it is, how many there
-// are, and their barrier.
+// A task of a kind's own in the engines whose loop is the whole CTA's.
 #pragma once
+#include "own_task.cuh"
 #include "scheduler.cuh"
 #include "sync.cuh"
 #include "trace.cuh"
 
-// Bit i: the kind of op i has what a task does. It is a macro, so that kernels without such an op stay the same to the
-// byte.
-#ifndef TUNER_OWN_TASKS
-#define TUNER_OWN_TASKS 0
-#endif
-// The same of ops that gather their rows, which gather.cuh tells of.
-#ifndef TUNER_GATHERS
-#define TUNER_GATHERS 0
-#endif
-
 #if TUNER_OWN_TASKS != 0
-
-template <int kOp>
-struct OwnTask;
 
 // All threads of a CTA.
 struct WholeCta {

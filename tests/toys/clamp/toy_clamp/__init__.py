@@ -1,0 +1,1 @@
+"""Elements between two bounds, as a tile op."""

@@ -1,0 +1,48 @@
+// A task of a kind's own in the warp-specialised kernel.
+//
+// It takes one stage of either ring, in which nothing lies: so all roles walk its task as any other, and no phase is special.
+// The weights' thread arrives at its stage when it comes to it. The inputs' warp arrives at its own when the task's waits are
+// over. So when both are filled, all that the task reads is there. The math warpgroups of a team run it, in shared memory
+// of the team's own, since the rings hold stages of the tasks that follow. They release both stages before.
+// Memory order. The inputs' warp has acquired what it waited for; its arrival and the math warps' wait hand that on at CTA
+// scope. They read by plain loads, which need no proxy fence. What they store is posted as any tile is (post_wgmma.cuh).
+// Abort. Where a wait has expired, the task's inputs may not be there: the team fills all of the op's output with NaN, since
+// a tile's place is the kind's to know. Who stores there has waited for all that it reads, so that every element of an
+// aborted launch is right or NaN.
+#pragma once
+#include "own_task.cuh"
+#include "shared_wgmma.cuh"
+
+// The math warpgroups that share a task. Their barrier is the one behind those of the warpgroups, which else CTAs use that
+// share k: such an op is not in a kernel of these.
+struct MathTeam {
+  enum : int { kCount = kTeamThreads };  // no symbol of a kernel
+  __device__ static int thread() { return team_thread(); }
+  __device__ static void sync() { barrier_sync<kTeamThreads>(kTeamBarriers + team_number()); }
+};
+
+// Computes and stores one tile.
+template <int kOp>
+__device__ __forceinline__ void run_own_tile(const LaunchArgs& args, const FeedSlot& slot, const Shared& shared,
+                                             StagePlaces& places) {
+  static_assert(kClusterSize == 1, "an own task has a CTA of its own");
+  const int lane = thread_number() % 32;
+  const Stages stages{shared.inputs, shared.weights};
+  if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
+  stages.wait_filled(places);
+  __syncwarp();  // no lane may still wait for a phase when lane 0 lets others begin the next ones
+  places.advance();
+  stages.release_before(places, lane);
+  if constexpr (kNumTeams > 1) {
+    if (lane == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
+  }
+  if (team_thread() == 0) trace_stamp(args, slot.index, kLoaded);
+  const OpArgs& op = args.ops[kOp];
+  if (shared.flags->aborted == 0) {
+    OwnTask<kOp>::run(op, slot.task, shared.own + team_number() * kOwnTaskBytes, MathTeam());
+  } else {
+    for (int i = team_thread(); i < op.m * op.n; i += kTeamThreads) op.c[i] = Element::kNan;
+  }
+  if (team_thread() == 0) trace_stamp(args, slot.index, kComputed);
+  MathTeam::sync();
+}
