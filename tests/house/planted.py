@@ -173,39 +173,14 @@ def _family() -> None:
     assert sum(ffn_shapes(config).values()) == 2
 
 
-def _check_a_process_is_killed_at(planted_s: float) -> None:
-    """A process that does not answer in the phase that was planted."""
-    from tests.support.rogues import rogue
-    from tuner.core.schedule.plan_kinds import PlanKind
-    from tuner.core.trial.evaluator import Problem
-    from tuner.core.trial.job import Objective
-    from tuner.ops.gemm.pairs import ffn_pair
-    from tuner.settings import Settings
-    from tuner.workers.host.asking import Asking
-    from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
-    from tuner.workers.protocol import messages
-
-    limits = Settings.model_validate({"planted_deadline_s": planted_s}).limits
-    problem = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
-    processes = GpuProcesses("hangs", b"", limits, main=rogue)
-    try:
-        planted = getattr(Asking(processes, limits), "planted")  # noqa: B009  # the copy alone has it
-        planted(problem, messages.Work(plan_kind=PlanKind.LIBRARY))
-    except ChildLost as lost:
-        assert f"no answer within {planted_s:g} s" in str(lost), lost
-    else:
-        raise AssertionError("the deadline is not applied")
-    finally:
-        processes.close()
-
-
 def _deadline() -> None:
     from tests.house import test_configuration
+    from tests.support.unanswered import check_a_planted_phase_is_killed_at
     from tuner.settings import Settings
 
     settings = Settings.model_validate({"planted_deadline_s": 3.0})
     assert getattr(settings.limits, "planted_deadline_s") == 3.0  # noqa: B009  # the copy alone has it
-    _check_a_process_is_killed_at(0.2)
+    check_a_planted_phase_is_killed_at(0.2)
     page = (ROOT / "docs/configuration.md").read_text()
     test_configuration.test_a_setting_has_its_row("planted_deadline_s", page)
     test_configuration.test_no_row_is_left_of_what_is_gone(page)
