@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from itertools import product
+from math import prod
 
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+from tuner.core.schedule.given_order import grids_of
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
     MERGES,
@@ -59,24 +61,31 @@ _CHUNKS = (2, 4, 8)
 _WIDE = (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
 
 
-#: Schedules that a study without one chooses its own from.
-_NUM_DRAWN = 10
+#: Schedules that a study without one chooses its own from, and by how much its forecast may be above the shortest.
+_NUM_DRAWN, _NEAR_THE_SHORTEST = 60, 1.5
+#: Tiles of one that is considered, over those of the one that has fewest.
+_MOST_TILES = 3
 
 
 def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
     """A schedule to study where none is given: along rows, op after op, each CTA with a queue. Of some that are drawn
-    it is of those of which the study makes most, and of these the one of the shortest forecast.
+    and whose forecast is near the shortest it is of those of which the study makes most, and of these the fastest.
 
     Raises:
         InvalidInput: no such schedule is legal.
     """
     drawn = any_space_of(workload, gpu).sample(random.Random(0), _NUM_DRAWN)
     plain = dict.fromkeys(_plain(workload, one) for one in drawn if one.tiling.tiles)
-    sizes = {one: len(swept(sweep, workload, gpu, one)) for one in plain if _is_legal(workload, gpu, one)}
+    num_tiles = {one: sum(map(prod, grids_of(workload, one.schedule))) for one in plain if one.schedule}
+    # A forecast takes as long as there are tasks, and what has very many of them is slow.
+    few = [one for one, count in num_tiles.items() if count <= _MOST_TILES * min(num_tiles.values())]
+    forecasts = {one: forecast_us(workload, gpu, one) for one in few if _is_legal(workload, gpu, one)}
+    near_us = _NEAR_THE_SHORTEST * min(forecasts.values(), default=0.0)
+    sizes = {one: len(swept(sweep, workload, gpu, one)) for one, us in forecasts.items() if us <= near_us}
     widest = [one for one, size in sizes.items() if size == max(sizes.values())]
     if not widest:
         raise InvalidInput("sweep", f"knows no plain schedule of {workload.describe()}", "give `schedules`, too")
-    return min(widest, key=lambda one: forecast_us(workload, gpu, one))
+    return min(widest, key=forecasts.__getitem__)
 
 
 def _plain(workload: Workload, schedule: Schedule) -> Candidate:
