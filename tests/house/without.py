@@ -95,16 +95,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_named_in(kind: str, item: pytest.Function) -> bool:
     if names_of(item.name, (kind,)):
         return True
-    tree = _functions(item.path)
-    fixtures = [tree[name] for name in item.fixturenames if name in tree]
-    own = tree.get(item.function.__name__)
-    return any(names(kind, one) for one in (*fixtures, *([own] if own else [])))
+    tree = _defined(item.path)
+    ahead, seen = [*item.fixturenames, item.function.__name__], set[str]()
+    while ahead:
+        if (name := ahead.pop()) in tree and name not in seen:
+            seen.add(name)
+            if names(kind, tree[name]):
+                return True
+            # What it uses of its file: a program that a process runs is a constant there.
+            ahead += [one.id for one in ast.walk(tree[name]) if isinstance(one, ast.Name)]
+    return False
 
 
 @cache
-def _functions(path: Path) -> dict[str, ast.AST]:
-    found = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    return {one.name: one for one in found if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+def _defined(path: Path) -> dict[str, ast.AST]:
+    """What a file defines, by name."""
+    found: dict[str, ast.AST] = {}
+    for one in ast.parse(path.read_text(encoding="utf-8")).body:
+        match one:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found[name] = one
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                found[name] = one
+    return found
 
 
 def _module_of(path: Path) -> str:

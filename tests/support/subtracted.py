@@ -30,4 +30,6 @@ def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target, follow_symlinks=False)
     assert not (to / "tuner/ops" / kind).exists()
+    for command in (["init", "--quiet"], ["add", "--all"]):  # tests ask git for the files that there are
+        subprocess.run(["git", *command], cwd=to, check=True, capture_output=True)
     return to

@@ -94,7 +94,14 @@ def test_the_options_of_a_kind_and_the_flat_ones_spell_the_same(line: str) -> No
     assert workload_of(SPELLED[line]).ops
 
 
-@pytest.mark.parametrize(("short", "kind"), [("layer", "decoder-layer"), ("block", "decoder-block")])
+@pytest.mark.parametrize(
+    ("short", "kind"),
+    [
+        (short, name)
+        for name in asked_workloads()
+        if name.startswith("decoder-") and (short := name.rpartition("-")[2]) not in asked_workloads()
+    ],
+)
 def test_the_end_of_one_name_is_a_name(short: str, kind: str) -> None:
     assert command_of(short).name == kind
 

@@ -23,6 +23,7 @@ from tuner.core.model.bounds import io_bytes
 from tuner.core.model.rates import rates_of
 from tuner.core.model.task_costs import costs_of
 from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 from tuner.core.space.simt_tilings import STAGE_BYTES as SIMT_STAGE_BYTES
@@ -45,6 +46,13 @@ class Byte(str):
 
 
 BYTE: Any = Byte("byte")
+
+
+@pytest.fixture(autouse=True)
+def weights_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor's bytes are those of its element type, by name."""
+    monkeypatch.setitem(ELEMENTS, "byte", BYTE)
+
 
 #: The last op's k, and so the one before's n, is what is doubled, too: rows of 16 bytes are whole either way.
 WORKLOADS = [
