@@ -60,15 +60,15 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
         example = [sys.executable, str(ROOT / "examples" / "run_artifact.py"), name]
         run = subprocess.run(example, cwd=tmp_path, capture_output=True, text=True)
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
-    for compiler in COMPILERS:
-        if shutil.which("cmake") is not None and shutil.which(compiler) is not None:
-            program = str(built_example(compiler, tmp_path / compiler, PACK=tmp_path / "best/model.tunerpack"))
-            driver_says = {"nowhere": "the NVIDIA driver cannot be loaded"}
-            driver_says[str(compile_recorder(tmp_path))] = "the pack is simulated"
-            for driver, words in driver_says.items():
-                ran = run_command(program, "16", TUNER_LIBCUDA=driver)
-                assert (ran.returncode, ran.stdout) == (1, "")
-                assert words in ran.stderr
+    compiler = next(filter(shutil.which, COMPILERS), None)  # test_cpp builds the example by each
+    if shutil.which("cmake") is not None and compiler is not None:
+        program = str(built_example(compiler, tmp_path / compiler, PACK=tmp_path / "best/model.tunerpack"))
+        driver_says = {"nowhere": "the NVIDIA driver cannot be loaded"}
+        driver_says[str(compile_recorder(tmp_path))] = "the pack is simulated"
+        for driver, words in driver_says.items():
+            ran = run_command(program, "16", TUNER_LIBCUDA=driver)
+            assert (ran.returncode, ran.stdout) == (1, "")
+            assert words in ran.stderr
 
 
 def test_the_example_says_how_it_is_called() -> None:

@@ -20,7 +20,7 @@ _SIZES = ("m", "sequences", "max_length", "lengths")
 #: Of what an op of another package reads or makes: its tensors tell.
 UNKNOWN_COLUMNS = 1
 #: What a product of a chain may have, and an FFN has no operand for.
-_OF_CHAINS = ("norm", "rotary", "residual_source", "is_output")
+_OF_CHAINS = ("norm", "rotary", "residual_source", "is_output", "epilogue", "out_dtype", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -380,7 +380,7 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
     if workload.producer_of(index) is None:
         yield "input", op.source, op.source_shape, dtype
     if op.has_weights:
-        yield "weight", f"{op.name}.w", (op.weight_rows, op.k), dtype
+        yield "weight", f"{op.name}.w", *op.stored_weights(workload.dtype)
     for part in op.parts:
         for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
             yield role, tensor.name, tensor.shape, str(tensor.dtype)

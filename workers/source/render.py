@@ -152,7 +152,7 @@ def kernel_version() -> str:
     writes to pages has `pages_version` beside."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
-    texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", *_INSTRUCTIONS))
+    texts = (device_text(name) for name in (*names, _CONVERTED_FILE, "config_block.in", "unit.cu.in", *_INSTRUCTIONS))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 

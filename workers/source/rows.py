@@ -8,6 +8,7 @@ from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.activation import ActivationRow
 from tuner.core.problem.rows.dtype import OperandRow
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
 
 
@@ -65,7 +66,8 @@ def in_place(text: str, said: Mapping[str, str]) -> str:
 def own_text() -> str:
     """The code of the program's rows."""
     elements = [element_of(one.row) for one in Dtype if not one.row.is_added]
-    return "".join([*elements, activate_by_number([one.row for one in Activation if not one.row.is_added])])
+    formats = dict.fromkeys(one.row.device.read_text(encoding="utf-8") for one in WeightFormat)
+    return "".join([*elements, *formats, activate_by_number([one.row for one in Activation if not one.row.is_added])])
 
 
 def added_text(workload: Workload) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ typedef enum tuner_status {
 } tuner_status;
 
 enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP8_E4M3 = 4, /* of operands */
-       TUNER_FP32 = 2, TUNER_INT32 = 3 };                   /* of a layer's tensors alone */
+       TUNER_FP32 = 2, TUNER_INT32 = 3, TUNER_UINT8 = 5 };  /* of a layer's tensors alone */
 enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
 /* Of a shape. */
 enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };

@@ -35,25 +35,40 @@ def _compressed(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     for name, given in {
         "compressed_int4_g128": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128},
         "compressed_int4_g64": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64},
+        "compressed_int4_zp": {
+            "num_bits": 4,
+            "type": "int",
+            "strategy": "group",
+            "group_size": 128,
+            "symmetric": False,
+        },
         "compressed_fp8": {"num_bits": 8, "type": "float", "strategy": "channel"},
     }.items():
         w = torch.randn(ROWS, K, dtype=torch.bfloat16)
-        args = of.QuantizationArgs(symmetric=True, **given)
+        given = {"symmetric": True, **given}
+        args = of.QuantizationArgs(**given)
+        groups = w.view(ROWS, -1, given.get("group_size", K)).float()
         largest = 448.0 if given["type"] == "float" else 7.5
-        groups = w.view(ROWS, -1, given.get("group_size", K)).abs().amax(2)
-        scale = (groups.float() / largest).to(torch.bfloat16)
+        scale = (groups.abs().amax(2) / largest).to(torch.bfloat16)
+        zeros = torch.zeros_like(scale)
+        if not given["symmetric"]:
+            scale = ((groups.amax(2) - groups.amin(2)) / 15).to(torch.bfloat16)
+            zeros = (-8 - groups.amin(2) / scale.float()).round().clamp(-8, 7)
         if given["type"] == "float":
             values = functions.quantize(w, scale, torch.zeros_like(scale), args, dtype=torch.float8_e4m3fn)
             tensors = {"weight": values, "weight_scale": scale}
             expected = values.float() * scale.float()
         else:
-            values = functions.quantize(w, scale, torch.zeros_like(scale), args, dtype=torch.int8)
+            values = functions.quantize(w, scale, zeros, args, dtype=torch.int8)
             packed = packing.pack_to_int32(values, 4)
             assert (packing.unpack_from_int32(packed, 4, values.shape) == values).all()
             shape = torch.tensor([ROWS, K])
             tensors = {"weight_packed": packed, "weight_scale": scale, "weight_shape": shape}
-            expected = values.float() * scale.float().repeat_interleave(given["group_size"], 1)
-        group = {"weights": {"symmetric": True, **given}, "targets": ["Linear"]}
+            points, factors = (one.float().repeat_interleave(given["group_size"], 1) for one in (zeros, scale))
+            expected = (values.float() - points) * factors
+            if not given["symmetric"]:
+                tensors["weight_zero_point"] = packing.pack_to_int32(zeros.to(torch.int8), 4, packed_dim=0)
+        group = {"weights": given, "targets": ["Linear"]}
         config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
         found[name] = ({**tensors, "expected": expected}, config)
     return found
@@ -74,7 +89,18 @@ def _gptq(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     }
     assert (tensors["expected"].half().t() - expected).abs().max() < 0.01
     config = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
-    return {"gptq": (tensors, config)}
+    w = torch.randn(K, ROWS, dtype=torch.float16)
+    expected, codes, scales, zeros = tools.quantize_weights(w, types.uint4, 128, zero_points=True)
+    spread = [one.float().t().repeat_interleave(128, 1) for one in (zeros, scales)]
+    awq = {
+        "qweight": tools.awq_pack(codes, 4, K, ROWS),
+        "scales": scales,
+        "qzeros": tools.awq_pack(zeros.to(torch.int32), 4, K // 128, ROWS),
+        "expected": (codes.float().t() - spread[0]) * spread[1],
+    }
+    assert (awq["expected"].half().t() - expected).abs().max() < 0.01
+    named = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+    return {"gptq": (tensors, config), "awq": (awq, named)}
 
 
 if __name__ == "__main__":

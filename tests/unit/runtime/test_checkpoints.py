@@ -22,7 +22,9 @@ FILES = {
     "compressed_int4_g128": WeightFormat.INT4_G128,
     "compressed_int4_g64": WeightFormat.INT4_G64,
     "compressed_fp8": WeightFormat.E4M3,
+    "compressed_int4_zp": WeightFormat.INT4_G128_ZP,
     "gptq": WeightFormat.INT4_G128,
+    "awq": WeightFormat.INT4_G128_ZP,
 }
 _NUMPY = {"I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
 _OTHERS = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
@@ -112,7 +114,7 @@ def test_a_scale_that_is_no_number_above_0_is_refused(value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "tensor", "place", "value", "problem"),
     [
-        ("gptq", "mlp.qzeros", (1, 2), 0x77777776, r"mlp\.qzeros: has a zero point of 7"),
+        ("gptq", "mlp.qzeros", (1, 2), 0x77777776, r"mlp\.qzeros: has a zero point of 7, and the config says sym"),
         ("gptq", "mlp.g_idx", 0, 1, r"mlp\.g_idx: has groups in an order of their own \(act order\)"),
         ("compressed_fp8", "mlp.weight", (4, 9), 0xFF, r"mlp\.weight: is NaN at \[4, 9\]"),
         ("compressed_int4_g64", "mlp.weight_shape", 1, 512, r"mlp\.weight_shape: is \[32, 512\].*give \[32, 256\]"),
@@ -127,7 +129,11 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"quant_method": "awq", "bits": 4}, "quant_method: is awq: its codes have zero points"),
+        (
+            {"quant_method": "awq", "bits": 4, "version": "gemv"},
+            "version: is gemv; give a checkpoint in AWQ's usual layout",
+        ),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 32}, "group_size: is 32; give one of 64, 128"),
         ({"quant_method": "mxfp4"}, "quant_method: is mxfp4: kernels have no codes of e2m1"),
         ({}, "quant_method: is missing"),
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),

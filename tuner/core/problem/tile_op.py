@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UINT8, Dtype
 from tuner.core.problem.ops.op import Op
 
 if TYPE_CHECKING:
@@ -95,6 +95,12 @@ class TileOp(Op):
     def weight_bits(self, dtype: Dtype) -> int:
         """Of an element of W as it is stored, without factors."""
         return self.weights.row.bits if self.weights else 8 * dtype.size_bytes
+
+    def stored_weights(self, dtype: Dtype) -> tuple[tuple[int, int], str]:
+        """Shape and element type of W as it is stored: codes are bytes, with what belongs to them behind."""
+        if self.weights is None:
+            return (self.weight_rows, self.k), str(dtype)
+        return (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name
 
     def weights_an_element(self, dtype: Dtype) -> int:
         """How many of them take the room of an element."""

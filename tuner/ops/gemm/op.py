@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dtype import UINT8, UNSCALED, Dtype
+from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
@@ -137,11 +137,7 @@ class GemmOp(TileOp):
         return (*dict.fromkeys(read), output(self.name, (self.m, self.c_columns), self.stored_in(dtype)))
 
     def _weight(self, dtype: Dtype) -> Tensor:
-        """Codes are bytes, with what belongs to them behind."""
-        name = f"{self.name}.weight"
-        if self.weights is None:
-            return weight(name, (self.weight_rows, self.k), dtype)
-        return weight(name, (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name)
+        return weight(f"{self.name}.weight", *self.stored_weights(dtype))
 
     def weight_bytes(self, dtype: Dtype) -> int:
         """Those of W; a bias is among `own_bytes`."""

@@ -74,6 +74,9 @@ class Scheme(StrEnum):
     INT4 = SchemeRow(
         name="int4", doc="of 128 weights of a row, weights in 4 bits", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128
     )
+    INT4_ZP = SchemeRow(
+        name="int4_zp", doc="the same with zero points", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128_ZP
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

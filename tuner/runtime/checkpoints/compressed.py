@@ -43,12 +43,11 @@ def _stored_in(name: str, weights: Mapping[str, Any]) -> WeightFormat:
     if kind != ("int", 4) or strategy != "group":
         problem = f"are {weights.get('num_bits')}-bit {weights.get('type')} by {strategy}"
         raise InvalidInput(field, problem, "use int of 4 bits by group, or float of 8 by channel or tensor")
-    if not weights.get("symmetric", True):
-        raise InvalidInput(f"{field}.symmetric", "is false: kernels have no zero points", "quantise symmetrically")
     if weights.get("actorder") not in (None, "static", "weight"):
         problem = f"is {weights['actorder']}: groups lie in an order of their own, and kernels read k as it lies"
         raise InvalidInput(f"{field}.actorder", problem, "quantise without it, or with actorder static")
-    return in_groups_of(f"{field}.group_size", weights.get("group_size"))
+    has_zeros = not weights.get("symmetric", True)
+    return in_groups_of(f"{field}.group_size", weights.get("group_size"), has_zeros=has_zeros)
 
 
 def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
@@ -69,7 +68,11 @@ def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
     if tensors.get("weight_g_idx") is not None:
         problem = "has groups in an order of their own (act order), and kernels read k as it lies"
         raise InvalidInput(f"{tensors.name}.weight_g_idx", problem, "quantise without actorder, or with static")
-    return Product(stored=stored, codes=codes, factors=factors, dtype=dtype)
+    zeros = None
+    if stored.row.has_zeros:
+        packed, _ = tensors.need("weight_zero_point", (rows // 8, k // stored.row.group))
+        zeros = np.ascontiguousarray(nibbles(np.ascontiguousarray(packed.T)).T)
+    return Product(stored=stored, codes=codes, factors=factors, dtype=dtype, zeros=zeros)
 
 
 def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
@@ -77,4 +80,6 @@ def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
     if product.factors is None:
         return fp8.write(product, config)
     found = {"weight_packed": words_of(product.codes), "weight_scale": product.factors}
+    if product.zeros is not None:
+        found["weight_zero_point"] = np.ascontiguousarray(words_of(np.ascontiguousarray(product.zeros.T)).T)
     return found | {"weight_shape": np.array(product.codes.shape, dtype=np.int64)}

@@ -10,22 +10,23 @@ from typing import Any
 import numpy as np
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.rows.dtype import OperandRow
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
-from tuner.runtime.checkpoints import compressed, fp8, gptq
+from tuner.runtime.checkpoints import awq, compressed, fp8, gptq
 from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.product import Product, Tensors
 
 #: By what configs call the method.
 _METHODS: dict[str, ModuleType] = {
     gptq.METHOD: gptq,
+    awq.METHOD: awq,
     compressed.METHOD: compressed,
     fp8.METHOD: fp8,
     fp8.MODELOPT: fp8,
 }
 #: Why others are refused.
 _REFUSED = {
-    "awq": "its codes have zero points, and kernels have none",
     "mxfp4": "kernels have no codes of e2m1",
     "bitsandbytes": "its codes are of a table of their own",
 }
@@ -82,14 +83,16 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
             raise InvalidInput(str(name), problem, f"give {first.codes.shape[1]} and {first.dtype}")
     factors = [one.factors for one in found if one.factors is not None]
     channels = [one.channels for one in found if one.channels is not None]
+    zeros = [one.zeros for one in found if one.zeros is not None]
     codes = np.concatenate([one.codes for one in found])
     k, row = codes.shape[1], first.stored.row
     if k % max(row.chunk, row.group):
         unit = max(row.chunk, row.group)
         raise InvalidInput(str(names), f"has {k} columns", f"give a multiple of {unit}, as {first.stored} has them")
+    points = row.raised(np, np.concatenate(zeros), _element(first.dtype)) if zeros else None
     return Converted(
         stored=first.stored,
-        weights=row.packed(np, codes, np.concatenate(factors) if factors else None),
+        weights=row.packed(np, codes, np.concatenate(factors) if factors else None, points),
         k=k,
         dtype=first.dtype,
         channels=np.concatenate(channels) if channels else None,
@@ -100,17 +103,25 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
 def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, Array]]:
     """Of each module its tensors' bits, by the ends of their names: inverse of `convert`."""
     row, writer = converted.stored.row, method_of(config)
-    codes, factors = row.unpacked(np, converted.weights, converted.k)
+    codes, factors, raised = row.unpacked(np, converted.weights, converted.k)
+    zeros = None if raised is None else (raised - row.raised(np, np.zeros(1, np.uint8), _element(converted.dtype)))
     bounds = np.cumsum(converted.rows)[:-1]
     of_rows = [None] * len(converted.rows)
     parts = zip(
         np.split(codes, bounds),
         of_rows if factors is None else np.split(factors, bounds),
         of_rows if converted.channels is None else np.split(converted.channels, bounds),
+        of_rows if zeros is None else np.split(zeros.astype(np.uint8), bounds),
         strict=True,
     )
     made = (
-        Product(stored=converted.stored, codes=one, factors=two, dtype=converted.dtype, channels=three)
-        for one, two, three in parts
+        Product(stored=converted.stored, codes=one, factors=two, dtype=converted.dtype, channels=three, zeros=four)
+        for one, two, three, four in parts
     )
     return [writer.write(one, config) for one in made]
+
+
+def _element(dtype: Dtype | None) -> OperandRow:
+    """Of factors of groups, which are there."""
+    assert dtype is not None
+    return dtype.row

@@ -31,16 +31,17 @@ def stored_in(config: Mapping[str, Any]) -> WeightFormat:
     if config.get("desc_act"):
         problem = "is true: groups lie in an order of their own (act order), and kernels read k as it lies"
         raise InvalidInput("quantization_config.desc_act", problem, "quantise with desc_act false")
-    return in_groups_of("quantization_config.group_size", config.get("group_size"))
+    has_zeros = not config.get("sym", True)
+    return in_groups_of("quantization_config.group_size", config.get("group_size"), has_zeros=has_zeros)
 
 
-def in_groups_of(field: str, size: Any) -> WeightFormat:
+def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
     """The format of such groups.
 
     Raises:
         InvalidInput: there is none.
     """
-    sizes = {one.row.group: one for one in WeightFormat if one.row.bits == 4}
+    sizes = {one.row.group: one for one in WeightFormat if one.row.bits == 4 and one.row.has_zeros is has_zeros}
     if size not in sizes:
         raise InvalidInput(field, f"is {size}", f"give one of {', '.join(map(str, sizes))}, which kernels have")
     return sizes[size]
@@ -59,26 +60,31 @@ def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
     groups = k // stored.row.group
     factors, dtype = tensors.factors("scales", (groups, rows))
     zeros, _ = tensors.need("qzeros", (groups, rows // 8))
-    if ((found := nibbles(zeros)) != _zero(config)).any():
-        zero = int(found[found != _zero(config)][0]) + ZERO - _zero(config)
-        problem = f"has a zero point of {zero}, and kernels have codes around {ZERO}"
-        raise InvalidInput(f"{tensors.name}.qzeros", problem, "quantise symmetrically (sym true)")
+    points = nibbles(zeros).astype(np.int64) + ZERO - _zero(config)
+    if not stored.row.has_zeros and (points != ZERO).any():
+        problem = f"has a zero point of {points[points != ZERO][0]}, and the config says sym, which is {ZERO}"
+        raise InvalidInput(f"{tensors.name}.qzeros", problem, "give the config of this checkpoint (sym false)")
+    if (points > 15).any():
+        problem = "has a zero point of 16, which 4 bits do not hold"
+        raise InvalidInput(f"{tensors.name}.qzeros", problem, "quantise that group again")
     order = tensors.get("g_idx")
     if order is not None and (order[0] != np.arange(k) // stored.row.group).any():
         problem = "has groups in an order of their own (act order), and kernels read k as it lies"
         raise InvalidInput(f"{tensors.name}.g_idx", problem, "quantise with desc_act false")
-    return Product(stored=stored, codes=codes, factors=np.ascontiguousarray(factors.T), dtype=dtype)
+    kept = np.ascontiguousarray(points.T).astype(np.uint8) if stored.row.has_zeros else None
+    return Product(stored=stored, codes=codes, factors=np.ascontiguousarray(factors.T), dtype=dtype, zeros=kept)
 
 
 def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
     """Inverse of `read`: bits by tensor."""
     assert product.factors is not None
     rows, k = product.codes.shape
-    groups = k // product.stored.row.group
+    points = np.full((k // product.stored.row.group, rows), ZERO) if product.zeros is None else product.zeros.T
+    zeros = points.astype(np.int64) - ZERO + _zero(config)
     return {
         "qweight": np.ascontiguousarray(words_of(product.codes).T),
         "scales": np.ascontiguousarray(product.factors.T),
-        "qzeros": words_of(np.full((groups, rows), _zero(config), np.uint8)),
+        "qzeros": words_of(zeros.astype(np.uint8)),
         "g_idx": (np.arange(k) // product.stored.row.group).astype(np.int32),
     }
 

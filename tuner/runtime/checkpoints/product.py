@@ -25,6 +25,8 @@ class Product:
     factors: Array | None = None
     #: Of factors of groups.
     dtype: Dtype | None = None
+    #: [rows, k / group] uint8, 0 to 15; None where there are none.
+    zeros: Array | None = None
     #: [rows] float32; None where channels have none.
     channels: Array | None = None
 

@@ -12,6 +12,7 @@ from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
 
 from ...source.library_epilogue import split_epilogue
+from .row_check import check_row
 
 Array = Any  # a cupy.ndarray, or a numpy.ndarray
 
@@ -54,6 +55,7 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     if (part := part_of(op.KIND, "reference")) is None:
         raise WorkerError(f"{op.name}: nothing says here what a {op.KIND} must be")
     row, stored = dtype.row, op.stored_in(dtype).row
+    check_row(row)
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     is_rounded = source.tolerance is not None or bool(op.norm)
     # A library multiplies elements: what weights with factors stand for is rounded to one.

@@ -32,6 +32,7 @@ struct Converted {
 
   using Fragments = u32[kBlocks][kSlices][4];
   using Factors = float[kBlocks][2];
+  using Zeros = u32[kBlocks][2];
 
   // Where a lane's rows of a warpgroup's first block begin in the ring's first slot, and its place in a line.
   struct Rows {
@@ -48,14 +49,21 @@ struct Converted {
     }
   };
 
-  __device__ static __forceinline__ void load(Fragments& fragments, const Rows& rows, int slot, int span) {
+  __device__ static __forceinline__ void load(Fragments& fragments, const Rows& rows, int slot, int span,
+                                              [[maybe_unused]] const Zeros& zeros) {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       u32 words[4];  // 8 rows and the 8 below of 16 bytes of k, and of the next 16
       ldmatrix_x4(words, rows.of(slot, block, span));
       u32 pairs[4][16 / Weights::kBits];
 #pragma unroll
-      for (int word = 0; word < 4; ++word) Weights::convert(words[word], pairs[word]);
+      for (int word = 0; word < 4; ++word) {
+        if constexpr (Weights::kHasZeros) {
+          Weights::convert(words[word], pairs[word], zeros[block][word % 2]);
+        } else {
+          Weights::convert(words[word], pairs[word]);
+        }
+      }
 #pragma unroll
       for (int slice = 0; slice < kSlices; ++slice) {
         const int word = slice / (kSlices / 2) * 2, pair = slice % (kSlices / 2) * 2;
@@ -65,19 +73,27 @@ struct Converted {
     }
   }
 
-  // Where factors of a group of a stage begin that are a row's of the warpgroup's blocks.
-  __device__ static __forceinline__ void load_factors(Factors& factors, u32 stage, int group) {
-    constexpr int kRows = Tile::kSharedRows;
-    const u32 begin = stage + kRows * kStoredK<kOp> * kElementBytes + group * kRows * kElementBytes;
+  // Of a group of a stage the bits of its `number`-th list that are of the thread's rows: factors, then zero points.
+  template <class Take>
+  __device__ static __forceinline__ void read_list(u32 stage, int group, int number, const Take& take) {
+    constexpr int kRows = Tile::kSharedRows, kLists = 1 + Weights::kHasZeros;
+    const u32 codes = stage + kRows * kStoredK<kOp> * kElementBytes;
+    const u32 begin = codes + (group * kLists + number) * kRows * kElementBytes;
     const int first = team_group() * kBlocks * kBlockRows + team_thread() / 32 % 4 * 16 + thread_number() % 32 / 4;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int place = Tile::weight_row(first + block * kBlockRows + 8 * half);
-        factors[block][half] = Element::widen(load_shared_element(begin + min(place, kRows - 1) * kElementBytes));
+        take(block, half, load_shared_element(begin + min(place, kRows - 1) * kElementBytes));
       }
     }
+  }
+  __device__ static __forceinline__ void load_factors(Factors& factors, u32 stage, int group) {
+    read_list(stage, group, 0, [&](int block, int half, u16 bits) { factors[block][half] = Element::widen(bits); });
+  }
+  __device__ static __forceinline__ void load_zeros(Zeros& zeros, u32 stage, int group) {
+    read_list(stage, group, 1, [&](int block, int half, u16 bits) { zeros[block][half] = bits * 0x10001u; });
   }
 
   __device__ static __forceinline__ void add(float (&acc)[kMaxWgmmaAccumulators], const float (&sums)[kNumSums],
@@ -97,6 +113,7 @@ struct Converted {
     Fragments fragments[2];
     float sums[kSets][kHasGroups ? kNumSums : 1];
     Factors factors[kSets];
+    Zeros zeros;
     bool is_first = true;
 #pragma unroll 1
     for (int left = num_steps; left > 0; --left) {
@@ -107,7 +124,10 @@ struct Converted {
       for (int span = 0; span < kSpans; ++span) {
         const int group = span / kGroupSpans;
         const bool begins = kHasGroups && span % kGroupSpans == 0;
-        load(fragments[span % 2], rows, slot, span);
+        if constexpr (Weights::kHasZeros) {
+          if (begins) load_zeros(zeros, stages.weights.data + slot * kWeightStageBytes, group);
+        }
+        load(fragments[span % 2], rows, slot, span, zeros);
         wgmma_fence();
 #pragma unroll
         for (int slice = 0; slice < kSlices; ++slice) {

@@ -74,10 +74,12 @@ __device__ constexpr int max_input_stage_bytes() {
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
-// Columns of a stage of weights as they are stored, in elements' sizes; and the factors of a row there.
+// Columns of a stage of weights as they are stored, in elements' sizes; and the factors of a row there, with zero points.
 template <int kOp>
 constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
-__device__ constexpr int factors_of_row(const OpConfig& op) { return Weights::kGroup > 0 ? op.tile_k / Weights::kGroup : 0; }
+__device__ constexpr int factors_of_row(const OpConfig& op) {
+  return Weights::kGroup > 0 ? op.tile_k / Weights::kGroup * (1 + Weights::kHasZeros) : 0;
+}
 
 __device__ constexpr int max_weight_stage_bytes() {
   int widest = 0;

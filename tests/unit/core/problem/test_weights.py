@@ -20,12 +20,17 @@ def test_codes_and_factors_come_back(stored: WeightFormat) -> None:
     row, random = stored.row, np.random.default_rng(0)
     codes = random.integers(0, 1 << row.bits, (24, 512)).astype(np.uint8)
     factors = random.integers(0, 1 << 16, (24, 512 // row.group)).astype(np.uint16) if row.group else None
-    packed = row.packed(np, codes, factors)
+    zeros = (
+        random.integers(0, 1 << 16, factors.shape).astype(np.uint16) if factors is not None and row.has_zeros else None
+    )
+    packed = row.packed(np, codes, factors, zeros)
     assert packed.shape == (24, row.row_bytes(512))
-    found, found_factors = row.unpacked(np, packed, 512)
+    found, found_factors, found_zeros = row.unpacked(np, packed, 512)
     assert (found == codes).all()
     assert (found_factors is None) == (factors is None)
     assert factors is None or (found_factors == factors).all()
+    assert (found_zeros is None) == (zeros is None)
+    assert zeros is None or (found_zeros == zeros).all()
 
 
 @pytest.mark.parametrize("stored", WeightFormat)
@@ -46,7 +51,14 @@ def test_values_are_those_of_the_format() -> None:
     assert WeightFormat.E4M3.row.values(np, np.array([[0x38, 0xB8, 0x01]], dtype=np.uint8)).tolist() == [[1, -1, 2**-9]]
 
 
-@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4])
+def test_zero_points_are_taken_from_codes() -> None:
+    row, dtype = WeightFormat.INT4_G64_ZP.row, Dtype.BF16.row
+    codes, factors = np.full((1, 64), 11, np.uint8), np.array([[0x4000]], np.uint16)  # 2
+    packed = row.packed(np, codes, factors, row.raised(np, np.array([[3]], np.uint8), dtype))
+    assert (row.known(np, packed, 64, dtype) == 16).all()
+
+
+@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4, Scheme.INT4_ZP])
 def test_json_has_the_format(scheme: Scheme) -> None:
     workload = pair(scheme)
     assert Workload.from_json(workload.to_json()) == workload

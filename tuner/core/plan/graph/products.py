@@ -14,8 +14,8 @@ def product_tile(op: TileOp, tile: Tile) -> Tile:
 
 def weight_stage_bytes(op: TileOp, tile: Tile, dtype: Dtype) -> int:
     """A stage of an op's weights, with the factors of their groups."""
-    factors = tile.k // op.weights.row.group * dtype.size_bytes if op.weights and op.weights.row.group else 0
-    return product_tile(op, tile).n * (tile.k * op.weight_bits(dtype) // 8 + factors)
+    row_bytes: int = op.weights.row.row_bytes(tile.k) if op.weights else tile.k * dtype.size_bytes
+    return product_tile(op, tile).n * row_bytes
 
 
 def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:

@@ -1,6 +1,5 @@
-  // Pair i has the codes from bit 4 i on of both halves.
-  __device__ __forceinline__ static void convert(u32 word, u32 (&pairs)[4]) {
-    constexpr u32 zero = $zero;
+  // Pair i has the codes from bit 4 i on of both halves; `zero` has what is taken from a raised one in both.
+  __device__ __forceinline__ static void convert(u32 word, u32 (&pairs)[4], u32 zero = $zero) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       u32 raised;  // the code and the number below it: one instruction where both constants are in registers

@@ -1,4 +1,4 @@
-"""Integers of 4 bits: code q stands for q - 8 times the factor of its group."""
+"""Integers of 4 bits: code q stands for q - 8 times the factor of its group, or q less the group's zero point."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ SPREAD = 3.0
 
 def _figures(wide: Sixteen) -> dict[str, str]:
     """A number whose lowest bits count in ones, and that plus the zero point."""
-    base = wide.power(wide.mantissa)
-    return {"base": twice(base), "zero": twice(base + ZERO)}
+    return {"base": twice(wide.counting), "zero": twice(wide.counting + ZERO)}
 
 
 def _values(xp: ArrayModule, codes: Array) -> Array:
@@ -27,12 +26,17 @@ def _codes(xp: ArrayModule, normal: Array) -> Array:
     return xp.clip(xp.rint(normal * SPREAD) + ZERO, 0, 15).astype(xp.uint8)
 
 
-def _in_groups_of(size: int) -> WeightRow:
+def _raw_values(xp: ArrayModule, codes: Array) -> Array:
+    return codes.astype(xp.float32)
+
+
+def _in_groups_of(size: int, *, has_zeros: bool = False) -> WeightRow:
     return WeightRow(
-        name=f"int4_g{size}",
+        name=f"int4_g{size}{'_zp' if has_zeros else ''}",
         bits=4,
         group=size,
-        values=_values,
+        has_zeros=has_zeros,
+        values=_raw_values if has_zeros else _values,
         codes=_codes,
         spread=SPREAD,
         device=Path(__file__).with_suffix(".cuh"),
@@ -41,3 +45,4 @@ def _in_groups_of(size: int) -> WeightRow:
 
 
 INT4_GROUPS_OF_64, INT4_GROUPS_OF_128 = _in_groups_of(64), _in_groups_of(128)
+INT4_ZEROS_OF_64, INT4_ZEROS_OF_128 = _in_groups_of(64, has_zeros=True), _in_groups_of(128, has_zeros=True)

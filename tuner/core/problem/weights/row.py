@@ -39,6 +39,11 @@ class Sixteen:
         mantissa = -round(log2(dtype.roundoff)) - 1
         return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
 
+    @property
+    def counting(self) -> int:
+        """The bits of the number whose lowest bits count in ones."""
+        return self.power(self.mantissa)
+
     def power(self, exponent: int) -> int:
         """The bits of a power of two."""
         return self.excess + exponent << self.mantissa
@@ -52,7 +57,7 @@ def twice(bits: int) -> str:
 @dataclass(frozen=True, kw_only=True)
 class WeightRow:
     """One format. Weights are one tensor of bytes: codes [rows, k], then of each group a factor of each row in the
-    workload's element type [k / group, rows]."""
+    workload's element type, and with zero points what is taken from a raised code [k / group, 1 or 2, rows]."""
 
     #: As JSON has it.
     name: str
@@ -60,6 +65,8 @@ class WeightRow:
     bits: int
     #: Elements of k that share a factor; 0 for none.
     group: int = 0
+    #: Whether each group of a row has a zero point, an integer that is taken from its codes.
+    has_zeros: bool = False
     #: The element type that codes are; None where they are none.
     element: Dtype | None = None
     #: Of the array module and codes, unsigned integers of 8 bits: their values, without factors.
@@ -74,7 +81,8 @@ class WeightRow:
 
     def row_bytes(self, k: int) -> int:
         """Of a row of so many weights, its factors among them."""
-        return k * self.bits // 8 + (k // self.group * _ELEMENT_BITS // 8 if self.group else 0)
+        behind = k // self.group * (1 + self.has_zeros) if self.group else 0
+        return k * self.bits // 8 + behind * _ELEMENT_BITS // 8
 
     @cached_property
     def chunk(self) -> int:
@@ -90,18 +98,20 @@ class WeightRow:
         half, pair = divmod(place, _ELEMENT_BITS // self.bits)
         return 16 * (pair // 2) + 2 * lane + 8 * (pair % 2) + half
 
-    def packed(self, xp: ArrayModule, codes: Array, factors: Array | None = None) -> Array:
-        """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of the bits of factors [rows, k / group]."""
+    def packed(self, xp: ArrayModule, codes: Array, factors: Array | None = None, zeros: Array | None = None) -> Array:
+        """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of [rows, k / group] 16 bits each: those of factors,
+        and of zero points as `raised` has them."""
         rows, k = codes.shape
         laid = codes.reshape(rows, k // self.chunk, self.chunk)[:, :, xp.asarray(self.order)].reshape(rows, k)
         if self.bits == 4:
             laid = laid[:, 0::2] | laid[:, 1::2] << 4
         if factors is None:
             return xp.ascontiguousarray(laid)
-        behind = xp.ascontiguousarray(factors.T).view(xp.uint8)
+        both = [factors] if zeros is None else [factors, zeros]
+        behind = xp.ascontiguousarray(xp.stack([one.T for one in both], axis=1)).view(xp.uint8)
         return xp.concatenate([laid.reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
 
-    def unpacked(self, xp: ArrayModule, weights: Array, k: int) -> tuple[Array, Array | None]:
+    def unpacked(self, xp: ArrayModule, weights: Array, k: int) -> tuple[Array, Array | None, Array | None]:
         """Inverse of `packed`, of any array of so many bytes."""
         held, num_bytes = weights.reshape(-1).view(xp.uint8), k * self.bits // 8
         rows = held.size // self.row_bytes(k)
@@ -111,16 +121,24 @@ class WeightRow:
         codes = xp.empty((rows, k // self.chunk, self.chunk), dtype=xp.uint8)
         codes[:, :, xp.asarray(self.order)] = laid.reshape(rows, k // self.chunk, self.chunk)
         if not self.group:
-            return codes.reshape(rows, k), None
-        factors = held[rows * num_bytes :].view(xp.uint16).reshape(k // self.group, rows).T
-        return codes.reshape(rows, k), xp.ascontiguousarray(factors)
+            return codes.reshape(rows, k), None, None
+        behind = held[rows * num_bytes :].view(xp.uint16).reshape(k // self.group, 1 + self.has_zeros, rows)
+        both = [xp.ascontiguousarray(behind[:, i].T) for i in range(1 + self.has_zeros)]
+        return codes.reshape(rows, k), both[0], both[1] if self.has_zeros else None
+
+    def raised(self, xp: ArrayModule, zeros: Array, dtype: OperandRow) -> Array:
+        """Zero points as kernels take them from a code: both are above a number whose lowest bits count in ones."""
+        return zeros.astype(xp.uint16) + Sixteen.of(dtype).counting
 
     def known(self, xp: ArrayModule, weights: Array, k: int, dtype: OperandRow) -> Array:
         """What they stand for, [rows, k] float64."""
-        codes, factors = self.unpacked(xp, weights, k)
+        codes, factors, zeros = self.unpacked(xp, weights, k)
         values = self.values(xp, codes).astype(xp.float64)
         if factors is None:
             return values
+        if zeros is not None:
+            points = zeros.astype(xp.float64) - Sixteen.of(dtype).counting
+            values = values - xp.repeat(points, self.group, axis=1)
         return values * xp.repeat(dtype.from_bits(xp, factors).astype(xp.float64), self.group, axis=1)
 
     def drawn(self, xp: ArrayModule, normal: Array, factors: Array | None, dtype: OperandRow) -> Array:
@@ -130,11 +148,17 @@ class WeightRow:
         if factors is None:
             return self.packed(xp, rows_k)
         size = xp.float32(1 / (self.spread * normal.shape[1] ** 0.5))
-        return self.packed(xp, rows_k, dtype.to_bits(xp, (factors * size).astype(xp.float32)))
+        # Zero points lie between 4 and 11, by the numbers that are there.
+        points = 4 + rows_k[:, :: self.group] % 8
+        zeros = self.raised(xp, points, dtype) if self.has_zeros else None
+        return self.packed(xp, rows_k, dtype.to_bits(xp, (factors * size).astype(xp.float32)), zeros)
 
     def text(self, dtype: OperandRow) -> str:
         """`struct Weights` of kernels whose elements are of that type."""
         assert dtype.tensor_kind is not None, dtype.name
         figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
+        zeros = f"kHasZeros = {int(self.has_zeros)}"
         member = Template(self.device.read_text(encoding="utf-8")).substitute(figures)
-        return f"struct Weights {{\n  enum : int {{ kBits = {self.bits}, kGroup = {self.group} }};\n{member}}};\n"
+        return (
+            f"struct Weights {{\n  enum : int {{ kBits = {self.bits}, kGroup = {self.group}, {zeros} }};\n{member}}};\n"
+        )

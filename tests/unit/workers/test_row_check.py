@@ -1,0 +1,68 @@
+"""A wrong conversion of an element type is found before numbers are compared, though kernel and reference share it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import toys
+from tuner.core.problem.dtype import Dtype
+from tuner.workers.gpu.tensors.row_check import check_row
+
+_REFERENCE = """
+from tuner.core.problem.workload import Workload
+from tuner.errors import WorkerError
+from tuner.workers.gpu.tensors.reference import reference
+import numpy as np
+ops = [{"name": "up", "m": 2, "n": 8, "k": 8, "source": "x", "activation": "identity", "bias": False}]
+workload = Workload.from_json({"kind": "chain", "ops": ops, "dtype": "e5m2"})
+class Known:
+    values, tolerance = np.ones((2, 8)), None
+class Weight:
+    values, tolerance = np.ones((8, 8)), None
+try:
+    reference(np, workload.ops[0], {"x": Known, "up.weight": Weight}, workload.dtype)
+    print("right")
+except WorkerError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("dtype", Dtype)
+def test_the_programs_rows_convert_as_they_say(dtype: Dtype) -> None:
+    check_row(dtype.row)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rounded = (bits + 0x7F + ((bits >> 8) & 1)) >> 8", "rounded = bits >> 8", "where "),
+        ("xp.where(xp.isnan(half), 0x7F, rounded)", "(rounded * 0 + 0x3C)", " becomes 1, where "),
+        ("(bits.astype(xp.uint16) << 8)", "(bits.astype(xp.uint16) << 7)", " becomes "),
+        (
+            "0x7F, rounded).astype(xp.uint8)",
+            "0x7F, rounded).astype(xp.uint16)",
+            "to_bits makes uint16, and elements of 8 bits",
+        ),
+        (
+            "xp.where(xp.isnan(half), 0x7F, rounded)",
+            "xp.where(xp.isnan(half), 0x3C, rounded)",
+            "to_bits makes 1.0 of a NaN",
+        ),
+        ("roundoff=2.0**-3 * (1 + 2.0**-8)", "roundoff=2.0**-5", "the roundoff 0.03125"),
+    ],
+)
+def test_a_planted_fault_of_a_packages_row_is_found(old: str, new: str, said: str, tmp_path: Path) -> None:
+    site = toys.install("rows", tmp_path)
+    path = site / "toy_rows" / "__init__.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    found = toys.run(_REFERENCE, site, warnings="default")
+    assert found.startswith("dtype e5m2: ")
+    assert said in found
+
+
+def test_the_toys_row_is_right(tmp_path: Path) -> None:
+    assert toys.run(_REFERENCE, toys.install("rows", tmp_path)).strip() == "right"
