@@ -97,6 +97,16 @@ def test_the_front_page_of_500_jobs_is_made_in_half_a_second(many: tuple[Service
         assert time.perf_counter() - began < MAX_S
 
 
+@pytest.mark.parametrize(("state", "is_open"), [("queued", True), ("cancelled", False)])
+def test_only_where_something_can_be_ticked_is_there_a_button_to_cancel_it(
+    many: tuple[Service, str], state: str, is_open: bool
+) -> None:
+    text = httpx.get(f"{many[1]}/?state={state}", headers={"Accept": "text/html"}).text
+    found = [mark in text for mark in ("Cancel what is ticked", "<th>Tick", 'type="checkbox"')]
+    assert found == [is_open] * 3
+    assert text.count("<tr") > 1
+
+
 def test_what_is_ticked_is_ended_and_what_may_not_be_is_named(many: tuple[Service, str]) -> None:
     service, url = many
     found = rows(url)

@@ -15,13 +15,15 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from itertools import product
+from itertools import accumulate, product
+from math import prod
 
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+from tuner.core.schedule.given_order import grids_of
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
     MERGES,
@@ -59,24 +61,39 @@ _CHUNKS = (2, 4, 8)
 _WIDE = (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
 
 
-#: Schedules that a study without one chooses its own from.
-_NUM_DRAWN = 10
+#: Schedules that a study without one chooses its own from, and by how much its forecast may be above the shortest.
+_NUM_DRAWN, _NEAR_THE_SHORTEST = 20, 1.5
+#: Tiles of those that are forecast, in sum: a forecast takes as long as there are tiles, and this is half a second.
+_MAX_TILES = 20_000
 
 
 def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
     """A schedule to study where none is given: along rows, op after op, each CTA with a queue. Of some that are drawn
-    it is of those of which the study makes most, and of these the one of the shortest forecast.
+    and whose forecast is near the shortest it is of those of which the study makes most, and of these the fastest.
 
     Raises:
         InvalidInput: no such schedule is legal.
     """
     drawn = any_space_of(workload, gpu).sample(random.Random(0), _NUM_DRAWN)
     plain = dict.fromkeys(_plain(workload, one) for one in drawn if one.tiling.tiles)
-    sizes = {one: len(swept(sweep, workload, gpu, one)) for one in plain if _is_legal(workload, gpu, one)}
+    legal = [one for one in plain if _is_legal(workload, gpu, one)]
+    forecasts = {one: forecast_us(workload, gpu, one) for one in _of_fewest_tiles(workload, legal)}
+    near_us = _NEAR_THE_SHORTEST * min(forecasts.values(), default=0.0)
+    sizes = {one: len(swept(sweep, workload, gpu, one)) for one, us in forecasts.items() if us <= near_us}
     widest = [one for one, size in sizes.items() if size == max(sizes.values())]
     if not widest:
         raise InvalidInput("sweep", f"knows no plain schedule of {workload.describe()}", "give `schedules`, too")
-    return min(widest, key=lambda one: forecast_us(workload, gpu, one))
+    return min(widest, key=forecasts.__getitem__)
+
+
+def _of_fewest_tiles(workload: Workload, candidates: list[Candidate]) -> Iterator[Candidate]:
+    """Those of fewest tiles, as many as come before `_MAX_TILES` are reached; one at least."""
+    num_tiles = {
+        one: sum(map(prod, grids_of(workload, one.schedule))) for one in candidates if one.schedule is not None
+    }
+    ranked = sorted(num_tiles, key=num_tiles.__getitem__)
+    before = accumulate((num_tiles[one] for one in ranked), initial=0)
+    return (one for one, count in zip(ranked, before, strict=False) if count < _MAX_TILES)
 
 
 def _plain(workload: Workload, schedule: Schedule) -> Candidate:

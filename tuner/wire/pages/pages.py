@@ -69,6 +69,11 @@ class ListedJob(JobView):
     queue_position: int | None = Field(description="jobs before it; 0 for one under way, null for one that is over")
     queue_eta_s: float | None = Field(description="seconds to its end; null where unknown")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether what the row stands for can be cancelled yet."""
+        return not (self.batch or self).state.is_final
+
     @classmethod
     def with_standing(
         cls,

@@ -44,7 +44,7 @@ class StudyMember(View):
     interval_us: tuple[float, float] | None = Field(description="95 % interval; null before the finals")
     speedup: float | None = Field(description="library time over this time")
     speedup_ci95: tuple[float, float] | None
-    forecast_us: float | None = Field(description="the simulator's; null of the library, and before its trial")
+    forecast_us: float | None = Field(description="the simulator's; null of the library, and of what was not measured")
     panels: int | None = Field(
         description="operand panels that its order brings in through such a cache, as `GET /orders` counts them; null "
         "for grids over 8 x 8 tiles, and for other work than a product or a pair"

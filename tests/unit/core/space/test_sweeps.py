@@ -6,13 +6,15 @@ import random
 
 import pytest
 
+from tuner.core.model.bounds import reference_us
+from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import InterleaveKind, Ordering, Raster, RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
-from tuner.core.space.sweeps import Sweep, swept
+from tuner.core.space.sweeps import Sweep, base_of, swept
 from tuner.ops.gemm.pairs import ffn_pair
 
 GPU = CATALOGUE["h200"]
@@ -62,3 +64,17 @@ def test_the_studies_of_the_literature_are_among_them(base: Candidate) -> None:
     merges = {one.schedule.ordering.interleave.kind for one in found[Sweep.MERGES] if one.schedule}
     assert merges >= {InterleaveKind.PRODUCER_FIRST, InterleaveKind.BANDS, InterleaveKind.HALF_ROWS}
     assert {one.plan_kind for one in found[Sweep.LAUNCHES]} >= {PlanKind.FUSED, PlanKind.TWO_LAUNCHES}
+
+
+@pytest.mark.parametrize(("m", "width", "depth"), [(512, 4096, 14336), (256, 256, 256)])
+def test_a_study_that_is_given_no_schedule_finds_one_that_is_near_the_shortest_and_varies(
+    m: int, width: int, depth: int
+) -> None:
+    workload = ffn_pair(m=m, d_in=width, d_hidden=depth, d_out=width)
+    own = base_of(Sweep.RASTERS, workload, GPU)
+    # Of the small pair a launch and its first tiles take longest.
+    assert forecast_us(workload, GPU, own) < max(2 * reference_us(workload, GPU), 15.0)
+    rasters = {
+        one.schedule.ordering.rasters[0].kind for one in swept(Sweep.RASTERS, workload, GPU, own) if one.schedule
+    }
+    assert rasters >= {RasterKind.ROW, RasterKind.COLUMN, RasterKind.MORTON, RasterKind.HILBERT}
