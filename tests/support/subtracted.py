@@ -12,11 +12,15 @@ from tests.support.repository import ROOT
 
 #: What a server and most of its tests need.
 SERVER = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml")
+#: Of the copy's own commit.
+_AUTHOR = ("-c", "user.name=tuner", "-c", "user.email=tuner@localhost", "-c", "commit.gpgsign=false")
 
 
 def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
     """A copy there of what git has, and would have, in these places, without ``tuner/ops/<kind>``; of the tests all are
     there. Pages speak of the whole program: what of them leads into the folder leads nowhere, and is text."""
+    # Tests ask git for its history.
+    subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", ROOT, to], check=True)
     said = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *places],
         cwd=ROOT,
@@ -33,7 +37,7 @@ def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
         if target.suffix == ".md" and not target.is_symlink():
             target.write_text(_unlinked(kind, source.read_text(encoding="utf-8")), encoding="utf-8")
     assert not (to / "tuner/ops" / kind).exists()
-    for command in (["init", "--quiet"], ["add", "--all"]):  # tests ask git for the files that there are
+    for command in (["add", "--all"], [*_AUTHOR, "commit", "--quiet", "-m", f"Without {kind}"]):
         subprocess.run(["git", *command], cwd=to, check=True, capture_output=True)
     return to
 
