@@ -10,8 +10,8 @@ import numpy as np
 from tuner.core.problem.rows.dtype import OperandRow
 from tuner.errors import WorkerError
 
-#: Of a type of more bits than 16 so many codes are looked at.
-_LOOKED_AT = 1 << 16
+#: Of a type of more bits than 16 so many codes are drawn.
+_NUM_DRAWN = 1 << 16
 
 
 @lru_cache(maxsize=16)
@@ -24,7 +24,7 @@ def check_row(row: OperandRow) -> None:
     """
     kind = np.dtype(row.bits_name)
     random = np.random.default_rng(0)
-    codes = np.arange(1 << row.bits) if row.bits <= 16 else random.integers(0, 1 << row.bits, _LOOKED_AT)
+    codes = np.arange(1 << row.bits) if row.bits <= 16 else random.integers(0, 1 << row.bits, _NUM_DRAWN)
     with np.errstate(all="ignore"):
         values = row.from_bits(np, codes.astype(kind)).astype(np.float64)
         values = np.unique(values[np.isfinite(values)])
