@@ -35,14 +35,14 @@ def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target, follow_symlinks=False)
         if target.suffix == ".md" and not target.is_symlink():
-            target.write_text(_unlinked(kind, source.read_text(encoding="utf-8")), encoding="utf-8")
+            target.write_text(unlinked(kind, source.read_text(encoding="utf-8")), encoding="utf-8")
     assert not (to / "tuner/ops" / kind).exists()
     for command in (["add", "--all"], [*_AUTHOR, "commit", "--quiet", "-m", f"Without {kind}"]):
         subprocess.run(["git", *command], cwd=to, check=True, capture_output=True)
     return to
 
 
-def _unlinked(kind: str, page: str) -> str:
+def unlinked(kind: str, page: str) -> str:
     """A page without links into the kind's folder, and without code words that are paths there."""
     page = re.sub(rf"\]\([^)\s]*tuner/ops/{kind}(?:[/#][^)\s]*)?\)", "]", page)
     return re.sub(rf"`((?:tuner/ops/)?{kind}/[^`\n]*|tuner/ops/{kind})`", r"\1", page)
