@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -25,10 +28,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     DEFAULT_TIMEOUT_CONFIG.read = 120.0  # httpx's five seconds are few where compilers share two cores with a server
-    if config.getoption("--cold"):
-        compiled.FOLDER = None
-    elif compiled.FOLDER is not None and not hasattr(config, "workerinput"):  # once, not in each process of xdist
-        compiled.prune(compiled.FOLDER)
+    worker = getattr(config, "workerinput", None)  # None but in a process of xdist
+    if not config.getoption("--cold"):
+        if worker is None:
+            compiled.prune(compiled.FOLDER)
+    elif worker is None:
+        empty = tempfile.TemporaryDirectory(prefix="cubins-")
+        config.add_cleanup(empty.cleanup)
+        compiled.FOLDER = Path(empty.name)
+    else:
+        compiled.FOLDER = Path(worker["cubins"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All processes of a cold run share what they compile: no kernel is compiled twice in it."""
+    node.workerinput["cubins"] = str(compiled.FOLDER)
 
 
 def pytest_collection_finish() -> None:

@@ -74,7 +74,7 @@ NO_INPUTS = (_without(_INPUT_STAGE),)
 NO_WEIGHTS = (_without(_WEIGHT_STAGE),)
 NO_PRODUCTS = (Patch(before=_PRODUCT, after="            if (left < 0) Wgmma<kColumns>::multiply("),)
 NO_EPILOGUE = tuple(Patch(before=f"      {store}", after=f"      {_NEVER}{store}") for store in _STORES)
-_STEPS = "  const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;\n"
+_STEPS = "  const int all = (op.k + kOps[kOp].tile_k - 1) / (is_own_task(kOp) ? 1 : kOps[kOp].tile_k);\n"
 NO_STEPS = (Patch(before=_STEPS, after=f"{_STEPS}  if (kNumOps > 0) return {{0, 1, 0}};\n"),)
 LEFT_OUT = {
     "no inputs": NO_INPUTS,

@@ -1,7 +1,7 @@
 """Cubins kept between runs of the tests, by what was compiled: the compiler takes most of the tests' time.
 
 A key is the source without its comments, the architecture, the options and the compiler's version. `pytest --cold`
-compiles everything again, as CI does; `make clean` removes what was kept.
+begins with an empty folder, as CI does; `make clean` removes what was kept.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tests.support.repository import ROOT
 from tuner.workers.builder import nvrtc
 from tuner.workers.source.render import without_comments
 
-#: Where they lie; None keeps none.
-FOLDER: Path | None = ROOT / "build" / "cubins"
+#: Where they are.
+FOLDER: Path = ROOT / "build" / "cubins"
 #: Beyond, those that were used longest ago are removed.
 LIMIT_BYTES = 2**30
 
@@ -28,8 +28,6 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     Raises:
         BuildError: with the compiler's log; that is not kept.
     """
-    if FOLDER is None:
-        return nvrtc.compile_source(source, arch)
     path = FOLDER / nvrtc.build_key(without_comments(source), arch, nvrtc.nvrtc_version())
     if (kept := _read(path)) is not None:
         return kept

@@ -87,7 +87,7 @@ def tune(
         ClientError: the request is refused, the job fails, or the service cannot be reached.
         InvalidInput: a schedule, an order or a baseline is none, or a baseline would have to go to a service.
     """
-    programs = baselines_of(asked_workload(pair), baselines or {})
+    programs = baselines_of(asked_workload(pair), baselines) if baselines else ()
     body: dict[str, Any] = {"pair": pair, "reuse": reuse}
     body |= _given({"target": target, "seed": seed, "priors": priors, "sweep": sweep})
     if schedules or orders:

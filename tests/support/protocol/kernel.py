@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 MAX_TICK_NS = 2048
 
 #: Device files of the mma engine in whose place kernel.cu stands.
-REPLACED = ("copy.cuh", "mainloop_mma.cuh", "epilogue.cuh", "chain.cuh")
+REPLACED = ("copy.cuh", "gather.cuh", "mainloop_mma.cuh", "epilogue.cuh", "chain.cuh")
 
 #: `Violation` in kernel.cu.
 VIOLATION = np.dtype([(name, "<u4") for name in ("count", "kind", "task", "unit", "tile", "seen", "expected", "zero")])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from tests import conftest
 from tests.support import compiled
 from tuner.errors import BuildError
 from tuner.workers.builder import nvrtc
@@ -51,19 +54,24 @@ def test_what_does_not_compile_is_not_kept(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_cold_run_keeps_nothing_and_reads_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cold_run_begins_with_nothing_and_its_processes_share_what_they_compile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled.compile_source(SOURCE, "sm_80")
-    (kept,) = folder.iterdir()
-    kept.write_bytes(b"")
-    monkeypatch.setattr(compiled, "FOLDER", None)
-    assert compiled.compile_source(SOURCE, "sm_80")[0][:4] == b"\x7fELF"
-    assert kept.read_bytes() == b""
-
-
-def test_those_used_longest_ago_go_first(tmp_path: Path) -> None:
-    for age, name in enumerate("abc"):
-        (tmp_path / name).write_bytes(bytes(100))
-        os.utime(tmp_path / name, (1000 + age, 1000 + age))
-    compiled.prune(tmp_path, limit_bytes=200)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
-    compiled.prune(tmp_path / "none")
+    ends: list[Callable[[], None]] = []
+    cold = SimpleNamespace(getoption=lambda _: True, add_cleanup=ends.append)
+    conftest.pytest_configure(cast(pytest.Config, cold))
+    shared = compiled.FOLDER
+    assert shared != folder
+    assert not list(shared.iterdir())
+    node = SimpleNamespace(workerinput={})
+    conftest.pytest_configure_node(node)
+    monkeypatch.setattr(compiled, "FOLDER", folder)
+    conftest.pytest_configure(
+        cast(pytest.Config, SimpleNamespace(getoption=lambda _: True, workerinput=node.workerinput))
+    )
+    assert shared == compiled.FOLDER
+    (end,) = ends
+    end()
+    assert not shared.exists()
+    assert len(list(folder.iterdir())) == 1

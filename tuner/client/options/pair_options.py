@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, Field
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -99,8 +98,7 @@ def _option(
     if name == _ROWS and kind is int:
         return click.Option([flag], metavar="M", callback=row_counts, **more)
     if is_listed(kind):
-        check = partial(_check_listed, kind)
-        return click.Option([flag], metavar=",".join(names_in(kind)).upper(), callback=check, **more)
+        return click.Option([flag], metavar=",".join(names_in(kind)).upper(), **more)
     more |= {"metavar": "N"} if kind in (int, float) else {}
     return click.Option([flag], type=_click_type(kind, about), **more)
 
@@ -117,19 +115,21 @@ def _click_type(kind: Any, about: Json) -> Any:
     return None if kind is not int else click.INT if least is None else click.IntRange(min=least)
 
 
-def _check_listed(hint: Any, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Takes this many positive numbers only, and leaves them as they are.
+def _check_listed(name: str, hint: Any, value: Any) -> None:
+    """Checks that a kind's list of numbers is one, of positive numbers; other values are not looked at.
 
     Raises:
         click.BadParameter: these are none.
     """
+    kind = _plain(hint)
+    if not is_listed(kind) or not isinstance(value, str):
+        return
     try:
-        found = [1] if value is None else listed("", hint, value)
+        found = listed(name, kind, value)
     except InvalidInput as error:
-        raise click.BadParameter(f"{error.problem}; {error.remedy}") from error
+        raise click.BadParameter(f"{error.problem}; {error.remedy}", param_hint=f"'{_flag(name)}'") from error
     if not all(found.values() if isinstance(found, dict) else found):
-        raise click.BadParameter(f"{value!r} has a size of 0; give positive sizes")
-    return value
+        raise click.BadParameter(f"{value!r} has a size of 0; give positive sizes", param_hint=f"'{_flag(name)}'")
 
 
 def _plain(hint: Any) -> Any:
@@ -175,6 +175,8 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     faults += [f"{_flags(stray)}: not for {kind}"] if stray else []
     if faults:
         raise click.UsageError("; ".join(faults))
+    for field, name in parameter_names(one).items():
+        _check_listed(name, hints_of(one)[field], given.get(name))
     return {"kind": kind, **given}
 
 
