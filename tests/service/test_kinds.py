@@ -108,7 +108,8 @@ def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
         _, job = ask("GET", f"/jobs/{waiting}")
         assert job["state"] == "queued"
         assert job["reason"] == (
-            "it has an op of kind attention, which is not known here: install the package that brings it, or cancel it"
+            "it has an op of kind attention, which is not known here: install the package that provides it, "
+            "or cancel it"
         )
         status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")

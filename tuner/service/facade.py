@@ -156,7 +156,7 @@ class Service(TrialReader):
         """Starts one runner per worker; those that come later get theirs then. Logs which kinds of ops are installed
         and cannot be used."""
         for why in broken_kinds().values():
-            _log.error("a kind of op that a package brings cannot be used: %s", why)
+            _log.error("a kind of op that a package provides cannot be used: %s", why)
         self._runners.start()
         for one in self._beside:
             one.start()

@@ -58,7 +58,7 @@ def test_ranks_that_do_not_divide_a_config_are_named_as_the_option_is(tmp_path: 
     file = tmp_path / "config.json"
     file.write_text('{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}')
     said = refusal("tune-model", str(file), "-o", "x", "--tp", "3")
-    assert said.startswith(f"Error: --tp, with {file}: is 3, and intermediate_size 512 is no multiple of it; give")
+    assert said.startswith(f"Error: --tp, with {file}: is 3, and intermediate_size 512 is not a multiple of it; give")
 
 
 def test_damaged_credentials_and_packs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_an_unknown_family_is_refused_as_it_was(tmp_path: Path) -> None:
 
 def test_a_shared_expert_that_the_ranks_do_not_divide_is_said(tmp_path: Path) -> None:
     found = asked(write(tmp_path, **{**MIXTURE, "shared_expert_intermediate_size": 1001}), "--m", "16", "--tp", "2")
-    assert "the shared experts: 1001 columns are no multiple of tp 2" in found.stderr
+    assert "the shared experts: 1001 columns are not a multiple of tp 2" in found.stderr
     assert found.exit_code == ExitCode.NO_RESULT
 
 

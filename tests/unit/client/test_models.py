@@ -77,7 +77,7 @@ def test_what_has_no_shape_here_is_refused_by_its_name(changes: dict[str, Any], 
     [
         ({}, 2, True, "a fused residual would be added 2 times"),
         ({"mlp_bias": True}, 4, False, r"the bias of the second product \(mlp_bias\) would be added 4 times"),
-        ({}, 3, False, "intermediate_size 14336 is no multiple"),
+        ({}, 3, False, "intermediate_size 14336 is not a multiple"),
     ],
 )
 def test_what_is_wrong_on_several_ranks_is_refused(

@@ -56,5 +56,5 @@ def test_a_killed_server_leaves_no_lock_behind(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="give another --data"):
+    with pytest.raises(StoreError, match="pass another --data"):
         Store.open(tmp_path / "file" / "data")

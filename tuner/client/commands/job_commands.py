@@ -142,7 +142,7 @@ def cancel(client: Client, job_id: str) -> None:
     job = client.cancel(job_id)
     click.echo(job["state"])
     if job["state"] != "cancelled":
-        click.echo(f"tuner-client: {job_id} is yours no longer, and goes on for {', '.join(job['owners'])}", err=True)
+        click.echo(f"tuner-client: {job_id} is no longer yours, and continues for {', '.join(job['owners'])}", err=True)
 
 
 def _change(verb: str, words: str) -> click.Command:

@@ -397,4 +397,4 @@ def check_deadline(job_id: str, deadline: float | None) -> None:
     TimedOut: the deadline, by the monotonic clock, has passed.
     """
     if deadline is not None and time.monotonic() >= deadline:
-        raise TimedOut(f"{job_id} had not ended in the time given; it goes on, watch it again")
+        raise TimedOut(f"{job_id} had not ended in the time given; the job continues, watch it again")

@@ -44,7 +44,7 @@ def ffn_shapes(
         raise InvalidInput("tp", problem, "add it behind the sum, or tune for tp = 1")
     intermediate = size_of(config, "intermediate_size")
     if intermediate % tp:
-        problem = f"is {tp}, and intermediate_size {intermediate} is no multiple of it"
+        problem = f"is {tp}, and intermediate_size {intermediate} is not a multiple of it"
         raise InvalidInput("tp", problem, "give a number of ranks that divides it")
     shape = Shape(
         dtype=dtype or dtype_of(config),

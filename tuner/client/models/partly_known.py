@@ -35,7 +35,7 @@ def what_remains(
     words = [kind.whether_known(config, "and o_proj behind it, and qkv in front") for kind in kinds_in_models()]
     for what, width, count in _dense(config, layers):
         if width % tp:
-            words.append(f"{what}: {width} columns are no multiple of tp {tp}")
+            words.append(f"{what}: {width} columns are not a multiple of tp {tp}")
             continue
         shape = _shape(config, width // tp, dtype)
         found[shape] = found.get(shape, 0) + count

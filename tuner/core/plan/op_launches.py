@@ -288,4 +288,4 @@ def _map_problem(of: MapOf) -> str:
         return "a map has 2 to 5 dimensions, a box of as many and a stride less"
     if min(of.dims) < 1 or not all(1 <= one <= 256 for one in of.box):
         return "a dimension is empty, or a box has not 1 to 256 elements along it"
-    return "a stride is no multiple of 16 bytes" if any(one % 16 for one in of.strides_bytes) else ""
+    return "a stride is not a multiple of 16 bytes" if any(one % 16 for one in of.strides_bytes) else ""

@@ -80,7 +80,7 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
 def _share(name: str, size: int, divisor: str, count: int) -> int:
     if size % count:
         raise InvalidInput(
-            divisor, f"is {count}, and {name} {size} is no multiple of it", "give the model's own config"
+            divisor, f"is {count}, and {name} {size} is not a multiple of it", "give the model's own config"
         )
     return size // count
 

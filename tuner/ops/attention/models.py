@@ -167,7 +167,7 @@ def whether_known(config: Mapping[str, Any], why: str) -> str:
 
 def _of_a_rank(count: int, name: str, tp: int) -> int:
     if count % tp:
-        problem = f"is {tp}, and {name} {count} is no multiple of it"
+        problem = f"is {tp}, and {name} {count} is not a multiple of it"
         raise InvalidInput("tp", problem, "give a number of ranks that divides it")
     return count // tp
 

@@ -64,7 +64,7 @@ class RetryingWriter:
     def is_well(self) -> None:
         """Notes that the database answers."""
         if self.trouble:
-            _log.warning("the work goes on: the database answers again")
+            _log.warning("the work continues: the database answers again")
         self.trouble = ""
 
     def _until_done(self, attempt: Callable[[], T]) -> T:

@@ -347,7 +347,7 @@ class Submissions:
             which = " and ".join(unknown)
             known = f"it has an op of kind {which}, which is not known here"
             broken = [f"{kind} cannot be used: {why}" for kind, why in broken_kinds().items() if kind in unknown]
-            remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that brings it"
+            remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that provides it"
             return f"{known}: {remedy}, or cancel it"
         needed = set(named_kinds(workload.ops))
         workers = range(self._dispatcher.num_workers(target_id)) if needed else ()
@@ -357,7 +357,7 @@ class Submissions:
         if not lacking or not all(lacking):
             return ""
         which = " and ".join(sorted(sorted(lacking, key=len)[0]))
-        remedy = "install the package that brings it there, in this server's version"
+        remedy = "install the package that provides it there, in this server's version"
         return f"it waits, since no worker of {target_id} has the kind of op {which}: {remedy}, or cancel it"
 
     def _wait_of_ladder(self, job: JobRecord) -> str:

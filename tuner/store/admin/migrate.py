@@ -48,7 +48,7 @@ def _check_known(engine: Engine) -> None:
         raise StoreError(
             f"{engine.url!r} was written by a newer version: its tables are at revision {revision_of(engine)}, and "
             f"{DISTRIBUTION} {__version__} knows them up to {head()}; "
-            "install that version, or give another --data"
+            "install that version, or pass another --data"
         )
 
 

@@ -49,7 +49,7 @@ def make_folder(directory: Path, *, holds_database: bool) -> None:
         for path in filter(Path.exists, (directory / name for name in _ONCE_OPEN)):
             close_to_others(path)
     except OSError as error:
-        raise StoreError(f"{directory} cannot be made: {error.strerror}; give another --data") from error
+        raise StoreError(f"{directory} cannot be made: {error.strerror}; pass another --data") from error
     if is_open:
         _log.warning(
             "%s is not this user's, and other users may look into it; its owner can close it: chmod 700", directory
@@ -72,8 +72,8 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     point, kind = mount_of(path.resolve(), mounts)
     if kind in _NETWORK_KINDS:
         raise StoreError(
-            f"{path} lies on a network mount ({kind} at {point}), where SQLite can lose data; "
-            "give --data a directory on a local disk, or --database-url the URL of a PostgreSQL"
+            f"{path} is on a network mount ({kind} at {point}), where SQLite can lose data; "
+            "pass a directory on a local disk as --data, or the URL of a PostgreSQL as --database-url"
         )
 
 
@@ -105,7 +105,7 @@ class DirectoryLock:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StoreError(
-                f"{directory} cannot be written: {error.strerror}; let this user write there, or give another --data"
+                f"{directory} cannot be written: {error.strerror}; let this user write there, or pass another --data"
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,7 +113,7 @@ class DirectoryLock:
             holder = os.read(self._file, 32).decode().strip() or "unknown"
             os.close(self._file)
             raise StoreError(
-                f"{directory} is in use by another server (pid {holder}); stop that one, or give another --data"
+                f"{directory} is in use by another server (pid {holder}); stop that one, or pass another --data"
             ) from None
         os.ftruncate(self._file, 0)
         os.write(self._file, f"{os.getpid()}\n".encode())
