@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FROZEN = Path(__file__).with_name("kinds_named.json")
@@ -106,9 +107,8 @@ def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def named_in(paths: Iterable[Path]) -> Named:
-    """By file, the names of kinds that stand outside the kind's folder."""
-    known = kinds()
+def named_in(paths: Iterable[Path], known: Iterable[str]) -> Named:
+    """By file, the names of these kinds that stand outside the kind's folder."""
     places = ((path.relative_to(ROOT).as_posix(), path) for path in sorted(paths))
     found = {place: count(place, path.read_text(encoding="utf-8"), known) for place, path in places}
     return {place: names for place, names in found.items() if names}
@@ -130,10 +130,13 @@ def sources() -> list[Path]:
 class Frozen:
     """What is allowed."""
 
-    def __init__(self, data: Mapping[str, Mapping[str, Named]]) -> None:
+    def __init__(self, data: Mapping[str, Any]) -> None:
         """`data` as the file has it: by reason, the names that stay; folders and files in which any may stand, with the
-        reason; and what is to go."""
-        self.for_good, self.anywhere, self.to_go = data["for good"], data["anywhere in"], data["to go"]
+        reason; what is to go; and kinds that are looked for where their folder is gone, too."""
+        self.kinds = sorted({*kinds(), *data["kinds"]})
+        self.for_good: Mapping[str, Named] = data["for good"]
+        self.anywhere: Mapping[str, str] = data["anywhere in"]
+        self.to_go: Named = data["to go"]
 
     @classmethod
     def read(cls) -> Frozen:
@@ -181,7 +184,8 @@ def _any_in(folder: str, found: Named) -> bool:
 
 def main() -> None:
     """Writes the list of what is to go anew, unless it would grow; what stays for good is written by hand."""
-    found, frozen = named_in(sources()), Frozen.read()
+    frozen = Frozen.read()
+    found = named_in(sources(), frozen.kinds)
     left = frozen.left(found)
     before, now = (sum(sum(names.values()) for names in one.values()) for one in (frozen.to_go, left))
     print(f"to go: {before} -> {now} in {len(left)} files")
@@ -195,7 +199,7 @@ def main() -> None:
         }
         for why, places in frozen.for_good.items()
     }
-    data = {"for good": kept, "anywhere in": frozen.anywhere, "to go": left}
+    data = {"kinds": frozen.kinds, "for good": kept, "anywhere in": frozen.anywhere, "to go": left}
     FROZEN.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 

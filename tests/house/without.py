@@ -21,9 +21,10 @@ from typing import Any
 
 import pytest
 
-from tests.house.kinds import names_of, texts
+from tests.house.kinds import kinds, names_of, texts
 from tests.support.repository import ROOT
 from tests.support.subtracted import without_kind
+from tuner.core.problem.op_kinds import op_kinds
 
 #: Of the environment: the kind that is not there.
 KIND = "TUNER_WITHOUT_KIND"
@@ -144,11 +145,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def main(kind: str, *arguments: str) -> int:
-    """Runs them; pytest's exit status."""
+    """Runs them; pytest's exit status, or why they cannot run."""
+    if kind not in kinds():
+        sys.exit(f"{kind!r} is no kind of op: tuner/ops has {', '.join(kinds())}")
+    if op_kinds()[kind].is_unnamed:
+        sys.exit(
+            f"{kind} cannot be left out: an op that JSON gives no kind is one of it, so the two products of every pair "
+            "are, and the service takes no workload without it"
+        )
     with tempfile.TemporaryDirectory() as folder:
         tree = without_kind(kind, Path(folder), places=["."])
-        call = [sys.executable, "-m", "pytest", "-p", "tests.house.without", "-p", "no:cacheprovider", *arguments]
-        return subprocess.run(call, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree), KIND: kind}).returncode
+        env, python = os.environ | {"PYTHONPATH": str(tree), KIND: kind}, (sys.executable, "-m")
+        # The client's documents are written from the kinds that are there.
+        subprocess.run([*python, "tests.house.documents"], cwd=tree, env=env, check=True)
+        call = [*python, "pytest", "-p", "tests.house.without", "-p", "no:cacheprovider", *arguments]
+        return subprocess.run(call, cwd=tree, env=env).returncode
 
 
 if __name__ == "__main__":

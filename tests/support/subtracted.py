@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,11 +12,15 @@ from tests.support.repository import ROOT
 
 #: What a server and most of its tests need.
 SERVER = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml")
+#: Of the copy's own commit.
+_AUTHOR = ("-c", "user.name=tuner", "-c", "user.email=tuner@localhost", "-c", "commit.gpgsign=false")
 
 
 def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
     """A copy there of what git has, and would have, in these places, without ``tuner/ops/<kind>``; of the tests all are
-    there."""
+    there. Pages speak of the whole program: what of them leads into the folder leads nowhere, and is text."""
+    # Tests ask git for its history.
+    subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", ROOT, to], check=True)
     said = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *places],
         cwd=ROOT,
@@ -29,7 +34,15 @@ def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target, follow_symlinks=False)
+        if target.suffix == ".md" and not target.is_symlink():
+            target.write_text(unlinked(kind, source.read_text(encoding="utf-8")), encoding="utf-8")
     assert not (to / "tuner/ops" / kind).exists()
-    for command in (["init", "--quiet"], ["add", "--all"]):  # tests ask git for the files that there are
+    for command in (["add", "--all"], [*_AUTHOR, "commit", "--quiet", "-m", f"Without {kind}"]):
         subprocess.run(["git", *command], cwd=to, check=True, capture_output=True)
     return to
+
+
+def unlinked(kind: str, page: str) -> str:
+    """A page without links into the kind's folder, and without code words that are paths there."""
+    page = re.sub(rf"\]\([^)\s]*tuner/ops/{kind}(?:[/#][^)\s]*)?\)", "]", page)
+    return re.sub(rf"`((?:tuner/ops/)?{kind}/[^`\n]*|tuner/ops/{kind})`", r"\1", page)

@@ -1,0 +1,36 @@
+"""Which kind a run without its folder can leave out, and what of the pages led into it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.house.without import main
+from tests.support.subtracted import unlinked
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("gemm", "gemm cannot be left out: an op that JSON gives no kind"), ("atention", "no kind of op")]
+)
+def test_what_cannot_be_left_out_is_said_before_anything_is_copied(kind: str, why: str) -> None:
+    with pytest.raises(SystemExit, match=why):
+        main(kind)
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("[`a.cuh`](../tuner/ops/attention/device/a.cuh), [b](../tuner/ops/attention#b)", "[`a.cuh`], [b]"),
+        ("`tuner/ops/attention`, `tuner/ops/attention/op.py`", "tuner/ops/attention, tuner/ops/attention/op.py"),
+        ("| `attention/device/a.cuh` | roles |", "| attention/device/a.cuh | roles |"),
+    ],
+)
+def test_what_leads_into_the_folder_is_text(line: str, left: str) -> None:
+    assert unlinked("attention", line) == left
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[a](../tuner/ops/attentive/a.py)", "`attention`", "`tests/unit/attention/a.py`", "[a](kernels/attention.md#a)"],
+)
+def test_other_links_and_words_stay(line: str) -> None:
+    assert unlinked("attention", line) == line
