@@ -108,7 +108,7 @@ def migrate(data: Path | None) -> None:
     settings = settings_of_place({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
-        click.echo(f"{settings.data} is up to date: its tables are of revision {revision_of(store.engine)}", err=True)
+        click.echo(f"{settings.data} is up to date: its tables are at revision {revision_of(store.engine)}", err=True)
     finally:
         store.close()
 

@@ -79,7 +79,7 @@ def test_words_that_were_changed_after_the_proof_are_refused(session: Session, b
     object.__setattr__(bad.plans[0], "plan", plan.plan.without_waits())
     outcome = session.evaluate(problem(PAIR), bad).outcome
     assert isinstance(outcome, Rejected)
-    assert "plan 0 is not what was proven" in outcome.reason
+    assert "plan 0 was modified after it was proven" in outcome.reason
 
 
 def test_an_artifact_of_which_a_file_was_changed_does_not_run(builder: Builder, gpu: Gpu, tmp_path: Path) -> None:

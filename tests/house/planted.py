@@ -175,10 +175,12 @@ def _family() -> None:
 
 def _deadline() -> None:
     from tests.house import test_configuration
+    from tests.support.unanswered import check_a_planted_phase_is_killed_at
     from tuner.settings import Settings
 
     settings = Settings.model_validate({"planted_deadline_s": 3.0})
     assert getattr(settings.limits, "planted_deadline_s") == 3.0  # noqa: B009  # the copy alone has it
+    check_a_planted_phase_is_killed_at(0.2)
     page = (ROOT / "docs/configuration.md").read_text()
     test_configuration.test_a_setting_has_its_row("planted_deadline_s", page)
     test_configuration.test_no_row_is_left_of_what_is_gone(page)
@@ -198,6 +200,12 @@ _KIND = """\
 """
 _DEADLINE = """\
     planted_deadline_s: float = Field(default=Limits.planted_deadline_s, description="seconds that are planted")
+"""
+_ENFORCED = """\
+    def planted(self, problem: Problem, work: messages.Work) -> None:
+        request = messages.EnergyRequest(problem=problem, work=work)
+        self.ask(problem, request, messages.EnergyAnswer, self._limits.planted_deadline_s, "the planted phase")
+
 """
 _FAMILY = """\
     "planted": Family(
@@ -345,6 +353,7 @@ CHANGES = (
                 before="    #: Seconds for all passes of the profiler.",
             ),
             Line(file="tuner/settings.py", text=_DEADLINE, before="    log_format: str = Field("),
+            Line(file="workers/host/asking.py", text=_ENFORCED, before="    def energy("),
             Line(
                 file="docs/configuration.md",
                 text="| | `TUNER_PLANTED_DEADLINE_S` | `7.0` | planted |\n",

@@ -23,7 +23,7 @@ def row_of(beginning: str) -> str:
 def files_of_row(row: str) -> set[str]:
     """Files and folders that a row names."""
     folders = "tuner|workers|runtime|migrations|tests|docs|examples|benchmarks|deploy"
-    return set(re.findall(rf"`((?:{folders})/[\w./-]*)`", row))
+    return set(re.findall(rf"`((?:{folders})/[\w./-]*|pyproject\.toml)`", row))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())

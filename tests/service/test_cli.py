@@ -193,7 +193,7 @@ def test_a_folder_without_a_database_is_refused_and_not_made(tmp_path: Path, com
     folder = tmp_path / "misspelled"
     result = CliRunner().invoke(main, [*command.split(), "--data", str(folder)])
     assert (result.exit_code, folder.exists()) == (1, False)
-    assert f"{folder} has no database; give --data the folder of a service" in result.stderr
+    assert f"{folder} has no database; pass a service's data folder as --data" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["audit", "token list", "db check", "db prune --keep 1"])
@@ -203,7 +203,7 @@ def test_a_url_of_no_database_is_refused_and_nothing_is_made(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, [*command.split(), "--database-url", f"sqlite:///{tmp_path}/misspelled.db"])
     assert (result.exit_code, list(tmp_path.iterdir())) == (1, [])
-    assert "misspelled.db; give --database-url of a service" in result.stderr
+    assert "misspelled.db; pass a service's database as --database-url" in result.stderr
 
 
 def test_a_check_of_a_database_that_does_not_answer_makes_no_folder(

@@ -104,10 +104,10 @@ def test_too_few_trials_are_counted_and_what_was_timed_warm_is_none(tmp_path: Pa
     service_of(tmp_path / "few", 25)
     result = fitted(tmp_path / "few")
     assert result.exit_code == 1
-    assert "75 measured trials of 3 workloads on h200 can be fitted to: 200 of 2 are needed" in result.output
+    assert "only 75 usable trials over 3 workloads on h200; a fit needs at least 200 over 2" in result.output
     (tmp_path / "warm").mkdir()
     service_of(tmp_path / "warm", 25, Objective(l2=CacheState.WARM))
-    assert "0 measured trials of 0 workloads" in fitted(tmp_path / "warm").output
+    assert "only 0 usable trials over 0 workloads" in fitted(tmp_path / "warm").output
 
 
 @pytest.mark.parametrize(

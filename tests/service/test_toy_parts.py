@@ -146,5 +146,5 @@ except InvalidInput as error:
     print(error)
 """
     said = run(program).strip()
-    assert "epilogue.0.part: is 'softcap', which no package here brings" in said
-    assert "install the package that brings it" in said
+    assert "epilogue.0.part: is 'softcap', which no installed package provides" in said
+    assert "install the package that provides it" in said

@@ -35,7 +35,7 @@ def upgrade(**options: Any) -> None:
         backup = upgrade_with_backup(engine, settings_of(options).data)
         if backup is not None:
             click.echo(f"what was there before is in {backup}")
-        click.echo(f"the tables are of revision {revision_of(engine)}")
+        click.echo(f"the tables are at revision {revision_of(engine)}")
 
 
 @db.command()

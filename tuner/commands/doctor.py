@@ -76,7 +76,7 @@ def _database(settings: Settings) -> Check:
         return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see what the message says")
     try:
         with store.write():
-            found = f"answers and takes writes; its tables are of revision {revision_of(store.engine)}"
+            found = f"answers and takes writes; its tables are at revision {revision_of(store.engine)}"
         return Check(name="database", finding=Finding.OK, found=found)
     except TunerError as error:
         remedy = "end the program that locks it, or make room on the disk"

@@ -153,8 +153,8 @@ def _usable(gpu: Gpu, found: Sequence[tuple[Workload, list[tuple[Candidate, floa
     num_trials = sum(map(len, enough.values()))
     if num_trials < MIN_TRIALS or len(enough) < MIN_WORKLOADS:
         raise click.ClickException(
-            f"{num_trials} measured trials of {len(enough)} workloads on {gpu.id} can be fitted to: {MIN_TRIALS} of "
-            f"{MIN_WORKLOADS} are needed, {MIN_OF_WORKLOAD} of each; run more jobs of other shapes"
+            f"only {num_trials} usable trials over {len(enough)} workloads on {gpu.id}; a fit needs at least "
+            f"{MIN_TRIALS} over {MIN_WORKLOADS}, {MIN_OF_WORKLOAD} per workload; run more jobs of other shapes"
         )
     return enough
 

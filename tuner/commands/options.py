@@ -65,8 +65,10 @@ def settings_of_service(options: dict[str, Any]) -> Settings:
     settings = settings_of(options)
     if not has_database(settings.data, settings.database_url):
         if settings.database_url is None:
-            raise click.ClickException(f"{settings.data} has no database; give --data the folder of a service")
-        raise click.ClickException(f"there is no database {settings.database_url}; give --database-url of a service")
+            raise click.ClickException(f"{settings.data} has no database; pass a service's data folder as --data")
+        raise click.ClickException(
+            f"there is no database {settings.database_url}; pass a service's database as --database-url"
+        )
     return settings
 
 
@@ -81,7 +83,8 @@ def settings_of_place(options: dict[str, Any]) -> Settings:
     is_default = settings.data == type(settings).model_fields["data"].default
     if settings.database_url is None and not is_default and not settings.data.is_dir():
         raise click.ClickException(
-            f"there is no folder {settings.data}; give --data the folder of a service, or make that of a new one first"
+            f"there is no folder {settings.data}; pass a service's data folder as --data, or make "
+            "the folder of a new service first"
         )
     return settings
 
@@ -111,5 +114,5 @@ def folder_of_service(options: dict[str, Any]) -> Path:
     """
     folder = settings_of(options).data
     if not folder.is_dir():
-        raise click.ClickException(f"there is no folder {folder}; give --data the folder of a service")
+        raise click.ClickException(f"there is no folder {folder}; pass a service's data folder as --data")
     return folder

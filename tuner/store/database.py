@@ -173,7 +173,7 @@ def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> 
                 continue
             found = migrate.revision_of(engine)
             raise StoreError(
-                f"the tables at {engine.url!r} are of revision {found}, not of this version's, and another server has "
+                f"the tables at {engine.url!r} are at revision {found}, not at this version's, and another server has "
                 "them; install the same version on both, or stop the other one"
             ) from error
         upgrade_with_backup(engine, directory)

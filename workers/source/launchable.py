@@ -69,7 +69,7 @@ class Launchable:
             raise LaunchRefused(f"{len(self.plans)} plans beside {len(self.ties.proofs)} proofs: tie them again")
         for index, (plan, proof) in enumerate(zip(self.plans, self.ties.proofs, strict=True)):
             if proof_digest(plan) != plan.digest:
-                raise LaunchRefused(f"plan {index} is not what was proven: it was changed after its proof, verify it")
+                raise LaunchRefused(f"plan {index} was modified after it was proven; verify it again")
             if plan.digest != proof:
                 raise LaunchRefused(f"plan {index} was proven, but for another launch than this one: tie it again")
             if (workload := plan.graph.workload.digest) != self.ties.workload:

@@ -58,6 +58,6 @@ class OwnLaunchable:
         except (IllegalSchedule, PlanError) as error:
             raise LaunchRefused(f"the plan of {name}: {error}") from error
         if digest != self.ties.proofs[0]:
-            raise LaunchRefused(f"the plan of {name} is not what was proven: it was changed after its proof, verify it")
+            raise LaunchRefused(f"the plan of {name} was modified after it was proven; verify it again")
         if cubin_digest(self.cubin) != self.ties.cubin:
             raise LaunchRefused(f"the cubin of {name} is not the one that was built for its plan: build it again")

@@ -93,7 +93,7 @@ def test_migrate_and_gc_work_on_a_folder_that_nobody_serves(tmp_path: Path) -> N
     data = str(tmp_path / "data")
     (tmp_path / "data").mkdir()
     migrated = run("migrate", "--data", data)
-    assert (migrated.exit_code, "tables are of revision 0" in migrated.stderr) == (0, True)
+    assert (migrated.exit_code, "tables are at revision 0" in migrated.stderr) == (0, True)
     assert (tmp_path / "data" / "tuner.db").exists()
     (tmp_path / "data" / "build").mkdir(exist_ok=True)
     (tmp_path / "data" / "build" / "old").write_bytes(b"x" * 1000)

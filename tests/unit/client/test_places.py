@@ -97,7 +97,7 @@ def test_a_lock_is_read_by_its_content(tmp_path: Path) -> None:
         path.write_bytes(same)
         assert read_lock(path) == lock
     path.write_bytes(content.replace(b'"cold"', b'"warm"'))
-    with pytest.raises(Refused, match="is not as it was written"):
+    with pytest.raises(Refused, match="has been modified since it was written"):
         read_lock(path)
 
 

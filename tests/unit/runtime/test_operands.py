@@ -123,7 +123,7 @@ def test_operands_of_several_devices_are_refused_as_far_as_their_libraries_tell(
     plain = OnDevice(0x10000, (8, 64), "<f2")
     first, second = (kind(0x20000, (8, 64), "<f2") for kind in (OnCard, OnSecond))
     table.checked({"x": plain, "w": second, "y": second})
-    with pytest.raises(WrongOperand, match="y lies on cuda:0 and w on cuda:1: give all on one device"):
+    with pytest.raises(WrongOperand, match="y is on cuda:0 and w on cuda:1: pass all on one device"):
         table.checked({"x": plain, "w": second, "y": first})
     assert view(Exchanged(aligned(3, 8))).device == "cpu"
 
@@ -146,9 +146,9 @@ def test_an_artifact_takes_operands_of_its_own_device_that_have_memory(recorder:
         return {name: kind(array.address, array.shape, array.typestr) for name, array in given.items()}
 
     one.bind(all_as(On))
-    with pytest.raises(WrongOperand, match="lies on cuda:1 and the kernels on cuda:0: give all on one device"):
+    with pytest.raises(WrongOperand, match="is on cuda:1 and the kernels on cuda:0: pass all on one device"):
         one.bind(all_as(OnSecond))
-    with pytest.raises(WrongOperand, match="lies on cpu and the kernels on cuda:0: give all on one device"):
+    with pytest.raises(WrongOperand, match="is on cpu and the kernels on cuda:0: pass all on one device"):
         one.bind({**given, "x": Exchanged(aligned(16, 256))})
     for name, array in given.items():
         with pytest.raises(WrongOperand, match=f"{name} has no memory, as a tensor of the device meta"):

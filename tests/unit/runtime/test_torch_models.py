@@ -107,7 +107,7 @@ def test_what_the_operator_cannot_do_stays_as_it_was_and_is_said(
     before = logits(model)
     patched = tuner.runtime.patch(model, "x")
     assert patched.num_patched == 0
-    assert f"0 of 2 MLPs run the pack's kernels; 2 stay as they were: {next(iter(patched.reasons))}" == str(patched)
+    assert f"0 of 2 MLPs run the pack's kernels; 2 left unpatched: {next(iter(patched.reasons))}" == str(patched)
     assert words in str(patched)
     assert torch.equal(logits(model), before)
 

@@ -192,7 +192,7 @@ async def _events(
                 yield ServerSentEvent(event="end", data="{}")
                 return
             if not events and not await wake.wait(feed.check_s):
-                # Perhaps it has ended, and the asker had seen the end already.
+                # The job may have ended, and the client may already have seen its last event.
                 is_final = await to_thread.run_sync(feed.is_over, limiter=readers)
 
 

@@ -6,7 +6,7 @@ import httpx
 
 
 def address_of(url: str, link: str) -> str:
-    """`link`, a path of an answer, at the service that is reached at `url`.
+    """Full URL of `link`, a path from a response, on the service at `url`.
 
     A service that knows of the path that a proxy has it below names it in its links; one that does not is asked below
     it all the same.

@@ -77,7 +77,7 @@ class Lock:
             _check(pack, _PACK, name, f"packs.{number}.")
         lock = cls(key=body["key"], packs=tuple(LockedPack(**pack) for pack in body["packs"]))
         if not is_whole:
-            raise Refused(f"{name} is not as it was written; {_REMEDY}")
+            raise Refused(f"{name} has been modified since it was written; {_REMEDY}")
         return lock
 
 
@@ -123,7 +123,7 @@ def read_lock(path: Path) -> Lock:
 
     Raises:
         NoResult: there is none.
-        Refused: it is not as it was written.
+        Refused: it has been modified since it was written.
     """
     try:
         content = path.read_bytes()

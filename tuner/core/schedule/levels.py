@@ -25,7 +25,7 @@ _BY_ROWS, _NO_TILE = Raster(), Tile(m=1, n=1, k=1)
 _KINDS: dict[str, type[OpSchedule]] = {}
 #: By the name of a kind of op, what is chosen of an op of it.
 OP_SCHEDULES: Mapping[str, type[OpSchedule]] = MappingProxyType(_KINDS)
-#: Kinds whose file ``schedule`` was imported to its end.
+#: Kinds whose file ``schedule`` has been fully imported.
 _IMPORTED = set[str]()
 
 

@@ -106,7 +106,7 @@ class MmaTilings:
         return (tiling for tiling in offered if tiling_problem(self._workload, self._gpu, tiling) is None)
 
     def _splits(self, tiling: Tiling) -> Iterator[Tiling]:
-        """The tiling, and what it is with tiles in parts."""
+        """The tiling, then each of its legal split-K variants."""
         yield tiling
         for split in self._offered_splits(tiling.tiles):
             parted = tiling.in_parts(split)

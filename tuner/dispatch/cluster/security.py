@@ -40,7 +40,7 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
     if not insecure and not _is_loopback(host):
         raise InvalidInput(
             "scheduler",
-            f"{address} is reachable from other machines, and who reaches it can run code on the workers",
+            f"{address} is reachable from other machines, and anyone who can reach it can run code on the workers",
             "use tls:// and --tls, or accept that with --insecure",
         )
     return Security(require_encryption=False)

@@ -69,7 +69,9 @@ class AttentionTiling:
         if self.math_warps % (self.tile_tokens // 16):
             raise IllegalSchedule(f"{self.math_warps} warps are no whole teams of {self.tile_tokens // 16}")
         if self.num_stages % self.num_teams:
-            raise IllegalSchedule(f"{self.num_stages} stages are no multiple of the {self.num_teams} teams")
+            raise IllegalSchedule(
+                f"the number of stages ({self.num_stages}) must be a multiple of the number of teams ({self.num_teams})"
+            )
 
     @property
     def num_teams(self) -> int:

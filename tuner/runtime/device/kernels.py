@@ -76,7 +76,7 @@ class Products:
         """Packed, in order. `views`: of all that is given. `rows`: 0 for those that it was made for.
 
         Raises:
-            RuntimeFailure: keys have other pages than values, or the driver refuses.
+            RuntimeFailure: K and V have different page layouts, or the driver refuses.
         """
         loader, manifest = self._loader, self._loader.manifest
         of_cache: dict[str, int] = {}
@@ -159,7 +159,7 @@ class CacheKernel:
         """Packed, in order; the one in front where its tensors are given. `views`: of all that is given.
 
         Raises:
-            RuntimeFailure: keys have other pages than values, or the driver refuses.
+            RuntimeFailure: K and V have different page layouts, or the driver refuses.
         """
         pages, own = self._pages(views), dict[str, int | bytes](self._own)
         if any(addresses[tensor["name"]] for tensor in self._append["tensors"]):

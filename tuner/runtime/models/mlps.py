@@ -41,11 +41,11 @@ class Patched:
     #: MLPs that run the operator now, and all of them.
     num_patched: int
     num_mlps: int
-    #: Why others stay as they were, with their number.
+    #: Why the others were left unpatched, with counts.
     reasons: dict[str, int]
 
     def __str__(self) -> str:
-        others = "".join(f"; {count} stay as they were: {reason}" for reason, count in self.reasons.items())
+        others = "".join(f"; {count} left unpatched: {reason}" for reason, count in self.reasons.items())
         return f"{self.num_patched} of {self.num_mlps} MLPs run the pack's kernels{others}"
 
 

@@ -99,7 +99,7 @@ def check_scores(scale: float, window: int, soft_cap: float) -> None:
     if not abs(scale) < _INFINITE:
         raise WrongOperand(f"scale is {scale}: give the number that scores are multiplied by, e.g. head_dim ** -0.5")
     if window < 0:
-        raise WrongOperand(f"window is {window}: give the tokens that a query sees, or 0 for all")
+        raise WrongOperand(f"window is {window}: pass how many tokens a query can see, or 0 for all")
     if not 0 <= soft_cap < _INFINITE:
         raise WrongOperand(f"soft_cap is {soft_cap}: give a positive number, or 0 for none")
 
@@ -165,7 +165,7 @@ def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, 
             raise WrongOperand(f"{name} is {one.layout}: give a dense tensor")
         operands[name].check_form(tuple(one.shape), name_of(one.dtype), dims)
         if one.device != device:
-            raise WrongOperand(f"{name} lies on {one.device} and {first} on {device}: give all on one device")
+            raise WrongOperand(f"{name} is on {one.device} and {first} on {device}: pass all on one device")
         if torch.is_grad_enabled() and one.requires_grad:
             remedy = "call it under torch.inference_mode() or torch.no_grad()"
             raise NotImplementedError(f"tuner::{operator} has no gradient: {remedy}")

@@ -260,7 +260,7 @@ def _dlpack_view(array: Any) -> View:
     if (kind := (found.code, found.bits)) not in _DLPACK_TYPES or found.lanes != 1:
         raise NotAnArray(f"elements of DLPack's type {kind} are not among {sorted(_DLPACK_TYPES)}")
     if found.device_type not in _DLPACK_DEVICES:
-        raise NotAnArray(f"it lies on DLPack's device type {found.device_type}: give an array of a CUDA device")
+        raise NotAnArray(f"it is on DLPack device type {found.device_type}: pass an array of a CUDA device")
     device = _DLPACK_DEVICES[found.device_type].format(found.device_id)
     address = (found.data or 0) + found.byte_offset
     steps = _gaps(shape, tuple(found.strides[: found.ndim]) if found.strides else None)

@@ -133,7 +133,7 @@ def _check_devices(views: Mapping[str, View], of_kernels: str) -> None:
     known += [(name, found.device) for name, found in views.items() if found.device]
     for name, device in known:
         if device != known[0][1]:
-            raise WrongOperand(f"{name} lies on {device} and {known[0][0]} on {known[0][1]}: give all on one device")
+            raise WrongOperand(f"{name} is on {device} and {known[0][0]} on {known[0][1]}: pass all on one device")
 
 
 def of_ffn(d_in: Any, d_hidden: Any, d_out: Any, dtype: str, *, gated: bool, scale_dtype: str = "float32") -> Table:

@@ -59,7 +59,7 @@ def check_tables(engine: Engine) -> list[str]:
         num_trials = connection.execute(text(all_trials)).scalar()
     if num_trials != promised:
         raise StoreError(f"the jobs tell of {promised} trials, and there are {num_trials}; restore a backup")
-    return [f"the tables are of revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]
+    return [f"the tables are at revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]
 
 
 def _has_artifacts(directory: Path) -> bool:

@@ -102,7 +102,7 @@ def find(session: Session, job_id: str) -> Best | None:
 
 
 def put_baselines(session: Session, job_id: str, times: Collection[BaselineTime]) -> None:
-    """Keeps the times of a user's own programs with a job's result, where it is still there."""
+    """Keeps the times of a user's own programs with a job's result, if the result still exists."""
     row = session.get(BestRow, job_id)
     if row is not None:
         row.baselines = [asdict(one) for one in times]

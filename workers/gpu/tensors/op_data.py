@@ -66,7 +66,7 @@ def draw_bits(random: Any, shape: tuple[int, ...], scale: float, dtype: Dtype) -
 
 
 def widened(bits: Array, dtype: str) -> Array:
-    """An array of an element type's, in float64; integers as int64."""
+    """Raw bits of `dtype`, widened to float64; integers as int64."""
     if dtype == INT32.name:
         return bits.astype(cupy.int64)
     if dtype == FP32.name:

@@ -68,7 +68,7 @@ class Turned(ABC):
 
     @abstractmethod
     def strayed(self, inputs: Inputs) -> str:
-        """Which cache was written where no new token is, in words; empty where none was."""
+        """Names the cache that was written outside the new tokens' slots; empty if none was."""
 
     def draw(self, turn: int) -> dict[str, Array]:
         """Inputs that are there for it, by name."""

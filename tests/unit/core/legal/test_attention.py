@@ -36,7 +36,7 @@ def test_a_plain_schedule_is_legal() -> None:
         ({"tile_tokens": 48}, "tile_tokens 48: use one of 16, 32, 64, 128"),
         ({"math_warps": 3}, "math_warps 3: use one of"),
         ({"math_warps": 2}, "no whole teams of 4"),
-        ({"num_stages": 5}, "no multiple of the 2 teams"),
+        ({"num_stages": 5}, "must be a multiple of the number of teams (2)"),
         ({"num_stages": 19}, "use 1 to 18"),
         ({"cluster": 3}, "cluster 3: use one of 1, 2, 4, 8, 16"),
         ({"finish_warps": 5}, "finish_warps 5"),

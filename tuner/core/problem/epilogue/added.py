@@ -307,7 +307,7 @@ def part_versions() -> dict[str, int]:
 
 
 def unknown_part(epilogue: Any) -> str:
-    """The first part of an op's JSON that no package here brings, as workers would announce it; empty for none."""
+    """The first part of an op's JSON that no installed package provides, as workers announce it; empty for none."""
     listed = epilogue if isinstance(epilogue, list | tuple) else ()
     names = (one.get("part") for one in listed if isinstance(one, Mapping))
     return next((f"{_NEEDED}{name}" for name in names if isinstance(name, str) and name not in added_parts()), "")
@@ -345,8 +345,8 @@ def _part_from_json(place: str, data: Any) -> AddedPart:
     part = added_parts().get(name) if isinstance(name, str) else None
     if part is None:
         because = f": {reason}" if (reason := _found().broken.get(str(name))) else ""
-        known = f"install the package that brings it, or use one of {', '.join(added_parts())}"
-        raise InvalidInput(f"{place}.part", f"is {name!r}, which no package here brings{because}", known)
+        known = f"install the package that provides it, or use one of {', '.join(added_parts())}"
+        raise InvalidInput(f"{place}.part", f"is {name!r}, which no installed package provides{because}", known)
     try:
         return part.from_json(data)
     except InvalidInput as error:
