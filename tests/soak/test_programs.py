@@ -16,7 +16,15 @@ from tests.soak.program import KEPT, Program, Row, Step, run, total
 from tests.soak.programs import PROGRAMS
 
 #: The share that is run, where a hundredth is less than one unit, or says too little: two chains; or takes long.
-SHARES = {"emulated": 0.1, "storage": 0.02, "kernels": 0.002, "tilings": 0.002, "packs": 0.002, "inputs": 0.002}
+SHARES = {
+    "emulated": 0.1,
+    "storage": 0.02,
+    "finals": 0.005,
+    **dict.fromkeys(("kills", "cluster", "proxies", "loads", "convs"), 0.004),
+    **dict.fromkeys(("tilings", "inputs"), 0.001),
+    "kernels": 0.0007,
+    "packs": 0.0005,
+}
 
 
 @pytest.mark.slow
