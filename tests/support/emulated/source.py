@@ -13,9 +13,8 @@ from pathlib import Path
 from tests.support.repository import ROOT
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.ops.attention.source import CacheMap
 from tuner.workers.source.render import render
-from tuner.workers.source.tensor_maps import TensorMap
+from tuner.workers.source.tensor_maps import MapSizes
 from tuner.workers.source.variants import Variant
 
 #: Where what stands in the place of device files is.
@@ -133,7 +132,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def encoded(tensor_map: TensorMap | CacheMap, address: int) -> bytes:
+def encoded(tensor_map: MapSizes, address: int) -> bytes:
     """A tensor map as `copy_box` in ptx_hopper.h reads it: address, rank, five sizes, four strides, the box."""
 
     def padded(values: tuple[int, ...], count: int) -> list[int]:
