@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.attention.timing import captured, machine, sample_us
+from benchmarks.common.called import called
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
@@ -56,9 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.ones(1, device="cuda")
     done, lt = rows_of_this_build(options.out, machine()), CublasLt()
     found = {(one["pair"], one["batch"], one["residual"]) for one in done}
-    for row in rows():
-        is_asked = not options.row or row.name.startswith(tuple(options.row))
-        if not is_asked or (row.pair.name, row.batch, options.residual) in found:
+    for row in called(rows(), options.row or ()):
+        if (row.pair.name, row.batch, options.residual) in found:
             continue
         if time.monotonic() - begin > options.seconds:
             break

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.called import called
 from benchmarks.common.finals import figures_of
 from benchmarks.common.jobs import Ended, InTurn, open_jobs
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
@@ -54,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         out, machine = options.out or results_file(jobs.target_id, "conv"), machine_of(jobs.environment)
         done = rows_of_this_build(out, machine)
         kept = {one["row"] for one in done}
-        asked = [row for row in rows() if not options.row or row.name.startswith(tuple(options.row))]
-        asked = [row for row in asked if row.name not in kept]
+        asked = [row for row in called(rows(), options.row or ()) if row.name not in kept]
         turns = InTurn(jobs, [_spec_of(row, jobs.target_id, options.trials) for row in asked])
         for number, row in enumerate(asked):
             if time.monotonic() - begin > options.seconds:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.attention.timing import captured, machine, samples_us
+from benchmarks.common.called import called
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
@@ -52,9 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.ones(1, device="cuda")
     found = machine()
     done, lt = rows_of_this_build(options.out, found), CublasLt()
-    for row in rows():
-        is_asked = not options.row or row.name.startswith(tuple(options.row))
-        if not is_asked or row.name in {one["row"] for one in done}:
+    for row in called(rows(), options.row or ()):
+        if row.name in {one["row"] for one in done}:
             continue
         if time.monotonic() - begin > options.seconds:
             break

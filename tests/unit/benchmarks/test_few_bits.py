@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.common.called import called
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
+from tuner.errors import InvalidInput
 
 LLAMA, LLAMA_70B = PAIRS[:2]
 
@@ -29,3 +31,11 @@ def test_what_decides_comes_first_and_nothing_twice() -> None:
     assert len(set(names)) == len(names) == len(SCHEMES) * len(PAIRS) * 5
     assert names[0] == "tensor/4096-14336/m1"
     assert "tensor/4096-14336/m512" not in names[: len(names) // 2]
+
+
+def test_a_name_is_that_of_one_row_or_the_beginning_of_several() -> None:
+    assert [row.name for row in called(rows(), ["int4/4096-14336/m1"])] == ["int4/4096-14336/m1"]
+    assert {row.m for row in called(rows(), ["int4/4096-14336"])} == {1, 16, 64, 128, 512}
+    assert called(rows(), []) == rows()
+    with pytest.raises(InvalidInput, match="no row's name begins with int5"):
+        called(rows(), ["int5"])
