@@ -62,9 +62,14 @@ def bodies(api: Api) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.slow
 def test_no_number_of_a_body_is_a_fault_of_the_server(api: Api) -> None:
-    faults = []
+    faults, tried = [], set()
     for path, body in bodies(api):
+        kind = body.get("pair", {}).get("kind")
         for place in places(body):
+            field = (path, kind, *(step for step in place if isinstance(step, str)))
+            if field in tried:
+                continue  # of another example, or of another item of a list
+            tried.add(field)
             for word in WORDS:
                 sent = changed(body, place, word)
                 answer = api.http.post(path, content=sent, headers={"content-type": "application/json"})
