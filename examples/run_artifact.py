@@ -244,7 +244,7 @@ def read_files(path: Path) -> dict[str, bytes]:
         with zipfile.ZipFile(path) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
     if "manifest.json" not in files:
-        sys.exit(f"{path} has no manifest.json: give the zip of an artifact, or the folder of its files")
+        sys.exit(f"{path} has no manifest.json: pass the zip of an artifact, or the folder of its files")
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
         sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
@@ -360,7 +360,7 @@ def worst_of(errors: Iterable[float]) -> float:
 def main() -> None:
     """Runs the kernel three times on random data and checks it."""
     if len(sys.argv) != 2 or not Path(sys.argv[1]).exists():
-        sys.exit("give the zip of an artifact, or the folder of its files")
+        sys.exit("pass the zip of an artifact, or the folder of its files")
     artifact = Artifact(sys.argv[1])
     manifest = artifact.manifest
     if manifest.get("own_launches"):

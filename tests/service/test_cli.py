@@ -59,7 +59,7 @@ def test_a_schedule_in_a_file_is_explained(tmp_path: Path) -> None:
     file.write_text(json.dumps(asked))
     code, words, _ = explained(str(file))
     assert code == 0
-    assert "What binds: " in words
+    assert "Bottleneck: " in words
     file.write_text(json.dumps({**asked, "gpu": "abacus"}))
     code, _, complaint = explained(str(file))
     assert code == 1
@@ -67,7 +67,7 @@ def test_a_schedule_in_a_file_is_explained(tmp_path: Path) -> None:
     assert "h200" in complaint
     code, _, complaint = explained(str(tmp_path / "none.json"))
     assert code == 1
-    assert "give a file, or a job's id" in complaint
+    assert "pass a file, or a job's id" in complaint
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     assert words.index("Measured") < words.index("Bounds: ")
     code, _, complaint = explained(open_job, "--data", str(tmp_path))
     assert code == 1
-    assert "has no result with a schedule of ours" in complaint
+    assert "has no result with a schedule of tuner's" in complaint
     code, _, complaint = explained("job-000000000000", "--data", str(tmp_path))
     assert code == 1
     assert "job-000000000000" in complaint
@@ -148,13 +148,13 @@ def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
     store.close()
     code, words, _ = explained("--waterfall", f"{job_id}/1", "--data", str(tmp_path))
     assert code == 0
-    assert "   45.00 µs  45.0%  products that are asked for" in words
-    assert "   10.00 µs  10.0%  launches and what lies between runs (not measured by themselves:" in words
+    assert "   45.00 µs  45.0%  multiplications that the workload needs" in words
+    assert "   10.00 µs  10.0%  launches, and gaps between runs (not measured by themselves:" in words
     assert words.splitlines()[-1] == "The bars add up to 100.00 µs of 100.00, within 5%."
     code, _, complaint = explained("--waterfall", f"{job_id}/0", "--data", str(tmp_path))
-    assert (code, "has no waterfall: no counters were taken; curl -X POST" in complaint) == (1, True)
+    assert (code, "has no waterfall: no counters were collected; curl -X POST" in complaint) == (1, True)
     code, _, complaint = explained("--waterfall", job_id, "--data", str(tmp_path))
-    assert (code, "is no trial; give JOB/TRIAL" in complaint) == (2, True)
+    assert (code, "is not a trial; use JOB/TRIAL" in complaint) == (2, True)
 
 
 def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
     assert key("show") == second != first
     (tmp_path / "data" / KEY_FILE).chmod(0o644)
     result = CliRunner().invoke(main, ["key", "show", "--data", str(tmp_path / "data")])
-    assert (result.exit_code, "may be read by others" in result.stderr) == (1, True)
+    assert (result.exit_code, "can be read by others" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_check_of_a_database_that_does_not_answer_makes_no_folder(
 
 def test_certificates_without_a_cluster_are_refused_since_they_are_not_of_https(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "--tls", str(tmp_path), "--data", str(tmp_path / "data")])
-    assert (result.exit_code, "give its --scheduler" in result.stderr, (tmp_path / "data").exists()) == (2, True, False)
+    assert (result.exit_code, "add its --scheduler" in result.stderr, (tmp_path / "data").exists()) == (2, True, False)
 
 
 @pytest.mark.parametrize(

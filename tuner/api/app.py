@@ -42,12 +42,12 @@ from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
 _DESCRIPTION = f"""
 Searches fused persistent schedules for pairs of GPU kernels, proves them, measures them against the vendor's library
-and hands out the winner as an artifact.
+and returns the winner as an artifact.
 
-Every error is a problem document (RFC 9457, `application/problem+json`); its `errors` name each wrong field, what is
-wrong and what would be right. Figures with `simulated: true` come from a model of the GPU and not from a card.
+Every error is a problem document (RFC 9457, `application/problem+json`); its `errors` name each invalid field, what is
+wrong and what would be valid. Figures with `simulated: true` are simulated, not measured on a card.
 
-This is version {WIRE_VERSION} of the wire format, which the header `{WIRE_HEADER}` of every answer names.
+This is version {WIRE_VERSION} of the wire format; the header `{WIRE_HEADER}` of every answer names it.
 """
 
 

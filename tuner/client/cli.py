@@ -20,35 +20,35 @@ from tuner.versions import VERSION_MESSAGE
 #: Each command's module, its name there, and what it does, as the list of commands has it.
 COMMANDS = {
     "submit": ("submit", "submit", "Submits a job, or a batch of several rows, and prints its id."),
-    "watch": ("job_commands", "watch", "Follows jobs until they end, then prints what they found."),
-    "status": ("job_commands", "status", "Prints a job as it stands, with how well its trials were forecast."),
-    "jobs": ("job_commands", "jobs", "Lists jobs, the newest first."),
-    "batches": ("job_commands", "batches", "Lists batches, the newest first."),
+    "watch": ("job_commands", "watch", "Follows jobs until they end, then prints their results."),
+    "status": ("job_commands", "status", "Prints the state of a job, and how accurate its forecasts were."),
+    "jobs": ("job_commands", "jobs", "Lists jobs, newest first."),
+    "batches": ("job_commands", "batches", "Lists batches, newest first."),
     "trials": ("job_commands", "trials", "Lists a job's trials."),
     "best": ("job_commands", "best", "Prints the result of a job, or the best one for a pair."),
-    "study": ("study", "study", "Prints the schedules that a job was given side by side, as table and plot."),
-    "cancel": ("job_commands", "cancel", "Ends a job; its trials remain."),
-    "pause": ("job_commands", "pause", "Has an open job wait."),
-    "resume": ("job_commands", "resume", "Has a paused job go on."),
-    "retry": ("job_commands", "retry", "Submits a job that failed or was cancelled again."),
-    "delete": ("job_commands", "delete", "Deletes jobs that have ended, with trials, results and kernels."),
-    "fetch": ("fetch", "fetch", "Fetches what jobs found, or what a lock file names."),
+    "study": ("study", "study", "Prints the schedules that a job was given side by side, as a table and a plot."),
+    "cancel": ("job_commands", "cancel", "Cancels a job; its trials are kept."),
+    "pause": ("job_commands", "pause", "Pauses an open job."),
+    "resume": ("job_commands", "resume", "Resumes a paused job."),
+    "retry": ("job_commands", "retry", "Submits a job again that failed or was cancelled."),
+    "delete": ("job_commands", "delete", "Deletes ended jobs, with their trials, results and kernels."),
+    "fetch": ("fetch", "fetch", "Fetches the results of jobs, or the packs of a lock file."),
     "export": ("export", "export", "Writes a job's trials in a format that other programs read."),
-    "import": ("imports", "import_", "Hands the winners of a file of results to the service."),
+    "import": ("imports", "import_", "Imports the winners in a file of results into the service."),
     "samples": ("samples", "samples", "Prints the raw samples of a measured trial as JSON."),
     "counters": ("inspect", "counters", "Prints the hardware counters of a measured trial."),
-    "trace": ("inspect", "trace", "Writes the in-kernel trace of a measured trial of ours."),
-    "estimate": ("estimate", "estimate", "Says what kernels would gain for a model, before anything is tuned."),
+    "trace": ("inspect", "trace", "Writes the in-kernel trace of a measured trial of a generated kernel."),
+    "estimate": ("estimate", "estimate", "Estimates how much a model would gain, before anything is tuned."),
     "tune-model": ("tune_model", "tune_model", "Tunes the feed-forward blocks of a Hugging Face model."),
     "pack": ("packs.making", "pack", "Builds a pack from finished jobs."),
-    "update": ("packs.making", "update", "Asks for the packs of a lock again, and shows what changed."),
-    "show": ("packs.show", "show", "Prints what a pack holds."),
-    "diff": ("packs.show", "diff", "Prints what differs between two packs."),
+    "update": ("packs.making", "update", "Requests the packs of a lock file again, and shows what changed."),
+    "show": ("packs.show", "show", "Prints the contents of a pack."),
+    "diff": ("packs.show", "diff", "Prints the differences between two packs."),
     "verify": ("packs.verify", "verify", "Checks a pack, and runs its kernels on this machine's card."),
-    "login": ("login", "login", "Keeps a token for the service at --url."),
-    "logout": ("login", "logout", "Forgets the token for the service at --url."),
-    "cmake-dir": ("job_commands", "cmake_dir", "Prints the folder that CMake takes as Tuner_DIR."),
-    "completion": ("completion", "completion", "Prints a shell's script that completes commands and options."),
+    "login": ("login", "login", "Stores a token for the service at --url."),
+    "logout": ("login", "logout", "Removes the token for the service at --url."),
+    "cmake-dir": ("job_commands", "cmake_dir", "Prints the folder to use as CMake's Tuner_DIR."),
+    "completion": ("completion", "completion", "Prints a shell script that completes commands and options."),
 }
 
 
@@ -104,12 +104,14 @@ class _Commands(click.Group):
             # An answer of ours has the fields that are read of it. One that named no version may be a stranger's.
             if getattr(ctx.obj, "is_known", True):
                 raise
-            click.echo(f"tuner-client: what answers at {ctx.obj.url} is no tuner service, or an older one", err=True)
+            click.echo(
+                (f"tuner-client: the server at {ctx.obj.url} is not a tuner service, or is an older one"), err=True
+            )
             ctx.exit(ExitCode.UNREACHABLE)
 
 
 @click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")
-@click.option("--url", envvar=URL_VARIABLE, default=DEFAULT_URL, show_default=True, help="Where the service is.")
+@click.option("--url", envvar=URL_VARIABLE, default=DEFAULT_URL, show_default=True, help="The service's address.")
 @click.version_option(__version__, message=VERSION_MESSAGE)
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:

@@ -34,7 +34,7 @@ def upgrade(**options: Any) -> None:
     with _locked(options, settings_of_place(options)) as engine:
         backup = upgrade_with_backup(engine, settings_of(options).data)
         if backup is not None:
-            click.echo(f"what was there before is in {backup}")
+            click.echo(f"the previous data is in {backup}")
         click.echo(f"the tables are at revision {revision_of(engine)}")
 
 
@@ -96,8 +96,8 @@ def delete(job_ids: tuple[str, ...], **options: Any) -> None:
 
 
 @db.command()
-@click.option("--days", type=click.FloatRange(min=0), help="Delete jobs that ended longer ago than so many days.")
-@click.option("--keep", type=click.IntRange(min=0), help="Delete all ended jobs but the newest so many.")
+@click.option("--days", type=click.FloatRange(min=0), help="Delete jobs that ended more than this many days ago.")
+@click.option("--keep", type=click.IntRange(min=0), help="Keep only this many of the newest ended jobs.")
 @data_option
 @database_option
 def prune(days: float | None, keep: int | None, **options: Any) -> None:
@@ -105,7 +105,7 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
     from tuner.store.admin.removal import expired
 
     if days is None and keep is None:
-        raise click.UsageError("say what may go: --days, --keep, or both")
+        raise click.UsageError("say what to delete: --days, --keep, or both")
     store = _open(options)
     try:
         before = None if days is None else time.time() - 86400 * days

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one check a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one check per line.")
 @data_option
 @database_option
-@click.option("--scheduler", help="tls://HOST:PORT of a cluster, which is looked at, too.")
+@click.option("--scheduler", help="tls://HOST:PORT of a cluster to check as well.")
 @tls_option
 @click.option("--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback.")
 def doctor(as_json: bool, **options: Any) -> None:
@@ -56,9 +56,9 @@ def _network() -> Check:
     try:
         found = {str(named_proxy(scheme, os.environ)) for scheme in ("http", "https")}
     except Misconfigured as error:
-        return Check(name="network", finding=Finding.WARN, found=str(error), remedy="see what the message says")
+        return Check(name="network", finding=Finding.WARN, found=str(error), remedy="see the message above")
     through = ", ".join(sorted(found - {"None"})) or "no proxy"
-    return Check(name="network", finding=Finding.OK, found=f"the environment names {through}; loopback needs none")
+    return Check(name="network", finding=Finding.OK, found=f"the environment sets {through}; loopback needs no proxy")
 
 
 def _database(settings: Settings) -> Check:
@@ -69,17 +69,17 @@ def _database(settings: Settings) -> Check:
     from tuner.store.engine.engines import has_database
 
     if settings.database_url is None and not has_database(settings.data):
-        return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve makes one in {settings.data}")
+        return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve creates one in {settings.data}")
     try:
         store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
     except TunerError as error:
-        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see what the message says")
+        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see the message above")
     try:
         with store.write():
-            found = f"answers and takes writes; its tables are at revision {revision_of(store.engine)}"
+            found = f"answers and accepts writes; its tables are at revision {revision_of(store.engine)}"
         return Check(name="database", finding=Finding.OK, found=found)
     except TunerError as error:
-        remedy = "end the program that locks it, or make room on the disk"
+        remedy = "stop the program that locks it, or free some disk space"
         return Check(name="database", finding=Finding.FAIL, found=str(error), remedy=remedy)
     finally:
         store.close()

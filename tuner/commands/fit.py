@@ -69,13 +69,14 @@ def fit(gpu_id: str, **place: Any) -> None:
         click.echo(str(one))
     before, after = (median(getattr(one, name) for one in judged) for name in ("before", "after"))
     click.echo(
-        f"rank correlation, median of {len(judged)} workloads: {before:.3f} with what is in use, {after:.3f} fitted"
+        f"rank correlation, median of {len(judged)} workloads: {before:.3f} with the current rates, {after:.3f} with "
+        "the fit"
     )
     num_trials = sum(map(len, by_workload.values()))
     if after < before + MIN_GAIN:
-        raise click.ClickException(f"not kept: the fit to {num_trials} trials ranks no better than what is in use")
+        raise click.ClickException(f"not kept: the fit to {num_trials} trials ranks no better than the current rates")
     path = _keep(settings.fits_folder, gpu, rates, num_trials)
-    click.echo(f"{path}: fitted to {num_trials} trials; a server that runs reads it when it is started again")
+    click.echo(f"{path}: fitted to {num_trials} trials; restart a running server to use it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ class Compared:
     def __str__(self) -> str:
         return (
             f"{self.workload}: {len(self.fitted.measured_us)} trials, rank correlation {self.before:.3f} before, "
-            f"{self.after:.3f} unseen by the fit; forecast over measured {self.fitted.ratio:.2f}"
+            f"{self.after:.3f} for trials that the fit has not seen; forecast over measured {self.fitted.ratio:.2f}"
         )
 
 
@@ -112,11 +113,13 @@ def _gpu(gpu_id: str) -> Gpu:
     from tuner.core.problem.gpu import CATALOGUE, SIMULATED_PREFIX
 
     if gpu_id.startswith(SIMULATED_PREFIX):
-        raise click.ClickException(f"the times of {gpu_id} are the simulator's own; give a GPU that was measured")
+        raise click.ClickException(f"the times of {gpu_id} come from the simulator; choose a GPU that was measured")
     gpu = CATALOGUE.get(gpu_id) or next((gpu for gpu in _live_gpus() if gpu.id == gpu_id), None)
     if gpu is None:
         known = ", ".join(CATALOGUE)
-        raise click.ClickException(f"no GPU is called {gpu_id!a}: give one of {known}, or run this where the card is")
+        raise click.ClickException(
+            f"there is no GPU called {gpu_id!a}: use one of {known}, or run this on the card's machine"
+        )
     return gpu
 
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tuner.store import Store
 
 data_option = click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder for database, artifacts and build cache."
 )
 tls_option = click.option(
-    "--tls", type=click.Path(file_okay=False, path_type=Path), help="Folder of certificates, of `tuner tls create`."
+    "--tls", type=click.Path(file_okay=False, path_type=Path), help="Folder with certificates from `tuner tls create`."
 )
 database_option = click.option("--database-url", help="postgresql://USER@HOST/NAME.  [default: SQLite in the folder]")
 
@@ -83,8 +83,8 @@ def settings_of_place(options: dict[str, Any]) -> Settings:
     is_default = settings.data == type(settings).model_fields["data"].default
     if settings.database_url is None and not is_default and not settings.data.is_dir():
         raise click.ClickException(
-            f"there is no folder {settings.data}; pass a service's data folder as --data, or make "
-            "the folder of a new service first"
+            f"there is no folder {settings.data}; pass a service's data folder as --data, or create the folder of a "
+            "new service first"
         )
     return settings
 

@@ -47,14 +47,16 @@ def token() -> None:
 
 
 @token.command()
-@click.option("--owner", required=True, help="Whose it is, e.g. alice; the jobs submitted with it are hers.")
+@click.option("--owner", required=True, help="Its owner, e.g. alice; jobs submitted with it belong to her.")
 @click.option(
     "--role",
     type=click.Choice([str(role) for role in Role]),
     required=True,
-    help="read looks; submit has jobs run, too; worker sees health, metrics and targets alone; admin does all.",
+    help=(
+        "read: look at everything; submit: also run jobs; worker: only health, metrics and targets; admin: everything."
+    ),
 )
-@click.option("--note", default="", help="What it is for.")
+@click.option("--note", default="", help="Its purpose, in words.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
 @data_option
 @database_option
@@ -67,12 +69,12 @@ def create(owner: str, role: str, note: str, days: float | None, data: Path | No
     with _store(data, database_url, make=True) as store, store.write() as session:
         made, secret = tokens.create(session, owner, Role(role), now, note=note, expires_at=expires_at)
         audit.append(session, LOCAL, "token.create", made.id, now)
-    click.echo(f"{made.id} of {owner}, role {role}; this is shown once:", err=True)
+    click.echo(f"{made.id} of {owner}, role {role}; the token is shown only once:", err=True)
     click.echo(secret)
 
 
 @token.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")
 @data_option
 @database_option
 def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> None:
@@ -118,8 +120,14 @@ _whose = (
 @quota.command("set")
 @_whose[0]
 @_whose[1]
-@click.option("--open-jobs", type=click.IntRange(min=0), help="Most jobs queued or under way.  [default: any number]")
-@click.option("--card-hours", type=click.FloatRange(min=0), help="Most card time of the jobs of a day.  [default: any]")
+@click.option(
+    "--open-jobs",
+    type=click.IntRange(min=0),
+    help=("Maximum number of queued and running jobs.  [default: any number]"),
+)
+@click.option(
+    "--card-hours", type=click.FloatRange(min=0), help=("Maximum card time per day of these jobs.  [default: any]")
+)
 @data_option
 @database_option
 def set_quota(

@@ -36,4 +36,4 @@ class JsonForm:
         try:
             return cls.from_json(value)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no {cls.__name__}: {type(error).__name__}: {error}") from error
+            raise ValueError(f"this is not a {cls.__name__}: {type(error).__name__}: {error}") from error

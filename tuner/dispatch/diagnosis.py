@@ -59,10 +59,12 @@ def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, with
         return Check(name=name, finding=Finding.FAIL, found=f"{error.field}: {error.problem}", remedy=error.remedy)
     except TunerError as error:
         return Check(name=name, finding=Finding.FAIL, found=str(error),
-                     remedy="start tuner scheduler there, or mend address, certificates or network")  # fmt: skip
+                     remedy="start tuner scheduler there, or fix the address, certificates or network")  # fmt: skip
     if roll.refused:
         strangers = "; ".join(f"{address}: {why}" for address, why in roll.refused.items())
-        return Check(name=name, finding=Finding.WARN, found=f"workers are of no use to this version: {strangers}",
+        return Check(name=name, finding=Finding.WARN, found=(
+            f"these workers cannot be used by this version: {strangers}"
+        ),
                      remedy="install the same version on all machines")  # fmt: skip
     cards = ", ".join(f"{count} x {target_id}" for target_id, count in sorted(roll.cards.items()))
     found = f"{scheduler} answers; workers: {roll.num_workers}, cards: {cards or 'none'}"
@@ -78,7 +80,7 @@ def _checked(name: str, examine: Callable[[], Check]) -> Check:
         return examine()
     except Exception as error:
         return Check(name=name, finding=Finding.WARN, found=f"{type(error).__name__}: {error}",
-                     remedy="mend this first; until then only a simulated GPU works")  # fmt: skip
+                     remedy="fix this first; until then only a simulated GPU works")  # fmt: skip
 
 
 def _driver() -> Check:
@@ -88,11 +90,11 @@ def _driver() -> Check:
         cards = choice_of_gpus()
     except TunerError as error:
         return Check(name="driver", finding=Finding.WARN, found=str(error),
-                     remedy="have a whole card and its driver, 525 or newer, or take --gpu simulated:h200")  # fmt: skip
+                     remedy="use a whole card with driver 525 or newer, or pass --gpu simulated:h200")  # fmt: skip
     found = f"{cards.usable[0].driver}: " + ", ".join(f"{card.name} ({card.uuid})" for card in cards.usable)
     if cards.refused:
         return Check(name="driver", finding=Finding.WARN, found="; ".join([found, *cards.refused]),
-                     remedy="nothing, where the other cards are enough")  # fmt: skip
+                     remedy="nothing, if the other cards are enough")  # fmt: skip
     return Check(name="driver", finding=Finding.OK, found=found)
 
 
@@ -102,7 +104,7 @@ def _cupy() -> Check:
             return Check(name="CuPy", finding=Finding.OK, found=f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    remedy = f"{install_command('worker-cuda13')} (driver 580 or newer), else worker-cuda12"
+    remedy = f"{install_command('worker-cuda13')} (driver 580 or newer), otherwise worker-cuda12"
     return Check(name="CuPy", finding=Finding.WARN, found="it is not installed", remedy=remedy)
 
 
@@ -113,14 +115,14 @@ def _nvrtc() -> Check:
         compile_source(_PROBE_SOURCE, _PROBE_ARCH)
         return Check(name="NVRTC", finding=Finding.OK, found=f"{nvrtc_version()} compiles for {_PROBE_ARCH}")
     except (ImportError, OSError, RuntimeError, TunerError) as error:
-        return Check(name="NVRTC", finding=Finding.WARN, found=f"it does not compile: {error}",
+        return Check(name="NVRTC", finding=Finding.WARN, found=f"it cannot compile: {error}",
                      remedy=install_command("worker-cuda13"))  # fmt: skip
 
 
 def _cupti() -> Check:
     if not _DRIVER_PARAMETERS.exists():
         return Check(name="CUPTI", finding=Finding.WARN, found="no NVIDIA driver is loaded",
-                     remedy="load it, or serve with --gpu simulated:h200, whose counters are a model's")  # fmt: skip
+                     remedy="load it, or serve with --gpu simulated:h200, whose counters are simulated")  # fmt: skip
     return judge_counters(_DRIVER_PARAMETERS.read_text(), is_admin=os.geteuid() == 0)
 
 
@@ -131,8 +133,10 @@ def judge_counters(parameters: str, *, is_admin: bool) -> Check:
         return Check(
             name="CUPTI",
             finding=Finding.WARN,
-            found="the driver lets administrators alone read hardware counters",
-            remedy="set the module's option NVreg_RestrictProfilingToAdminUsers=0 and load it again, or do without "
-            "counters: times need none",
+            found="the driver allows only administrators to read hardware counters",
+            remedy=(
+                "set the module option NVreg_RestrictProfilingToAdminUsers=0 and reload the "
+                "module, or do without counters: times do not need them"
+            ),
         )
-    return Check(name="CUPTI", finding=Finding.OK, found="hardware counters may be read")
+    return Check(name="CUPTI", finding=Finding.OK, found="hardware counters can be read")

@@ -48,7 +48,7 @@ def make_evaluators(
     """
     limits = limits or Limits()
     if gpu == "none":
-        return [], "No GPU: this server shows what is there and takes no new work."
+        return [], "No GPU: this server shows existing results and accepts no new work."
     if gpu == "auto":
         evaluators, why = _real(
             build_cache, limits, when_idle=when_idle, torch_baseline=torch_baseline, builds_here=builds_here
@@ -57,9 +57,9 @@ def make_evaluators(
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
     if gpu.startswith(SIMULATED_PREFIX):
-        why = f"Simulating: {gpu} was asked for; no figure here is a measurement."
+        why = f"Simulating {gpu}, as requested; no figure here is a measurement."
         return [_simulated(gpu, limits, latency_s, build_s) for _ in range(num_simulated)], why
-    raise InvalidInput("gpu", f"{gpu!r} is no choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
+    raise InvalidInput("gpu", f"{gpu!r} is not a valid choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
 
 
 def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float) -> Evaluator:
@@ -102,8 +102,8 @@ def _real(
             faults.append(f"not on {card.uuid}: {error}")
     builder.close()  # its users are the evaluators
     if not evaluators:
-        remedy = f"`tuner doctor` looks further, and `--gpu {FALLBACK}` goes without a card"
-        raise WorkerError(f"no card comes up: {'; '.join(faults)}; {remedy}")
+        remedy = f"`tuner doctor` finds out more, and `--gpu {FALLBACK}` works without a card"
+        raise WorkerError(f"no card can be used: {'; '.join(faults)}; {remedy}")
     found = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
     idle = " while nobody else uses it" if when_idle else ""
     return evaluators, "; ".join([f"Measuring on {found}{idle}", *faults]) + "."

@@ -55,7 +55,7 @@ class LateDispatcher:
 
     def _filled(self, target_id: str) -> Dispatcher:
         if self._filling is None:
-            raise NotFound(f"no worker serves {target_id}: this server stands by")
+            raise NotFound(f"no worker serves {target_id}: this server is a standby")
         return self._filling
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:

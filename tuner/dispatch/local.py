@@ -128,7 +128,7 @@ class LocalLane:
         try:
             believe(outcome)
         except Unbelievable as error:
-            return Failed(stage=Stage.TIME, kind=FailureKind.INTERNAL, reason=f"it cannot be believed: {error}")
+            return Failed(stage=Stage.TIME, kind=FailureKind.INTERNAL, reason=f"its answer is not believable: {error}")
         return outcome
 
     def finals(
@@ -212,7 +212,9 @@ class LocalDispatcher:
         try:
             return self._workers[target_id][worker]
         except KeyError:
-            raise NotFound(f"no worker serves {target_id}; here are: {', '.join(self._workers) or 'none'}") from None
+            raise NotFound(
+                f"no worker serves {target_id}; available are: {', '.join(self._workers) or 'none'}"
+            ) from None
 
     def lane(self, target_id: str, worker: int = 0) -> LocalLane:
         """The line in front of a worker's card.

@@ -67,8 +67,8 @@ class Kernel:
         """
         for name, facts in self.manifest["files"].items():
             if hashlib.sha256(self.files.get(name, b"")).hexdigest() != facts["sha256"]:
-                problem = f"{where}: {name} is not what its manifest names"
-                raise InvalidInput("kernel", problem, "fetch the artifact once more")
+                problem = f"{where}: {name} does not match its manifest"
+                raise InvalidInput("kernel", problem, "fetch the artifact again")
         try:
             check_launches(self.manifest, self.files)
             check_own_sections(self.manifest, self.files)
@@ -133,7 +133,7 @@ def check(entries: tuple[Entry, ...]) -> None:
     seen: set[AnyShape] = set()
     for entry in entries:
         if entry.shape in seen:
-            raise InvalidInput(entry.shape.section, f"{entry.shape} is there twice", "give each shape one ladder")
+            raise InvalidInput(entry.shape.section, f"{entry.shape} occurs twice", "use one ladder for each shape")
         seen.add(entry.shape)
         _check_order(entry)
         for rung in entry.rungs:
@@ -150,7 +150,7 @@ def _check_order(entry: Entry) -> None:
         is_behind = rung.max_length > length if own == rows else rows[1] < rung.m_lo <= rung.m_hi
         if not is_behind or (rung.max_length > 0) == entry.shape.by_rows:
             behind = f"row {rows[1]}" + (f" and {length} tokens" if length else "")
-            raise InvalidInput("rungs", f"{where}: not behind {behind}", "give ranges from the fewest rows on")
+            raise InvalidInput("rungs", f"{where}: not after {behind}", "sort the ranges by number of rows, ascending")
         rows, length = own, rung.max_length
 
 
@@ -162,8 +162,9 @@ def _check_promise(entry: Entry) -> None:
     if len(orders) != 1 or not all(orders) or ends != begins:
         raise InvalidInput(
             "invariant_rows",
-            f"{entry.shape}: not every number of rows up to {entry.invariant_rows} has a kernel of one order of sums",
-            "give kernels of one order, without a gap",
+            f"{entry.shape}: not every number of rows up to {entry.invariant_rows} has a kernel with the same order "
+            "of sums",
+            "use kernels with one order of sums, without gaps",
         )
 
 
@@ -171,16 +172,18 @@ def _check_kernel(where: str, shape: AnyShape, rung: Rung, kernel: Kernel) -> No
     manifest, name = kernel.manifest, kernel.digest[:12]
     is_old = shape.by_rows and "rows" not in manifest
     if is_old or (isinstance(shape, Shape) and "variants" not in manifest["kernel"]):
-        raise InvalidInput("kernel", f"{where}: an older version made {name}", "tune the shape again with this version")
+        raise InvalidInput(
+            "kernel", (f"{where}: {name} was made by an older version"), "tune the shape again with this version"
+        )
     if (found := kernel.shape) != shape:
-        raise InvalidInput("kernel", f"{where}: {name} computes {found}", "give the kernel of this shape")
+        raise InvalidInput("kernel", f"{where}: {name} computes {found}", "use a kernel of this shape")
     rows, length = sizes_of(manifest["workload"])
     legal = {"min": rows, "max": rows} if length else manifest["rows"]
     if rung.m_lo < legal["min"] or rung.m_hi > legal["max"] or rung.max_length != length:
         contexts = f" of contexts of {length} tokens" if length else ""
-        problem = f"{where}: the kernel serves {legal['min']} to {legal['max']} rows{contexts}"
+        problem = f"{where}: the kernel supports {legal['min']} to {legal['max']} rows{contexts}"
         raise InvalidInput("rungs", problem, "narrow the range")
     if not isinstance(shape, Shape) and any(launch["stream"] for launch in manifest["launches"]):
         problem = f"{where}: {name} runs on two streams"
-        raise InvalidInput("kernel", problem, "give one of another kind, e.g. two_launches_pdl")
+        raise InvalidInput("kernel", problem, "use one of another kind, e.g. two_launches_pdl")
     kernel.check_files(where)

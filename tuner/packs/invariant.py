@@ -36,7 +36,9 @@ def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
         most = max((m for of_it in orders.values() for m in of_it), default=0)
         remedy = f"ask for rows up to {most}" if most else "tune the shape again with this version"
         raise InvalidInput(
-            "batch_invariant", f"{shape}: no kernel of {largest} rows gives a row the same bits at every place", remedy
+            "batch_invariant",
+            (f"{shape}: no kernel for {largest} rows computes the same bits for a row in every position"),
+            remedy,
         )
     order = min(whole, key=lambda order: (-_gain(whole[order]), len(whole[order]), order))
     rungs = _rungs(sorted(results, key=lambda result: result.m), whole[order])

@@ -41,7 +41,7 @@ class LaunchedShape(BaseShape, ABC):
             InvalidInput: it is not one such op with at most one plain product after it.
         """
         problem = f"is of {', '.join(op['name'] for op in workload['ops'])}"
-        raise InvalidInput("workload", problem, "give one op that a call has operands for, with one product behind it")
+        raise InvalidInput("workload", problem, "pass one op that a call has operands for, with one product after it")
 
     @staticmethod
     @abstractmethod

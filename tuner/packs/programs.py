@@ -309,7 +309,9 @@ class _Builder:
 
         fields = offsets_of(self._manifest["parameter"])
         abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
-        assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
+        assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, (
+            "the C runtime reads them from there"
+        )
         counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
         numbers = [Patch(offset=offset, tensor="num_pages") for offset in counts]
         if self._most_rows:

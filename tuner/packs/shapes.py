@@ -59,7 +59,7 @@ class Shape(BaseShape):
         ops = workload["ops"]
         if not all(map(is_product, ops)) or len(ops) != 2 or ops[1]["source"] != ops[0]["name"]:
             problem = f"has {len(ops)} ops or they are not a chain"
-            raise InvalidInput("workload", problem, "give the artifacts of an FFN's two products")
+            raise InvalidInput("workload", problem, "pass the artifacts of an FFN's two products")
         first, second = ops
         odd = [name for name in ("gated", "row_scale") if second.get(name)]
         odd += ["residual"] if first.get("residual") else []
@@ -67,8 +67,8 @@ class Shape(BaseShape):
         if odd or second["activation"] != "identity" or bool(first["bias"]) != bool(second["bias"]):
             raise InvalidInput(
                 "workload",
-                f"has {', '.join(odd) or 'an activation or a bias'} where an FFN of a pack has no place for it",
-                "give activation, gate and row scale to the first product, the residual to the second, biases to both",
+                f"has {', '.join(odd) or 'an activation or a bias'}, which an FFN in a pack cannot have there",
+                "put activation, gate and row scale in the first product, the residual in the second, biases in both",
             )
         return cls(
             dtype=workload.get("dtype", "fp16"),
@@ -210,10 +210,10 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
     others = [op["name"] for op in workload["ops"] if not is_product(op) and op["name"] not in launched]
     if len(launched) > 1 or (launched and others):
         launched += others
-        raise InvalidInput("workload", f"has {' and '.join(launched)}", f"give one of them; or {_ELSE}")
+        raise InvalidInput("workload", f"has {' and '.join(launched)}", f"pass one of them; or {_ELSE}")
     kind = workload.get("kind", "ffn")
     if kind == "independent":
-        raise InvalidInput("workload", "is two products of which neither reads the other", _ELSE)
+        raise InvalidInput("workload", "is two products, neither of which reads the other", _ELSE)
     if kind == "ffn":
         return Shape.of_workload(workload)
     if (shape := next(filter(None, map(launched_shape_of, workload["ops"])), None)) is None:
@@ -224,7 +224,7 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
         return LayerShape.of_workload(workload)
 
 
-_ELSE = "take its artifact, as `load_artifact` runs it"
+_ELSE = "use its artifact, which `load_artifact` runs"
 
 
 def _words(op: Json) -> str:

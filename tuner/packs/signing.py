@@ -65,9 +65,9 @@ def signing_key(folder: Path) -> SigningKey:
     except OSError as error:
         raise SigningUnavailable(f"{path} cannot be used: {error.strerror}") from error
     if mode & 0o077:
-        raise SigningUnavailable(f"{path} may be read by others (mode {mode:04o}); run: tuner key rotate")
+        raise SigningUnavailable(f"{path} can be read by others (mode {mode:04o}); run: tuner key rotate")
     if not _KEY.fullmatch(text):
-        raise SigningUnavailable(f"{path} is no signing key; run: tuner key rotate")
+        raise SigningUnavailable(f"{path} is not a signing key; run: tuner key rotate")
     return SigningKey(private=bytes.fromhex(text))
 
 
@@ -100,7 +100,7 @@ def check_key(text: str) -> str:
     """
     if not _KEY.fullmatch(text):
         raise InvalidInput(
-            "key", f"{text[:80]!r} is no public key", "give 64 hexadecimal digits, as `tuner key show` says"
+            "key", f"{text[:80]!r} is not a public key", "use 64 hexadecimal digits, as printed by `tuner key show`"
         )
     return text
 
@@ -120,16 +120,16 @@ def verify(data: bytes, signature: bytes, key: str) -> None:
     """
     found = _LINE.fullmatch(signature)
     if found is None:
-        raise WrongSignature("it is not signed" if not signature else "its signature is of no known form")
+        raise WrongSignature("it is not signed" if not signature else "its signature has an unknown form")
     if found[1].decode() != key:
-        raise WrongSignature(f"it is signed by {found[1].decode()}, not by {key}, which is pinned")
+        raise WrongSignature(f"it is signed by {found[1].decode()}, but {key} is pinned")
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
     try:
         ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(found[2].decode()), data)
     except InvalidSignature as error:
-        raise WrongSignature(f"the signature of {key} is not of these bytes: they were changed") from error
+        raise WrongSignature(f"the signature of {key} does not match: the bytes were changed") from error
 
 
 def _ed25519() -> Any:

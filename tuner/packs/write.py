@@ -181,5 +181,7 @@ def zipped(files: Mapping[str, bytes], offsets: Mapping[str, int]) -> bytes:
                 head = _PADDING_ID.to_bytes(2, "little") + (padding - _PADDING_HEAD).to_bytes(2, "little")
                 member.extra = head + bytes(padding - _PADDING_HEAD)
             archive.writestr(member, data)
-            assert offsets.get(name, buffer.tell() - len(data)) == buffer.tell() - len(data), "a file lies elsewhere"
+            assert offsets.get(name, buffer.tell() - len(data)) == buffer.tell() - len(data), (
+                "a file is in the wrong place"
+            )
     return buffer.getvalue()

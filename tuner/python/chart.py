@@ -41,7 +41,7 @@ def chart(trials: Sequence[Trial], library_us: float | None, simulated: bool) ->
         f"<title>trial {number}: {render.microseconds(time_us)}</title></circle>"
         for number, time_us in points
     )
-    title = "Trials: microseconds over the trial's number" + render.mark(simulated)
+    title = "Trials: microseconds by trial number" + render.mark(simulated)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" aria-label="{escape(title)}" '
         f'font-family="sans-serif" font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">'

@@ -61,7 +61,7 @@ class Result:
             Refused: a file would lie outside of the folder, or where a folder is.
         """
         if self.artifact is None:
-            raise ValueError(f"{self.job['id']} has no kernel: none of ours was measured in the finals")
+            raise ValueError(f"{self.job['id']} has no kernel: no generated kernel was measured in the finals")
         places = {place_below(Path(folder), name): content for name, content in self.artifact.files.items()}
         check_places(places)
         for place, content in places.items():

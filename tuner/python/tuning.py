@@ -104,8 +104,8 @@ def tune(
         if here is not None:
             console.print(here.why, highlight=False, soft_wrap=True)
         elif programs:
-            problem = f"run in this process alone, and the job goes to {service.url}"
-            raise InvalidInput("baselines", problem, "give data= in place of a service, or leave them out")
+            problem = f"can only run in this process, but the job would go to {service.url}"
+            raise InvalidInput("baselines", problem, "pass data= instead of a service, or leave them out")
         job_id = service.submit(body)["id"]
         try:
             for _ in shown(_watched(service, job_id), console) if progress else _watched(service, job_id):
@@ -136,7 +136,7 @@ def _cancel(client: Client, job_id: str) -> None:
         plain_console(stderr=True).print(f"{job_id} could not be cancelled: {error}", highlight=False)
         return
     plain_console(stderr=True).print(
-        f"{job_id} is {job['state']}; its {job['num_trials']} trials remain: {_where(client, job_id)}",
+        f"{job_id} is {job['state']}; its {job['num_trials']} trials are kept: {_where(client, job_id)}",
         highlight=False,
         soft_wrap=True,
     )
@@ -145,7 +145,7 @@ def _cancel(client: Client, job_id: str) -> None:
 def _where(client: Client, job_id: str) -> str:
     """How somebody gets at a job's trials."""
     if isinstance(client, ClientHere):
-        return f"tuner serve --data {client.data} has them at /ui/jobs/{job_id}"
+        return f"tuner serve --data {client.data} shows them at /ui/jobs/{job_id}"
     return f"{client.url}/ui/jobs/{job_id}"
 
 

@@ -44,7 +44,7 @@ def connect(
             from tuner.python.here import service_here
     except ImportError as error:
         raise Unreachable(
-            f"no service is named, and {error.name} is missing to run jobs in this process; set TUNER_URL, or "
+            f"no service is configured, and {error.name} is missing to run jobs in this process; set TUNER_URL, or "
             f"{install_command('server')}"
         ) from error
     with ExitStack() as stack:

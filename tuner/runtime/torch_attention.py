@@ -100,7 +100,7 @@ def _check(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: t
     pages, w, heads_first, scale, window, soft_cap, *_ = others
     if q.dim() != 2 or keys.dim() != 4 or lengths.dim() != 1:
         problem = f"q, keys and lengths have {q.dim()}, {keys.dim()} and {lengths.dim()} dimensions"
-        raise WrongOperand(f"{problem}: give [rows, heads * head_dim], a cache of 4 dimensions, [sequences]")
+        raise WrongOperand(f"{problem}: pass [rows, heads * head_dim], a cache of 4 dimensions, [sequences]")
     check_rows("q", q, lengths)
     check_float("q", q)
     check_scores(scale, window, soft_cap)

@@ -50,7 +50,7 @@ _SCHEMA = (
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
 _DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.items()}
-_BY_NAME = "call the layer with its tensors by their names"
+_BY_NAME = "call the layer with its tensors by name"
 #: Options of products that the operator has no argument for.
 _ODD = ("gated", "bias", "row_scale", "norm", "rotary")
 
@@ -131,7 +131,7 @@ def register(layer: Layer) -> int:
         _check_product(down, source=up_proj["name"], residual=o_proj["name"], may=())
         is_block = up_proj.get("gated") and up_proj.get("norm") and down.get("residual")
         if not is_block or up_proj["eps"] != front.get("eps", up_proj["eps"]):
-            others = f"another eps than {front['name']}, or {down['name']} no residual"
+            others = f"another eps than {front['name']}, or {down['name']} has no residual"
             raise _refused(f"{up_proj['name']} has no gate or no norm, {others}", _BY_NAME)
         names |= {"w_up": f"{up_proj['name']}.w", "w_down": f"{down['name']}.w"}
     known = layer.tensors
@@ -148,7 +148,7 @@ def register(layer: Layer) -> int:
         float(attention.get("soft_cap") or 0.0),
     )
     if block and not front.get("norm"):
-        raise _refused(f"{front['name']} has no norm, and {block[0]['name']} has one", _BY_NAME)
+        raise _refused(f"{front['name']} has no norm, but {block[0]['name']} has one", _BY_NAME)
     if unknown := _unnamed(layer, set(names.values())):
         raise _refused(f"it reads {', '.join(unknown)}", _BY_NAME)
     (num_squares,) = shapes.pop("squares", ((0,), None))[0]
@@ -218,16 +218,20 @@ def _check(given: Operands) -> None:
     dims = {"x": 2, "w_qkv": 2, "keys": 4, "values": 4, "lengths": 1, "w_o": 2}
     for name, count in dims.items():
         if (found := getattr(given, name).dim()) != count:
-            raise WrongOperand(f"{name} has {found} dimensions: give {count}")
+            raise WrongOperand(f"{name} has {found} dimensions: pass {count}")
     check_rows("x", given.x, given.lengths)
     if (given.w_up is None) != (given.w_down is None):
-        raise WrongOperand("w_up and w_down go together: give both, or neither")
+        raise WrongOperand("w_up and w_down go together: pass both, or neither")
     check_float("x", given.x)
     check_scores(given.scale, given.window, given.soft_cap)
     if given.eps is not None and not 0 <= given.eps < float("inf"):
-        raise WrongOperand(f"eps is {given.eps}: give what is added to the mean of squares, or None for no norm")
+        raise WrongOperand(
+            f"eps is {given.eps}: pass the number that is added to the mean of squares, or None for no norm"
+        )
     if given.frequencies is not None and given.keys.shape[3] % 2:
-        raise WrongOperand(f"keys have a head_dim of {given.keys.shape[3]}: give an even one, whose halves are turned")
+        raise WrongOperand(
+            f"keys have a head_dim of {given.keys.shape[3]}: use an even one, since its halves are rotated"
+        )
     check("decoder_layer", _operands(given), {name: getattr(given, name) for name in _TENSORS})
 
 
@@ -247,7 +251,7 @@ def _operands(given: Operands) -> dict[str, Operand]:
     }
     if given.w_up is not None and given.w_down is not None:
         if given.w_down.dim() != 2:
-            raise WrongOperand(f"w_down has {given.w_down.dim()} dimensions: give 2")
+            raise WrongOperand(f"w_down has {given.w_down.dim()} dimensions: pass 2")
         inner = given.w_down.shape[1]
         shapes |= {"w_up": ("weight", (2 * inner, d_out)), "w_down": ("weight", (d_out, inner))}
     is_wide = given.frequencies is not None and given.frequencies.dtype is torch.float64

@@ -124,16 +124,16 @@ def _check(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) ->
         ("w2", w2, "[d_out, d_hidden]"),
     ):
         if one.dim() != 2:
-            raise WrongOperand(f"{name} has {one.dim()} dimensions: give {wanted}")
+            raise WrongOperand(f"{name} has {one.dim()} dimensions: pass {wanted}")
     check_float("w1", w1)
     if (b1 is None) != (b2 is None):
-        raise WrongOperand("b1 and b2 go together: give both biases, or none")
+        raise WrongOperand("b1 and b2 go together: pass both biases, or none")
     scale = name_of(torch.promote_types(w1.dtype, torch.float32))
     table = of_ffn(w1.shape[1], w2.shape[1], w2.shape[0], name_of(w1.dtype), gated=gated, scale_dtype=scale)
     tensors = {"x": x, "w1": w1, "w2": w2, "b1": b1, "b2": b2, "residual": residual, "row_scale": row_scale}
     check("ffn", {name: table[name] for name in tensors}, tensors)
     if row_scale is not None and not row_scale.is_contiguous():
-        raise WrongOperand("row_scale is not contiguous: give row_scale.contiguous()")
+        raise WrongOperand("row_scale is not contiguous: pass row_scale.contiguous()")
     try:
         canonical(activation)
     except InvalidInput as error:

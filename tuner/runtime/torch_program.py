@@ -149,7 +149,7 @@ def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
     known = (*of.names, *of.caches)
     unknown = [name for name in tensors if name not in known]
     if unknown:
-        raise WrongOperand(f"there is no tensor {', '.join(unknown)}: give {', '.join(known)}")
+        raise WrongOperand(f"there is no tensor {', '.join(unknown)}: pass {', '.join(known)}")
     missing = [name for name in (of.names[0], *of.caches) if tensors.get(name) is None]
     if missing:
         raise WrongOperand(f"{', '.join(missing)} must be given")
@@ -199,7 +199,7 @@ def _named(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
     is_written = (*of.caches, *of.outputs)
     for what, given, names in (("tensors", tensors, of.names), ("tensors that are written", written, is_written)):
         if len(given) != len(names):
-            raise WrongOperand(f"there are {len(given)} {what}: give {len(names)}, in this order: {', '.join(names)}")
+            raise WrongOperand(f"there are {len(given)} {what}: pass {len(names)}, in this order: {', '.join(names)}")
     found: dict[str, torch.Tensor | None] = dict(zip(of.names, tensors, strict=True))
     return found | dict(zip(is_written, written, strict=True))
 
@@ -209,7 +209,7 @@ def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
     there = _named(of, tensors, written)
     missing = [name for name, one in there.items() if one is None and not name.endswith(".squares")]
     if missing:
-        raise WrongOperand(f"{', '.join(missing)} must be given: None stands for sums of squares alone")
+        raise WrongOperand(f"{', '.join(missing)} must be given: None is allowed only for sums of squares")
     first = there[of.names[0]]
     assert first is not None
     check_float(of.names[0], first)

@@ -45,7 +45,7 @@ def search_of(op: LaunchOp) -> LaunchOpSearch:
     """
     part = part_of(op.KIND, "search")
     if part is None:
-        raise NotFound(f"{op.describe()}: its kind says nothing of how to search its schedules")
+        raise NotFound(f"{op.describe()}: its kind does not define how to search its schedules")
     found: LaunchOpSearch = part.SEARCH
     return found
 

@@ -46,7 +46,7 @@ from tuner.wire.responses.webhooks import job_ended_body
 
 log = logging.getLogger(__name__)
 
-_OR_LOGIN = ", or a login by a listed proxy"
+_OR_LOGIN = ", or a login through a listed proxy"
 
 #: Processes that choose candidates, where nobody says how many, at most.
 _MAX_SEARCH_PROCESSES = 8
@@ -263,11 +263,13 @@ def _check_reach(settings: Settings, store: Store) -> None:
     with store.read() as session:
         needs_token = tokens.has_any(session)
     if needs_token or settings.login_header:
-        log.info("A token is needed%s: tuner token lists and makes them.", _OR_LOGIN if settings.login_header else "")
+        log.info(
+            ("A token is needed%s: `tuner token` lists and creates them."), _OR_LOGIN if settings.login_header else ""
+        )
     elif not is_loopback(settings.host) and not settings.insecure:
         raise OpenToAll(
-            f"host {settings.host} is reachable from other machines, and there are no tokens; make one with "
-            f"tuner token create --data {settings.data}, listen on 127.0.0.1, or accept that with --insecure"
+            f"host {settings.host} is reachable from other machines, but there are no tokens; create one with tuner "
+            f"token create --data {settings.data}, listen on 127.0.0.1, or accept the risk with --insecure"
         )
 
 

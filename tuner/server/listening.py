@@ -52,7 +52,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; give another {other}") from error
+        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; choose another {other}") from error
     return listener
 
 
@@ -69,7 +69,10 @@ def connections_that_fit(wanted: int) -> int:
     fitting = max(1, soft - min(_FOR_OTHERS, soft // 3))
     if fitting < wanted:
         _log.warning(
-            "%d connections are kept, not %d: this process has %d descriptors (ulimit -n)", fitting, wanted, soft
+            ("at most %d connections are kept, not %d: this process has %d file descriptors (ulimit -n)"),
+            fitting,
+            wanted,
+            soft,
         )
     return min(wanted, fitting)
 

@@ -61,7 +61,9 @@ class Standby:
         try:
             while not self._stop.is_set():
                 if self.leads and not self._leadership.is_held() and not (self._is_alone and self._regain()):
-                    log.critical("the database has dropped this server's lock: it ends, so that another one may lead")
+                    log.critical(
+                        "the database has dropped this server's lock: the server ends, so that another one can lead"
+                    )
                     self._give_up()
                     return
                 if not self.leads:
@@ -72,7 +74,7 @@ class Standby:
                     self._check_leader()
                 self._stop.wait(self._period_s)
         except Exception:
-            log.critical("this server cannot run the jobs, and ends", exc_info=True)
+            log.critical("this server cannot run the jobs, and stops", exc_info=True)
             self._give_up()
 
     def _check_leader(self) -> None:
@@ -84,9 +86,9 @@ class Standby:
         elif now - self._sign_at > SILENT_S:
             pid, _ = sign
             self.trouble = (
-                f"no jobs are run: the server with the pid {pid} has the lock of {self._leadership.directory}, and "
-                f"gave no sign of life for {SILENT_S:g} s. It hangs, or was stopped. On its machine, "
-                f"`kill -CONT {pid}` wakes one that was stopped; after `kill -9 {pid}` this server takes over"
+                f"no jobs are being run: the server with the pid {pid} has the lock of {self._leadership.directory}, "
+                f"but has not responded for {SILENT_S:g} s. It hangs, or was stopped. On its machine, `kill -CONT "
+                f"{pid}` resumes one that was stopped; after `kill -9 {pid}` this server takes over"
             )
             if now - self._said_at > _TELL_S:
                 self._said_at = now
@@ -101,7 +103,7 @@ class Standby:
         except StoreError as error:
             log.critical("%s", error)
             return False
-        log.warning("this server has its lock again, and goes on")
+        log.warning("this server has its lock again, and continues")
         return True
 
     def _try(self) -> None:

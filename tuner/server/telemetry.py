@@ -34,8 +34,7 @@ class Telemetry:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ModuleNotFoundError as error:
             raise NoTelemetry(
-                f"TUNER_OPENTELEMETRY asks for {error.name}, which is not installed; run: "
-                f"{install_command('telemetry')}"
+                f"TUNER_OPENTELEMETRY needs {error.name}, which is not installed; run: {install_command('telemetry')}"
             ) from error
         resource = Resource.create({"service.name": "tuner", "service.version": __version__})
         self._provider = TracerProvider(resource=resource)

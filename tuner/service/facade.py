@@ -63,8 +63,8 @@ from tuner.store.trials import inspections, trials
 _log = logging.getLogger(__name__)
 
 _NO_RESULT_YET = {
-    JobState.QUEUED: "it waits for its turn",
-    JobState.SEARCHING: "it is still searching",
+    JobState.QUEUED: "it is queued",
+    JobState.SEARCHING: "it is still being searched",
     JobState.FINALS: "its finals are being measured",
     JobState.CANCELLED: "it was cancelled",
 }
@@ -156,7 +156,7 @@ class Service(TrialReader):
         """Starts one runner per worker; those that come later get theirs then. Logs which kinds of ops are installed
         and cannot be used."""
         for why in broken_kinds().values():
-            _log.error("a kind of op that a package provides cannot be used: %s", why)
+            _log.error("a kind of op from a package cannot be used: %s", why)
         self._runners.start()
         for one in self._beside:
             one.start()
@@ -281,7 +281,7 @@ class Service(TrialReader):
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
             check_inspection(trial, kind)
             if waiting := self.submissions.unserved(job.spec.target_id):
-                raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
+                raise Conflict(f"{kind} of {job_id} cannot be collected: {waiting}")
             audit.append(session, caller, f"{kind}.ask", f"{job_id}/{number}", self._clock())
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
@@ -298,8 +298,8 @@ class Service(TrialReader):
             inspection = inspections.newest(session, job_id, number, kind)
         if inspection is None:
             raise NotFound(
-                f"there are no {kind} of trial {number} of {job_id}: nobody asked, or tuner gc removed what there was; "
-                f"POST /jobs/{job_id}/trials/{number}/{kind} asks"
+                f"there are no {kind} of trial {number} of {job_id}: nobody asked for them, or tuner gc removed them; "
+                f"ask with POST /jobs/{job_id}/trials/{number}/{kind}"
             )
         if inspection.refusal is not None:
             raise InvalidInput(*inspection.refusal)
@@ -391,10 +391,10 @@ class Service(TrialReader):
         if trouble := self._leader_trouble():
             raise WorkerError(trouble)
         if absence := self._dispatcher.absence:
-            raise WorkerError(f"nothing can be measured on now: {absence}")
+            raise WorkerError(f"no target can measure now: {absence}")
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):
             reasons_by_id = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
-            raise WorkerError(f"nothing can be measured on now: {reasons_by_id}")
+            raise WorkerError(f"no target can measure now: {reasons_by_id}")
         return reasons

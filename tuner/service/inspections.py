@@ -45,13 +45,14 @@ def check_inspection(trial: Trial, kind: InspectionKind) -> None:
         raise InvalidInput(
             "number",
             f"trial {trial.number} was {ended}, not measured: {trial.outcome.reason}",
-            "give one of `GET /jobs/{job_id}/trials?outcome=measured`",
+            "use one of `GET /jobs/{job_id}/trials?outcome=measured`",
         )
     if kind is InspectionKind.TRACE and not trial.candidate.plan_kind.is_ours:
         raise InvalidInput(
             "number",
-            f"trial {trial.number} is of kind {trial.candidate.plan_kind}, whose kernels leave no trace",
-            "give a trial of ours, e.g. one of `GET /jobs/{job_id}/trials?plan_kind=fused&outcome=measured`",
+            f"trial {trial.number} is of kind {trial.candidate.plan_kind}, whose kernels cannot be traced",
+            "use a trial of a generated kernel, e.g. one of `GET "
+            "/jobs/{job_id}/trials?plan_kind=fused&outcome=measured`",
         )
 
 
@@ -92,12 +93,12 @@ class Inspector(BackgroundWork):
 
     def _take(self, inspection: Inspection) -> None:
         if inspection.num_attempts >= inspections.MAX_ATTEMPTS:
-            self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was taken")
+            self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was being collected")
             return
         try:
             job, trial = self._writer.write(lambda session: _begin(session, inspection))
         except NotFound as error:
-            _log.info("an inspection is not taken: %s", error)
+            _log.info("an inspection was not collected: %s", error)
             return
         try:
             with about(job_id=job.id, trial_number=str(trial.number)):
@@ -134,7 +135,7 @@ class Inspector(BackgroundWork):
                 refusal, now = (error.field, error.problem, error.remedy), self._clock()
                 self._writer.write(lambda session: inspections.refuse(session, inspection.seq, refusal, now))
             case WorkerError() if inspection.num_attempts + 1 < inspections.MAX_ATTEMPTS:
-                _log.warning("the %s of trial %d of %s failed, they are tried again: %s",
+                _log.warning("the %s of trial %d of %s failed and will be tried again: %s",
                              inspection.kind, inspection.trial_number, inspection.job_id, error)  # fmt: skip
                 self._stop.wait(RETRY_PAUSE_S)
             case TunerError():
@@ -147,7 +148,7 @@ class Inspector(BackgroundWork):
                     inspection.job_id,
                     exc_info=error,
                 )
-                self._fail(inspection, f"a fault of {culprit(error)}: {type(error).__name__}: {error}")
+                self._fail(inspection, f"an error in {culprit(error)}: {type(error).__name__}: {error}")
 
     def _fail(self, inspection: Inspection, reason: str) -> None:
         now = self._clock()

@@ -77,16 +77,16 @@ class Metrics:
             registry=self._registry,
         )
         self._stages = Histogram(
-            "tuner_stage_seconds", "Time that a trial spent in a stage", ("target", "stage"), buckets=_BUCKETS_S,
+            "tuner_stage_seconds", "Time that trials spent in a stage", ("target", "stage"), buckets=_BUCKETS_S,
             registry=self._registry,
         )  # fmt: skip
         self._stage_names: set[str] = set()
         self._busy = Counter(
-            "tuner_card_busy_seconds", "Time in which a card had something to do; its rate is the share of time", card,
+            "tuner_card_busy_seconds", "Time in which a card was busy; its rate is the busy share", card,
             registry=self._registry,
         )  # fmt: skip
         self._quarantines = Counter(
-            "tuner_quarantines", "How often a card was found unfit", card, registry=self._registry
+            "tuner_quarantines", "How often a card was found faulty", card, registry=self._registry
         )
         self._registry.register(_Stock(store, dispatcher, clock))
 
@@ -166,7 +166,7 @@ class BusyClock:
 def _readings(cards: Sequence[CardReading]) -> Iterator[Metric]:
     """What the driver says of the cards of this machine, by their numbers there."""
     figures = (
-        ("tuner_card_temperature_celsius", "Temperature of a card of this machine", "temperature_c"),
+        ("tuner_card_temperature_celsius", "Temperature of a card in this machine", "temperature_c"),
         ("tuner_card_sm_clock_mhz", "Clock of its SMs", "sm_clock_mhz"),
         ("tuner_card_power_watts", "What it draws", "power_w"),
     )
@@ -201,7 +201,9 @@ class _Stock(Collector):
         except StoreError:
             is_up.add_metric([], 0)
         yield is_up
-        sick = GaugeMetricFamily("tuner_card_quarantined", "Whether a card is unfit now", labels=("target", "worker"))
+        sick = GaugeMetricFamily(
+            "tuner_card_quarantined", ("Whether a card is unusable now"), labels=("target", "worker")
+        )
         for target in self._dispatcher.targets:
             for worker in range(self._dispatcher.num_workers(target.id)):
                 sick.add_metric([target.id, str(worker)], self._dispatcher.quarantine(target.id, worker) is not None)
@@ -210,7 +212,9 @@ class _Stock(Collector):
 
     def _jobs(self, counts: dict[tuple[str, str], int], oldest: dict[str, float]) -> Iterator[Metric]:
         states = GaugeMetricFamily("tuner_jobs", "Jobs by state", labels=("target", "state"))
-        age = GaugeMetricFamily("tuner_queue_age_seconds", "How long the oldest queued job waits", labels=("target",))
+        age = GaugeMetricFamily(
+            "tuner_queue_age_seconds", ("How long the oldest queued job has waited"), labels=("target",)
+        )
         targets = {target.id for target in self._dispatcher.targets} | {target for target, _ in counts}
         for target in sorted(targets):
             for state in JobState:

@@ -70,9 +70,9 @@ class Remover:
                 if leads:
                     self.tidy()
             except StoreUnavailable as error:
-                _log.warning("what was deleted is removed later: %s", error)
+                _log.warning("deleted data will be removed later: %s", error)
             except Exception:  # it is no reason to end the service, and the next attempt may do better
-                _log.exception("what was deleted cannot be removed")
+                _log.exception("deleted data cannot be removed")
 
     def tidy(self) -> None:
         """One look, and the removal of what it finds.

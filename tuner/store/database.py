@@ -117,7 +117,7 @@ class Store:
             StoreUnavailable: the database is locked for too long, or the disk is full; nothing was changed.
         """
         if not self._writer.acquire(timeout=self._lock_patience_s):
-            raise StoreUnavailable(f"other writes have not ended for {self._lock_patience_s:g} s; try again later")
+            raise StoreUnavailable(f"other writes have been running for {self._lock_patience_s:g} s; try again later")
         try:
             with as_store_errors(), Session(self._writing_engine) as session, session.begin():
                 session.connection()  # begins, and so waits, before the block reads anything
@@ -173,8 +173,8 @@ def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> 
                 continue
             found = migrate.revision_of(engine)
             raise StoreError(
-                f"the tables at {engine.url!r} are at revision {found}, not at this version's, and another server has "
-                "them; install the same version on both, or stop the other one"
+                f"the tables at {engine.url!r} are at revision {found}, not at this version's, and another server "
+                "uses them; install the same version on both, or stop the other one"
             ) from error
         upgrade_with_backup(engine, directory)
         leadership.release()

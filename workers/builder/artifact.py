@@ -58,10 +58,10 @@ Json = dict[str, Any]
 _PLANS = {"launches": "plan{}.bin", "fallback_launches": "fallback_plan{}.bin"}
 
 _CONCURRENCY = (
-    "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
-    "kernel at a time outside of its own chain. The same holds for a programmatic launch whose plan has static queues "
-    "and signals; what runs before it in the stream must end without waiting for it. A launch on "
-    "stream 1 begins after what precedes the run, and what follows the run follows all of its launches."
+    "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run only one "
+    "such kernel at a time, apart from its own chain. The same holds for a programmatic launch whose plan has static "
+    "queues and signals; work before it in the stream must end without waiting for it. A launch on stream 1 starts "
+    "after the work before the run, and work after the run starts after all of its launches."
 )
 
 
@@ -193,11 +193,11 @@ def _products(
 
 def _check_own(workload: Workload, schedule: Schedule, own: Sequence[OwnArtifact]) -> None:
     if tuple((one.workload, one.schedule) for one in own) != tuple((workload, one) for one in schedule.launch_ops):
-        raise LaunchRefused(f"the launch ops are not those of {workload.describe()} by {schedule}")
+        raise LaunchRefused(f"the launch ops do not belong to {workload.describe()} with {schedule}")
     for one in own:
         op = workload.launch_ops[one.index]
         if one.source != own_source(op, one.schedule, workload.dtype):
-            raise LaunchRefused(f"the source of {op.name} is not that of its schedule: render it again")
+            raise LaunchRefused(f"the source of {op.name} does not belong to its schedule: render it again")
         if one.launchable is not None:
             one.launchable.check()
 
@@ -232,14 +232,14 @@ def _check_tied(
     launchable: Launchable | None,
 ) -> None:
     if any(plan.graph.workload != problem.workload or plan.graph.tiling != schedule.tiling for plan in plans):
-        raise LaunchRefused(f"the plans are not of {problem.workload.describe()} in tiles of {schedule.tiling}")
+        raise LaunchRefused(f"the plans do not belong to {problem.workload.describe()} in tiles of {schedule.tiling}")
     if source != render(problem.workload, schedule.tiling):
-        raise LaunchRefused("the source is not that of the workload and the tiling: render it again")
+        raise LaunchRefused("the source does not belong to the workload and the tiling: render it again")
     if launchable is None:
         return
     launchable.check()
     if launchable.ties.proofs != tuple(plan.digest for plan in plans):
-        raise LaunchRefused("the cubin is tied to other plans than these: tie them again")
+        raise LaunchRefused("the cubin is tied to different plans: tie them again")
 
 
 def least_driver(cuda: str, parameter_bytes: int) -> str:
@@ -312,7 +312,7 @@ def _launch(
             **workspace_layout(plan),
             **workspace_facts(workspace_layout(plan)),
             "per": "stream and plan; the launches of one run that name the same index share it",
-            "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
+            "zero": "once, when it is allocated, and again after an abort; the bytes from slots on need not be",
             "counters": "epoch: they only grow, no launch resets them",
             "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
             **refused_facts(workload, plan.graph.op_indices),
@@ -352,7 +352,7 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
         "block": [1, 1, 1],
         "num_ctas": first.plan.num_ctas * first.graph.tiling.cluster_size,
         "parameters": ["pointer: the workspace", "int32: num_ctas", "int64: spin_limit_cycles"],
-        "meaning": "on the launch's stream, in front of it: ends when all CTAs of the first launch have started",
+        "meaning": "on the launch's stream, before it: ends when all CTAs of the first launch have started",
     }
 
 

@@ -79,7 +79,10 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     first = run(*command)
     assert first.exit_code == 0, first.stderr
     assert "fp16 256 -> 256 -> 256 silu gated: 2 layers, 3 row counts" in first.stderr
-    assert all(said in first.stderr for said in ("and between these rows 2, or --no-between", "trials; 3 of 3 jobs"))
+    assert all(
+        said in first.stderr
+        for said in ("and between these rows 2, unless --no-between is used", "trials; 3 of 3 jobs")
+    )
     num_jobs, content = len(list(client.jobs())), output.read_bytes()
     [entry] = read_pack(content).entries
     assert {rung.provenance["job"] for rung in entry.rungs if rung.provenance} <= {job["id"] for job in client.jobs()}
@@ -125,13 +128,13 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
     assert runs.exit_code == 0, runs.stderr
     assert [entry.shape.section for entry in read_pack(output.read_bytes()).entries] == ["layers", "chains"]
     for more, words in (
-        (["--blocks"], "--blocks is of all ops of a block: give --context"),
-        (["--with-qkv"], "--with-qkv is of an attention's queries: give --context, too"),
-        (["--page-tokens", "16"], "give --context, too"),
-        (["--context", "300", "--batch-invariant"], "promises no batch invariance"),
-        (["--layers"], "--layers is of whole layers: give --context, and neither --with-qkv nor --blocks"),
-        (["--context", "300", "--tokens-first"], "--tokens-first is of a page of the cache: give --page-tokens"),
-        (["--lengths", "uniform"], "--lengths is of contexts: give --context, too"),
+        (["--blocks"], "--blocks covers all ops of a block: use --context"),
+        (["--with-qkv"], "--with-qkv needs an attention's queries: add --context"),
+        (["--page-tokens", "16"], "add --context"),
+        (["--context", "300", "--batch-invariant"], "does not support batch invariance"),
+        (["--layers"], "--layers covers whole layers: use --context, and neither --with-qkv nor --blocks"),
+        (["--context", "300", "--tokens-first"], "--tokens-first needs a paged cache: add --page-tokens"),
+        (["--lengths", "uniform"], "--lengths needs contexts: add --context"),
     ):
         refused = run(*command, *more)
         assert (refused.exit_code, words in refused.stderr) == (ExitCode.USAGE, True), refused.stderr
@@ -204,7 +207,7 @@ def test_another_key_than_the_pinned_one_is_refused_and_nothing_is_written(
     output = tmp_path / "model.tunerpack"
     result = run("pack", "--job", job_id, "-o", str(output), "--key", "0" * 64)
     assert (result.exit_code, output.exists()) == (ExitCode.REFUSED, False)
-    assert "which is pinned" in result.stderr
+    assert "is pinned" in result.stderr
     assert run("pack", "--job", job_id, "-o", str(output), "--key", "abc").exit_code == ExitCode.USAGE
 
 
@@ -314,7 +317,7 @@ def test_update_changes_the_lock_where_a_newer_job_answers_and_says_so_where_the
     second = tune(12)
     result = run("update", "--lock", str(lock))
     assert result.exit_code == 0, result.stderr
-    assert "a.tunerpack: no kernel and no speed-up changed; other jobs or figures stand behind it" in result.stdout
+    assert "a.tunerpack: no kernel and no speed-up changed; it is now based on other jobs or figures" in result.stdout
     assert lock.read_text() != old
     assert run(*fetching(lock, tmp_path / "out")).exit_code == 0
     [entry] = read_pack((tmp_path / "out" / "a.tunerpack").read_bytes()).entries
@@ -382,7 +385,7 @@ def test_without_cryptography_a_pack_is_made_and_its_signature_is_not_verified(
     assert "the signature is not verified: cryptography is not installed; run: pip install" in made.stderr
     result = run("verify", path, "--bytes-only")
     assert result.exit_code == 0, result.stderr
-    assert "is intact; signed, as it says, by" in result.stderr
+    assert "is intact; signed, according to itself, by" in result.stderr
     assert run(*fetching(locked, tmp_path / "out")).exit_code == 0
     assert run("update", "--lock", str(locked)).exit_code == ExitCode.USAGE
 

@@ -83,13 +83,13 @@ def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, clie
 def test_files_that_do_not_go_together_are_refused(run: Run, files: list[str], tmp_path: Path) -> None:
     for options, words in (
         (["--plan-kind", "fused", *PAIR], "--plan-kind is of --schedule"),
-        (["--schedule", files[0], "--plan-kind", "merged"], "'merged' is none of ours; there are two_launches"),
-        (["--schedule", files[0], *OTHER], "the schedules are of ffn fp16 M=16 256 -> 512 -> 256, and the job of"),
-        (["--schedule", files[0], *PAIR, "--m", "1,16"], "--schedule is of one number of rows"),
+        (["--schedule", files[0], "--plan-kind", "merged"], "'merged' is unknown; there are two_launches"),
+        (["--schedule", files[0], *OTHER], "the schedules are for ffn fp16 M=16 256 -> 512 -> 256, but the job is for"),
+        (["--schedule", files[0], *PAIR, "--m", "1,16"], "--schedule is for one number of rows"),
         (["--schedule", str(tmp_path / "none.json")], "cannot be read"),
-        (["--schedule", str(builders.schedule())], "is a line, which does not say of what"),
+        (["--schedule", str(builders.schedule())], "is a line, which does not include its workload"),
         (["--schedule", "mma 16x64 | row+row", *PAIR], "does not begin with an engine and tiles"),
-        (["--schedule", file(tmp_path, "odd.json", builders.schedule(), odd=1)], "odd is no key there"),
+        (["--schedule", file(tmp_path, "odd.json", builders.schedule(), odd=1)], "odd is not a known key there"),
     ):
         result = run("submit", *options)
         assert (result.exit_code, words in " ".join(result.stderr.split())) == (ExitCode.USAGE, True), result.stderr

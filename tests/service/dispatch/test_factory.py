@@ -129,7 +129,13 @@ def test_a_card_that_is_there_and_does_not_come_up_is_never_stood_in_for_by_a_si
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in(monkeypatch, "GPU-broken")
-    with pytest.raises(WorkerError, match=r"no card comes up: not on GPU-broken: the probe failed; .*simulated:h200"):
+    with pytest.raises(
+        WorkerError,
+        match=(
+            r"no card can be used: not on GPU-broken: the probe failed; "
+            r".*simulated:h200"
+        ),
+    ):
         make_evaluators("auto", build_cache=tmp_path)
 
 

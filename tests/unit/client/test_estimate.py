@@ -64,7 +64,7 @@ def test_of_another_problem_the_simulator_answers_for_the_library_too(h200: Esti
 def test_of_a_card_without_winners_first_guesses_are_forecast(h200: Estimator) -> None:
     found = Estimator(h200._gpu, (), {}).of(ffn_pair(m=16, **KNOWN))
     assert found.basis is Basis.SIMULATED
-    assert "a first guess of a search" in found.words
+    assert "a first candidate of a search" in found.words
     assert found.ours_us is not None
     assert 60 < found.ours_us < 200
 
@@ -99,10 +99,10 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
         assert line["basis"] == "measured"
         assert line["saved_us"] == pytest.approx(32 * (line["library_us"] - line["ours_us"]))
     table = asked(str(CONFIGS / "llama_3_8b.json"), "--mix", "1:1,16:3").stdout
-    assert "nothing of this was measured for the model" in table
+    assert "nothing was measured for this model" in table
     assert "near: shipped decode-swiglu/llama3-8b/m16" in table
     assert "a step of the mix saves" in table
-    assert "2 of 2 figures are of other shapes, or of the simulator" in table
+    assert "2 of 2 figures come from other shapes, or from the simulator" in table
 
 
 def test_a_mix_weighs_the_steps() -> None:
@@ -118,7 +118,7 @@ def test_a_mix_weighs_the_steps() -> None:
 def test_what_is_no_mix_is_refused_with_an_example(mix: str) -> None:
     found = asked(str(CONFIGS / "llama_3_8b.json"), "--mix", mix)
     assert found.exit_code == ExitCode.USAGE
-    assert "is no mix; give rows with their shares" in found.stderr
+    assert "is not a mix; write rows with their shares" in found.stderr
 
 
 MIXTURE = {
@@ -141,7 +141,7 @@ def test_of_a_mixture_of_experts_shared_experts_and_attention_remain(tmp_path: P
     [line] = map(json.loads, found.stdout.splitlines())
     assert (line["shape"], line["layers"]) == ("bf16 2048 -> 5632 -> 2048 silu gated", 24)
     assert "num_experts: is 60: qwen2_moe is a mixture of experts" in found.stderr
-    assert "the attention, and o_proj behind it, and qkv in front, in 24 layers" in found.stderr
+    assert "the attention, and o_proj after it, and qkv before it, in 24 layers" in found.stderr
     assert "the shared experts: bf16 2048 -> 5632 -> 2048 silu gated, in 24 of 24 layers" in found.stderr
 
 
@@ -169,7 +169,7 @@ def test_of_a_quantised_model_the_attention_remains(tmp_path: Path) -> None:
 def test_an_unknown_family_is_refused_as_it_was(tmp_path: Path) -> None:
     found = asked(write(tmp_path, model_type="rwkv", hidden_size=64), "--m", "16")
     assert found.exit_code == ExitCode.USAGE
-    assert "model_type: is 'rwkv', whose feed-forward block is not known" in found.stderr
+    assert "model_type: is 'rwkv', whose feed-forward block is not supported" in found.stderr
 
 
 def test_a_shared_expert_that_the_ranks_do_not_divide_is_said(tmp_path: Path) -> None:

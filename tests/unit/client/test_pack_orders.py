@@ -67,5 +67,5 @@ def test_a_pack_of_an_attention_whose_cap_differs_by_less_than_its_name_shows_is
     [pair] = order_of_jobs([job(made.workload)], 1.02)["attentions"]
     check_pack(pack, {"shapes": [], "attentions": [pair]})
     near = {**pair, "ops": [{**pair["ops"][0], "soft_cap": 30.000001}]}
-    with pytest.raises(Refused, match="the pack is not what was asked for: its attentions"):
+    with pytest.raises(Refused, match="the pack is not the requested one: its attentions"):
         check_pack(pack, {"shapes": [], "attentions": [near]})

@@ -36,5 +36,5 @@ def test_a_manifest_has_weights_as_they_are_stored(scheme: Scheme) -> None:
 
 def test_an_ffn_of_a_pack_has_no_place_for_them() -> None:
     workload = replace(pair(Scheme.INT4), kind=WorkloadKind.FFN)
-    with pytest.raises(InvalidInput, match="has weights where an FFN of a pack has no place for it"):
+    with pytest.raises(InvalidInput, match="has weights, which an FFN in a pack cannot have there"):
         shape_of(workload.to_json())

@@ -120,5 +120,5 @@ def test_a_pack_says_what_it_promises_and_reads_back() -> None:
     ids=["the library", "another order", "not from 1 on", "a gap"],
 )
 def test_a_promise_that_the_ladder_does_not_keep_is_refused(rungs: tuple[Rung, ...]) -> None:
-    with pytest.raises(InvalidInput, match="kernel of one order of sums"):
+    with pytest.raises(InvalidInput, match="kernel with the same order of sums"):
         pack_bytes([Entry(shape=SHAPE, rungs=rungs, invariant_rows=48)])

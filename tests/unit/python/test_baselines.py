@@ -53,10 +53,15 @@ def changed(**launch: Any) -> CudaSource:
         ("", lambda x: x, "baselines", "name each"),
         ("a" * 61, lambda x: x, "baselines", "60 characters"),
         ("mine", lambda x, w1: w1, "baselines.mine", "up_weight [1024, 256]"),
-        ("mine", lambda *all: all, "baselines.mine", "*all, which is no tensor"),
+        ("mine", lambda *all: all, "baselines.mine", "*all, which is not a tensor"),
         ("mine", "mine.cu", "baselines.mine", "CudaSource"),
         ("mine", replace(SOURCE, launches=()), "baselines.mine.launches", "KernelLaunch"),
-        ("mine", changed(kernel="down"), "baselines.mine.launches[0].kernel", "'down', which the text has not"),
+        (
+            "mine",
+            changed(kernel="down"),
+            "baselines.mine.launches[0].kernel",
+            ("'down', which the source does not define"),
+        ),
         ("mine", changed(grid=(0, 1, 1)), "baselines.mine.launches[0].grid", "above 0"),
         ("mine", changed(block=(128,)), "baselines.mine.launches[0].block", "three whole numbers"),
         ("mine", changed(arguments=("y",)), "baselines.mine.launches[0].arguments", "up.weight"),
@@ -78,6 +83,6 @@ def test_what_cannot_leave_the_process_is_refused() -> None:
 
 
 def test_attentions_are_refused_since_their_caches_cannot_be_given() -> None:
-    with pytest.raises(InvalidInput, match="give them for products alone"):
+    with pytest.raises(InvalidInput, match="pass them only for products"):
         baselines_of(attention(), {"mine": lambda x: x})
     assert baselines_of(attention(), {}) == ()

@@ -303,7 +303,7 @@ def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
             assert caches == tuple(at[name] for name in wanted)
     assert attended._append_function is None
     with pytest.raises(
-        RuntimeFailure, match=r"the artifact is of qkv, attention.*, and a call has operands for an attention with"
+        RuntimeFailure, match=r"the artifact is of qkv, attention.*, but a call has operands only for an attention with"
     ):
         Attention(artifact)
 
@@ -345,7 +345,7 @@ def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path)
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     for files, says in (
         ({}, "has no manifest.json"),
-        (changed(made, format=7), "is of format 7, and this reads formats up to 6"),
+        (changed(made, format=7), "is of format 7, but this version reads formats up to 6"),
         ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
         (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
     ):
@@ -370,8 +370,8 @@ def test_an_array_that_does_not_fit_is_refused_by_name(recorder: Recorder) -> No
     artifact = Artifact(made.files)
     given = tensors_of(artifact)
     for name, array, says in (
-        ("gate_up.w", None, "gate_up.w is missing: give \\[768, 512\\] of fp16, the weight"),
-        ("down.w", replace(given["down.w"], shape=(4, 4)), "down.w is \\[4, 4\\] of bits: give"),
+        ("gate_up.w", None, "gate_up.w is missing: pass \\[768, 512\\] of fp16, the weight"),
+        ("down.w", replace(given["down.w"], shape=(4, 4)), "down\\.w is \\[4, 4\\] of bits"),
         ("down.w", replace(given["down.w"], typestr="<f4"), "of float32: give"),
         ("qkv", replace(given["qkv"], address=0x108), "give an address that is a multiple of 16"),
         ("nobody", given["qkv"], "there is no tensor nobody: give down, "),
@@ -395,6 +395,6 @@ def test_half_of_what_goes_in_front_is_refused(recorder: Recorder) -> None:
     given = tensors_of(artifact, "optional")
     del given["attention.frequencies"]
     with pytest.raises(
-        RuntimeFailure, match=r"attention\.frequencies is missing: give all tensors of the kernel in front"
+        RuntimeFailure, match=r"attention\.frequencies is missing: pass all tensors of the append kernel, or"
     ):
         artifact.bind(given)

@@ -300,5 +300,5 @@ def test_where_pytorch_has_no_card_a_pack_binds_nothing_and_says_why(
         *(torch.zeros(shape, dtype=torch.float16) for shape in ((256, 64), (128, 256))), activation="silu"
     )
     why = "" if torch.backends.cuda.is_built() else ", and this PyTorch was built without CUDA"
-    with pytest.raises(RuntimeFailure, match=f"the tensors lie on cpu{why}: give tensors of a CUDA device"):
+    with pytest.raises(RuntimeFailure, match=f"the tensors are on cpu{why}: pass tensors of a CUDA device"):
         load(tmp_path / "a.tunerpack").bind(weights)

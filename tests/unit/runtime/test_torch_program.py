@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused_with_what_would(op: Any) -> None:
         ([x, w_in, None], r"there are 3 tensors: give 4, in this order: residual, gate_up\.w, residual\.squares, down"),
         ([x, w_in[:9], None, w_out], r"gate_up\.w is \[9, 64\] of float32: give \[512, 64\] of float32, the weight"),
         ([x[None], w_in, None, w_out], r"residual is \[1, 5, 64\] of float32: give \[rows, 64\]"),
-        ([x, w_in, None, None], r"down\.w must be given: None stands for sums of squares alone"),
+        ([x, w_in, None, None], r"down\.w must be given: None is allowed only for sums of squares"),
         ([x.int(), w_in, None, w_out], r"residual is of int32: give float16 or bfloat16"),
     ):
         for run in (torch.ops.tuner.program, op._on_cuda, op._fake):
@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused_with_what_would(op: Any) -> None:
     for written, says in (
         ([], "there are 0 tensors that are written: give 1, in this order: down"),
         ([y[:4]], r"down is \[4, 64\] of float32: give \[5, 64\] of float32, the output"),
-        ([x], "down is written and overlaps residual: give it its own"),
+        ([x], "down is written and overlaps residual: use separate memory"),
     ):
         with pytest.raises(ValueError, match=says):
             torch.ops.tuner.program(MLP, [x, w_in, None, w_out], written)

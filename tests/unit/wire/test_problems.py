@@ -25,7 +25,7 @@ def first_problem(**changes: Any) -> FieldProblem:
 @pytest.mark.parametrize(
     ("changes", "field", "word", "remedy"),
     [
-        ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "give at least 1"),
+        ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "numbers: pass at least 1"),
         ({"budget": {"seconds": 0}}, "budget.seconds", "got 0", "give more than 0"),
         ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "give at most 100000"),
         ({"seed": "1"}, "seed", "got '1'", "give an integer"),
@@ -46,11 +46,11 @@ def first_problem(**changes: Any) -> FieldProblem:
         ),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
         ({"pair": {**LAYER, "run": "x"}}, "pair.run", "'x'", LAYER_RUNS),
-        ({"pair": 3}, "pair", "should be a JSON object, got 3", "give a JSON object"),
+        ({"pair": 3}, "pair", "should be a JSON object, got 3", "pass a JSON object"),
         ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "give an integer"),
         ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "give true or false"),
         ({"labels": "a"}, "labels", "should be a list, got 'a'", "give a list"),
-        ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "give at least 1"),
+        ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "numbers: pass at least 1"),
         ({"project": "x" * 65}, "project", "has 65 characters", "give at most 64"),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
     ("value", "problem", "remedy"),
     [
         ({"number": "x"}, "should be an integer, got 'x'", "give an integer"),
-        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "give a value that does"),
+        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "use a value that does"),
     ],
 )
 def test_a_parameter_that_is_a_word_is_refused_in_words_of_ours(

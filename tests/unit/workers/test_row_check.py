@@ -43,7 +43,7 @@ def test_the_programs_rows_convert_as_they_say(dtype: Dtype) -> None:
         (
             "0x7F, rounded).astype(xp.uint8)",
             "0x7F, rounded).astype(xp.uint16)",
-            "to_bits makes uint16, and elements of 8 bits",
+            "to_bits makes uint16, but elements of 8 bits",
         ),
         (
             "xp.where(xp.isnan(half), 0x7F, rounded)",

@@ -106,10 +106,10 @@ class AccessGuard:
             caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
         who = caller.token_id or caller.owner
         if not self._rates.take(caller.token_id or f"login {caller.owner}"):
-            raise _Refusal(status=429, detail=f"{who} asks too often; wait {WINDOW_S} s, and ask less often")
+            raise _Refusal(status=429, detail=f"{who} sends too many requests; wait {WINDOW_S} s, and ask less often")
         if not caller.role.allows(needed):
             remedy = "ask an admin for such a token" if caller.token_id else "ask an admin"
-            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, and this needs {needed}; {remedy}")
+            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, but this needs {needed}; {remedy}")
         return caller
 
     async def _proxied(self, connection: HTTPConnection, address: str) -> Caller | None:
@@ -147,7 +147,7 @@ class AccessGuard:
         session = await to_thread.run_sync(read_session, connection, self._access.session_key)
         token = await to_thread.run_sync(self._access.by_session, session.token_id, session.csrf) if session else None
         if session is None or token is None:
-            raise _Refusal(status=401, detail=f"the session has ended; log in at {outside('/login')}")
+            raise _Refusal(status=401, detail=f"the session has expired; log in at {outside('/login')}")
         _check_proof(connection, session)
         return token
 
@@ -157,7 +157,9 @@ def _check_proof(connection: HTTPConnection, session: Session) -> None:
     # A form carries the proof in a field, which its route checks.
     is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
     if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
-        detail = f"a session's request that changes something needs the header {CSRF_HEADER} of its page, or a token"
+        detail = (
+            f"a request of a session that changes something needs the header {CSRF_HEADER} from its page, or a token"
+        )
         raise _Refusal(status=403, detail=detail)
     connection.scope[SESSION] = session
 

@@ -23,7 +23,7 @@ async def form_of(request: Request) -> dict[str, str]:
     }
     session = session_of(request)
     if session is not None and not session.is_ours(fields.get("csrf", "")):
-        raise Forbidden("the form is not of this session; open the page again")
+        raise Forbidden("the form belongs to another session; open the page again")
     return {name: value for name, value in fields.items() if name != "csrf" and value}
 
 

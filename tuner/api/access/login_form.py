@@ -67,7 +67,7 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
         session = session_of(request)
         fields = parse_qs((await request.body()).decode(errors="replace"))
         if session is not None and not session.is_ours(fields.get("csrf", [""])[0]):
-            raise Forbidden("the form is not of this session; open the page again")
+            raise Forbidden("the form belongs to another session; open the page again")
         response = RedirectResponse("/login" if access.is_on else "/", 303)
         if session is not None and session.token_id:
             await to_thread.run_sync(access.end_session, caller, session.token_id, session.csrf)

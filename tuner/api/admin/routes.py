@@ -14,7 +14,7 @@ from tuner.service import Service
 from tuner.wire.responses.access import NewTokenView, QuotaRequest, QuotaView, TokenRequest, TokenView
 
 TokenId = Annotated[str, Path(max_length=100, description="a token's id, e.g. `tok-0123456789ab`")]
-Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner's or a project's; `*` for all others")]
+Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner or a project; `*` for all others")]
 
 
 def admin_routes(service: Service) -> APIRouter:

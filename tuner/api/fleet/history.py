@@ -20,7 +20,7 @@ _OF_A_CARD: tuple[tuple[str, str, Callable[[CardReading], float | None]], ...] =
 
 
 def series(samples: Sequence[FleetSample]) -> list[SeriesView]:
-    """Trials a minute; of each card of this machine what the driver says of it."""
+    """Trials per minute; of each card of this machine what the driver says of it."""
     if not samples:
         return []
     rates = [(sample.at, sample.trials_per_minute) for sample in samples]

@@ -85,7 +85,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             self._unread += len(data)
             super().data_received(data)
             if self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response(f"the head is larger than {MAX_HEAD_BYTES} bytes")
+                self.send_400_response(f"the request headers are larger than {MAX_HEAD_BYTES} bytes")
             self._watch()
 
         def on_message_begin(self) -> None:

@@ -35,6 +35,8 @@ class AnswerAtTheEnd:
         except asyncio.CancelledError:
             if has_begun or scope["type"] != "http":
                 raise
-            log.warning("%s %s was cut: the server ends", scope["method"], scope["path"])
-            document = problem(503, "the server ends, and this request was cut; ask again when it is back")
+            log.warning("%s %s was aborted: the server is shutting down", scope["method"], scope["path"])
+            document = problem(
+                503, ("the server is shutting down, and this request was aborted; ask again when it is back")
+            )
             await problem_response(document, {"Retry-After": str(_RETRY_AFTER_S)})(scope, receive, send)

@@ -43,18 +43,18 @@ def _problem_schema() -> dict[str, Any]:
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
-        400: "The body is no JSON, or the request asks for another version of the wire format",
-        401: "A token is needed, and there is none, or it is unknown, expired or revoked",
-        403: "The token may not do that, or the request names another host, or a page of another site sent it",
-        404: "What was named does not exist",
-        405: "The path does not know the method; `Allow` lists those that it knows",
+        400: "The body is not JSON, or the request asks for another version of the wire format",
+        401: "A token is needed, but it is missing, unknown, expired or revoked",
+        403: "The token does not allow that, or the request names another host, or a page of another site sent it",
+        404: "The named resource does not exist",
+        405: "The path does not support the method; `Allow` lists those that it supports",
         408: "The body did not arrive in time",
-        409: "The state of a thing forbids what was asked",
+        409: "The resource's state does not allow the request",
         413: "The body is too large",
         415: "The content type of the body is not `application/json`, or the body is compressed",
-        422: "A field is wrong: which, why, and what would be right",
-        429: "The token, or the address, asks too often; `Retry-After` says when to ask again",
-        503: "The database or the worker cannot be used",
+        422: "A field is invalid: which, why, and what would be valid",
+        429: "The token, or the address, sends too many requests; `Retry-After` says when to ask again",
+        503: "The database or the worker is not available",
     }.items()
 }
 
@@ -71,7 +71,7 @@ BASE_RESPONSES: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[sta
 
 _REMEDIES = {
     404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
-    405: "this path does not know the method {method}; it knows {allowed}",
+    405: "this path does not support the method {method}; it supports {allowed}",
 }
 
 
@@ -110,7 +110,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
-        return _answer(request, problem(400, f"the body is no JSON: {found[0]['ctx']['error']}"))
+        return _answer(request, problem(400, f"the body is not valid JSON: {found[0]['ctx']['error']}"))
     errors = [of_validation(one) for one in found]
     detail = "; ".join(f"{one.field}: {one.problem}; {one.remedy}" for one in errors)
     return _answer(request, problem(422, detail, errors))
@@ -136,4 +136,4 @@ def _allowed(request: Request) -> str:
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _answer(request, problem(500, f"a fault of {culprit(error, 'this server')}; the server's log says more"))
+    return _answer(request, problem(500, f"an error in {culprit(error, 'this server')}; see the server's log"))

@@ -56,7 +56,7 @@ class BodyGuard:
             detail = f"the content type is {headers.get('content-type', 'absent')!a}; send `{media_type}`"
             return await _refuse(415, detail, scope, receive, send)
         if body and (encoding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
-            return await _refuse(415, f"the body is encoded: {encoding!a}; send it as it is", scope, receive, send)
+            return await _refuse(415, f"the body is encoded: {encoding!a}; send it unencoded", scope, receive, send)
         return await self._app(scope, _replay([{"type": "http.request", "body": body}], receive), send)
 
 

@@ -69,14 +69,14 @@ class OriginGuard:
         host = headers.get("host", "")
         if not is_own(host_of(host), self._allowed):
             return (
-                f"this server is not called {host!a}; use its address, or have its administrator name that host in "
+                f"this server is not called {host!a}; use its address, or have its administrator add that host to "
                 "TUNER_ALLOWED_HOSTS"
             )
         for origin in headers.getlist("origin"):
             if not self._is_own_origin(origin, host):
-                return f"a page of {origin!a} sent this request; only this server's own pages may send any"
+                return f"a page of {origin!a} sent this request; only this server's own pages may do so"
         if method not in _READING and headers.get("sec-fetch-site") not in _OWN_SITES:
-            return "a page of another site sent this request; only this server's own pages may send any"
+            return "a page of another site sent this request; only this server's own pages may do so"
         return ""
 
     def _is_own_origin(self, origin: str, host: str) -> bool:

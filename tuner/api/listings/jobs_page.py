@@ -84,7 +84,7 @@ def _cancel(service: Service, job_ids: Sequence[str], batch_ids: Sequence[str], 
         Conflict: some could not be ended; it says which, and why.
     """
     if not job_ids and not batch_ids:
-        raise InvalidInput("job", "nothing was ticked", "tick what is to end, and send the form again")
+        raise InvalidInput("job", "nothing was ticked", "select what to cancel, and send the form again")
     refused, num_ended = [], 0
     for ends, ids in ((service.cancel, job_ids), (service.batches.cancel, batch_ids)):
         for one in ids:
@@ -94,7 +94,7 @@ def _cancel(service: Service, job_ids: Sequence[str], batch_ids: Sequence[str], 
             except (Conflict, Forbidden, NotFound) as error:
                 refused.append(str(error))
     if refused:
-        raise Conflict(f"{num_ended} of {num_ended + len(refused)} were ended; {'; '.join(refused)}")
+        raise Conflict(f"{num_ended} of {num_ended + len(refused)} were cancelled; {'; '.join(refused)}")
 
 
 _NO_BATCHES: Mapping[str, BatchSummary] = {}

@@ -50,7 +50,9 @@ class ProxyLogin:
         except UnicodeDecodeError:
             owner = ""
         if len(said) > 1 or not is_name(owner):
-            raise BadLogin(f"the proxy's {self.header} names no user: give one name of 1 to 64 printable characters")
+            raise BadLogin(
+                f"the proxy's {self.header} names no user: it must be one name of 1 to 64 printable characters"
+            )
         return Caller(owner=owner, role=Role.ADMIN if owner in self.admins else self.role, token_id="", address=address)
 
     def _is_listed(self, peer: str) -> bool:

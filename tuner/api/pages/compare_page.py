@@ -65,7 +65,9 @@ def _side(service: Service, field: str, name: str) -> _Side:
     """
     found = re.fullmatch(r"(job-[0-9a-f]+)(?:[/ ](\d{1,9}))?", name)
     if found is None:
-        raise InvalidInput(field, f"{name!r} is no job and no trial", "give job-0123456789ab, or job-0123456789ab/7")
+        raise InvalidInput(
+            field, f"{name!r} is neither a job nor a trial", ("give job-0123456789ab, or job-0123456789ab/7")
+        )
     return _job(service, found[1]) if found[2] is None else _trial(service, found[1], int(found[2]))
 
 
@@ -73,11 +75,11 @@ def _job(service: Service, job_id: str) -> _Side:
     record = service.job(job_id)
     job = JobView.of(record)
     groups: dict[str, dict[str, Any]] = {
-        "What was asked": {
+        "Request": {
             "pair": job.workload, "target": job.target, "objective": job.objective.model_dump(mode="json"),
             "budget": job.budget.model_dump(), "seed": job.seed, "priors": str(job.priors),
         },
-        "What came of it": {
+        "Outcome": {
             "state": str(job.state), "trials": job.num_trials, "measured": job.num_measured,
             "rejected": job.num_rejected, "failed": job.num_failed, "search": duration(job.search_s),
             "created": clock(job.created_at),
@@ -86,7 +88,7 @@ def _job(service: Service, job_id: str) -> _Side:
     times = {"ours": job.best_us, "library": job.library_us}
     if record.state is JobState.SUCCEEDED:
         best = BestView.of(service.best(job_id), record)
-        groups["What came of it"] |= {"verdict": str(best.verdict), "winner": best.winner.heading}
+        groups["Outcome"] |= {"verdict": str(best.verdict), "winner": best.winner.heading}
         rows = _fastest_of_each_kind(best.finals)
         groups["Speed-up over the library"] = {kind.heading: ratio(row.speedup) for kind, row in rows.items()}
         times |= {kind.heading: row.time_us for kind, row in rows.items()}

@@ -30,7 +30,7 @@ _CHART_WIDTH, _CHART_HEIGHT, _CHART_LEFT, _CHART_BOTTOM = 420.0, 170.0, 34.0, 22
 class ExplorerQuery(OrdersQuery):
     """What the page takes: an order, and how much of it is shown."""
 
-    step: Annotated[int | None, Query(ge=0, le=10_000, description="steps that are shown; all by default")] = None
+    step: Annotated[int | None, Query(ge=0, le=10_000, description="number of steps shown; default: all")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,13 +241,13 @@ def _cell(stop: Stop, path: Sequence[Stop], origin: tuple[float, float], page: E
         step = page.orders.steps[place - 1]
         brought = ", ".join(step.loads) or "nothing"
         state, number, href = ("now" if place == len(path) else "done"), str(place), links.at(place)
-        label = f"Tile {where}: step {place}, which brought in {brought}. Show this step."
+        label = f"Tile {where}: step {place}, which loaded {brought}. Show this step."
     elif missing := _missing(stop, done, page.orders):
         state, number, href = "waiting", "", ""
         label = f"Tile {where}: waits for {', '.join(missing)}."
     else:
         state, number, href = "open", "", links.add(stop.name)
-        label = f"Tile {where}: not done. Go there next."
+        label = f"Tile {where}: not computed. Go there next."
     x, y = origin[0] + stop.col * CELL, origin[1] + stop.row * CELL
     return Cell(name=stop.name, x=x, y=y, state=state, number=number, href=href, label=label)
 

@@ -38,7 +38,9 @@ from tuner.wire.responses.responses import BestView, TrialView
 _TRIALS_PER_PAGE = 100
 #: Trials that a file reads at a time.
 _TRIALS_PER_READ = 500
-Columns = Annotated[list[str], Query(alias="column", max_length=40, description="columns of the table; the usual ones")]
+Columns = Annotated[
+    list[str], Query(alias="column", max_length=40, description=("columns of the table; default: the usual ones"))
+]
 
 #: What the filters offer.
 _CHOICES = {
@@ -99,7 +101,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
         job, found = service.job(job_id), service.charts.importances(job_id)
         page = AxesPage(
             simulated=is_simulated(job.spec.target_id),
-            method="Optuna's PED-ANOVA, of the logarithm of the speed-up",
+            method="Optuna's PED-ANOVA of the logarithm of the speed-up",
             num_trials=len(found.numbers),
             num_measured=job.num_measured,
             shares={name: round(share, 4) for name, share in found.shares.items()},

@@ -91,5 +91,5 @@ def _show(
         inputs=tuple(INPUTS.values()),
         targets=[target.id for target, _ in service.targets()],
         dtypes=tuple(Dtype),
-        priors={PriorsChoice.NEAREST: "earlier winners", PriorsChoice.NONE: "nothing: a fair search"},
+        priors={PriorsChoice.NEAREST: "earlier winners", PriorsChoice.NONE: "nothing: a search from scratch"},
     )

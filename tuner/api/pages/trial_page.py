@@ -41,9 +41,9 @@ from tuner.wire.responses.inspections import CountersView, InspectionOnPage
 from tuner.wire.responses.samples import SamplesView
 
 _ASSIGNMENTS = {
-    STATIC: "queues, dealt before the launch",
+    STATIC: "queues, filled before the launch",
     TICKET: "tickets",
-    FIRST_WAVE: "a first wave that is dealt, then tickets",
+    FIRST_WAVE: "an assigned first wave, then tickets",
 }
 #: Waits that the tables list.
 _MAX_WAITS = 20

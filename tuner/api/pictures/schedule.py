@@ -174,8 +174,8 @@ def _coarseness(num_rows: int, num_cols: int) -> tuple[int, int]:
 
 def _title(row: int, col: int, block: Ints) -> str:
     if block.size == 1:
-        return f"tile ({row}, {col}): begun as number {int(block.min())}"
-    return f"tiles from ({row}, {col}) on: begun as numbers {int(block.min())} to {int(block.max())}"
+        return f"tile ({row}, {col}): started as number {int(block.min())}"
+    return f"tiles from ({row}, {col}) on: started as numbers {int(block.min())} to {int(block.max())}"
 
 
 def _example(plans: Sequence[VerifiedPlan]) -> tuple[Key | None, set[Key], str]:

@@ -56,7 +56,7 @@ class Seats:
     def refusal(self) -> Response:
         """What is answered where there is none."""
         detail = (
-            f"{self._taken} event streams are open, and there may be no more: ask for the job now and then, or have "
+            f"{self._taken} event streams are open, which is the maximum: poll the job instead, or have "
             "TUNER_MAX_CONNECTIONS raised; one eighth of these connections is kept for requests"
         )
         return problem_response(problem(503, detail), {"retry-after": str(_RETRY_S), "connection": "close"})
@@ -109,13 +109,15 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
         response_class=EventSourceResponse,
         responses={
             200: {"description": "Events `state`, `trial`, `best`, then `end`", "content": {"text/event-stream": {}}},
-            204: {"description": "The job has ended, and the asker has seen all of it"},
+            204: {"description": "The job has ended, and the client has seen all of it"},
         },
     )
     def stream_events(
         job_id: JobId,
         last_event_id: Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)] = None,
-        after: Annotated[int, Query(ge=0, le=_MAX_EVENT_ID, description="as Last-Event-ID, which goes first")] = 0,
+        after: Annotated[
+            int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
+        ] = 0,
     ) -> Response:
         """Everything that happened to a job and happens from now on, until it ends."""
         feed = Feed(
@@ -132,13 +134,15 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
         response_class=EventSourceResponse,
         responses={
             200: {"description": "Events of all its jobs, then `end`", "content": {"text/event-stream": {}}},
-            204: {"description": "The batch has ended, and the asker has seen all of it"},
+            204: {"description": "The batch has ended, and the client has seen all of it"},
         },
     )
     def stream_batch_events(
         batch_id: BatchId,
         last_event_id: Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)] = None,
-        after: Annotated[int, Query(ge=0, le=_MAX_EVENT_ID, description="as Last-Event-ID, which goes first")] = 0,
+        after: Annotated[
+            int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
+        ] = 0,
     ) -> Response:
         """Everything that happened to the jobs of a batch and happens from now on, until it ends."""
         feed = Feed(

@@ -41,7 +41,11 @@ _VIEWS: dict[InspectionKind, type[EnergyView] | type[CountersView] | type[TraceV
 
 def _responses(model: type[BaseModel], *, asked: bool) -> dict[int | str, dict[str, Any]]:
     """For OpenAPI: what is pending is a 202, and what has ended a 200, whoever asks."""
-    also = {200: "It was taken before, or could not be"} if asked else {202: "It is pending: ask again a little later"}
+    also = (
+        {200: ("It was collected before, or could not be collected")}
+        if asked
+        else {202: "It is pending: ask again later"}
+    )
     return {status: {"model": model, "description": text} for status, text in also.items()}
 
 

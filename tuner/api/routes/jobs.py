@@ -24,14 +24,14 @@ from tuner.wire.responses.study import StudyQuery, StudyView
 
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
-Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the previous page")]
 Word = Annotated[str | None, Query(max_length=100, description="only jobs that have it")]
 Size = Annotated[int | None, Query(ge=1, lt=2**31, description="only jobs whose first product has this size")]
-Limit = Annotated[int, Query(ge=1, le=500, description="most items of the page")]
+Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items on the page")]
 OutcomeFilter = Annotated[Literal["measured", "rejected", "failed"] | None, Query(description="only these outcomes")]
 KindFilter = Annotated[PlanKind | None, Query(description="only this plan kind")]
 ReasonFilter = Annotated[FailureKind | None, Query(description="only trials that failed for this reason")]
-Sort = Annotated[Literal["number", "time", "speedup"], Query(description="fastest first for time and speedup")]
+Sort = Annotated[Literal["number", "time", "speedup"], Query(description="for time and speedup, fastest first")]
 
 
 def default_target_id(service: Service) -> str | None:

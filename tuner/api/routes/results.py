@@ -44,7 +44,7 @@ def result_routes(service: Service) -> APIRouter:
         response_class=Response,
         responses={
             200: {"content": {"application/zip": {}}, "headers": _SIGNATURE},
-            304: {"description": "The asker has it already"},
+            304: {"description": "The client already has it"},
         },
     )
     def get_artifact(digest: Digest, if_none_match: Annotated[str | None, Header()] = None) -> Response:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 GanttOf = Annotated[
     Literal["measured", "forecast"],
-    Query(description="`measured`: the trace that was taken last; `forecast`: what the simulator says"),
+    Query(description="`measured`: the latest trace; `forecast`: the simulator's"),
 ]
 Launch = Annotated[int, Query(ge=0, le=100, description="which launch of the candidate")]
 
@@ -59,7 +59,7 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
 def _on_its_gpu(service: Service, job: JobRecord, trial: Trial, asked: Callable[[Workload, Gpu, Candidate], T]) -> T:
     gpu = gpu_of(service, job)
     if gpu is None:
-        raise Conflict(f"nothing is known here of the GPU of {job.spec.target_id}; ask a server that has it")
+        raise Conflict(f"the GPU of {job.spec.target_id} is unknown here; ask a server that knows it")
     try:
         return asked(job.spec.workload, gpu, trial.candidate)
     except (IllegalSchedule, PlanError) as error:
@@ -81,12 +81,12 @@ def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
     """
     job, trial = service.job(job_id), service.trial(job_id, number)
     if not trial.candidate.plan_kind.is_ours:
-        raise Conflict(f"trial {number} of {job_id} runs the library's kernels, which leave no trace")
+        raise Conflict(f"trial {number} of {job_id} runs the library's kernels, which cannot be traced")
     if of == "forecast":
         return _on_its_gpu(service, job, trial, forecast_gantt)
     inspection = service.inspection(job_id, number, InspectionKind.TRACE)
     if not isinstance(inspection.result, Trace) or not inspection.result.spans:
-        raise Conflict(f"trial {number} of {job_id} has no trace: {inspection.reason or 'it is being taken'}")
+        raise Conflict(f"trial {number} of {job_id} has no trace: {inspection.reason or 'it is being collected'}")
     try:
         plans = plans_of(service, job, trial)
     except Conflict:
@@ -129,7 +129,7 @@ def trial_routes(service: Service) -> APIRouter:
         """The plan of one of the trial's launches, as the kernel reads it."""
         plans = plans_of(service, service.job(job_id), service.trial(job_id, number))
         if launch >= len(plans):
-            raise NotFound(f"trial {number} of {job_id} has {len(plans)} launches of ours, so none has number {launch}")
+            raise NotFound(f"trial {number} of {job_id} has {len(plans)} launches, so none has number {launch}")
         headers = {"Content-Disposition": f'attachment; filename="{job_id}-trial-{number}-plan{launch}.bin"'}
         return Response(plans[launch].plan.table, headers=headers, media_type="application/octet-stream")
 

@@ -79,7 +79,9 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         except ValueError:
             rows, weight = 0, 0.0
         if rows < 1 or not 0 < weight < math.inf or rows in found:
-            raise click.BadParameter(f"{value!r} is no mix; give rows with their shares, each once, like 1:0.2,32:0.8")
+            raise click.BadParameter(
+                f"{value!r} is not a mix; write rows with their shares, each once, like 1:0.2,32:0.8"
+            )
         found[rows] = weight
     return found
 
@@ -87,14 +89,12 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 @click.command()
 @click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @model_options
-@click.option(
-    "--mix", callback=read_mix, help="In place of --m: how often steps have how many rows, e.g. 1:0.2,32:0.8."
-)
-@click.option("--context", type=click.IntRange(min=1), help="The attentions, too: of so many tokens.")
-@click.option("--page-tokens", type=click.IntRange(min=1), help="With --context: of a page of the cache.")
+@click.option("--mix", callback=read_mix, help="Instead of --m: shares of steps by number of rows, e.g. 1:0.2,32:0.8.")
+@click.option("--context", type=click.IntRange(min=1), help="Include the attentions, with this many tokens.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="With --context: tokens per page of the cache.")
 @click.option("--target", type=click.Choice(sorted(CATALOGUE)), default="h200", show_default=True, help="The card.")
 @click.option(
-    "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="As of a pack."
+    "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="As for a pack."
 )
 @as_json
 def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: bool, **options: Any) -> None:
@@ -108,7 +108,7 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
     how = {name: options[name] for name in ("tp", "dtype", "context", "page_tokens")}
     asked = list(_asked(configs, rows, **how))
     if not asked:
-        raise NoResult("no op of these models has a kernel here")
+        raise NoResult("no op of these models is supported by a kernel")
     gains = _gains(asked, options["target"])
     if as_json:
         for gain in gains:
@@ -150,7 +150,7 @@ def _asked(
             config = read_config(path)
             pairs = kind.counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
         except InvalidInput as error:
-            click.echo(f"{path}: {error.field}: {error.problem}: what has a context is not estimated", err=True)
+            click.echo(f"{path}: {error.field}: {error.problem}: ops with a context are not estimated", err=True)
             break
         yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in pairs)
 
@@ -172,15 +172,15 @@ def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
     if done.returncode == 0:
         return [json.loads(line) for line in done.stdout.splitlines()]
-    why = (done.stderr.strip().splitlines() or [f"the program that estimates ended with {done.returncode}"])[-1]
+    why = (done.stderr.strip().splitlines() or [f"the estimating program ended with {done.returncode}"])[-1]
     if "ModuleNotFoundError" in why:
         why = f"{why}; run: {install_command('server')}"
-    raise NoResult(f"nothing can be estimated here: {why}")
+    raise NoResult(f"estimates are not possible here: {why}")
 
 
 def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
     table = Table("shape", "layers", "rows", "library", "ours", "speed-up", "saved a step", "from")
-    table.title = f"estimates for {target}: nothing of this was measured for the model"
+    table.title = f"estimates for {target}: nothing was measured for this model"
     for gain in gains:
         saved = gain.saved_us(min_gain)
         table.add_row(
@@ -201,9 +201,18 @@ def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, i
     total = {m: sum(gain.saved_us(min_gain) for gain in gains if gain.m == m) for m in mix}
     if is_mix:
         saved = sum(share * total[m] for m, share in mix.items()) / sum(mix.values())
-        lines = [f"a step of the mix saves {render.microseconds(saved)}, and each of its sequences as much a token"]
+        lines = [
+            (
+                f"a step of the mix saves {render.microseconds(saved)}, which is "
+                "also the saving per token of each sequence"
+            )
+        ]
     else:
         best = max(total, key=lambda m: total[m])
-        lines = [f"most is saved with {best} rows: {render.microseconds(total[best])} a step, for each of its tokens"]
+        lines = [f"{best} rows save the most: {render.microseconds(total[best])} per step, for each of its tokens"]
     unsure = sum(1 for gain in gains if gain.basis != "measured")
-    return [*lines, f"{unsure} of {len(gains)} figures are of other shapes, or of the simulator"] if unsure else lines
+    return (
+        [*lines, (f"{unsure} of {len(gains)} figures come from other shapes, or from the simulator")]
+        if unsure
+        else lines
+    )

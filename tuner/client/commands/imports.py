@@ -33,7 +33,7 @@ def import_(client: Client, path: Path) -> None:
     body = body_of(path)
     made = client.import_winners(body)
     words = f"{made['num_imported']} schedules of {body['source']} imported for {body['target']}"
-    click.echo(f"tuner-client: {words}; {made['num_known']} were known", err=True)
+    click.echo(f"tuner-client: {words}; {made['num_known']} had already been imported", err=True)
 
 
 def body_of(path: Path) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def body_of(path: Path) -> dict[str, Any]:
         click.UsageError: it is no such file, or of another program.
     """
     try:
-        document = read_json(path, "give what tuner-client export --format t4 wrote")
+        document = read_json(path, "pass a file written by tuner-client export --format t4")
         own, rows = document[OWN], document["results"]
         job = own["job"]
         winners = [
@@ -56,13 +56,13 @@ def body_of(path: Path) -> dict[str, Any]:
         raise click.UsageError(f"{where}{error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise click.UsageError(
-            f"{path} has no schedules of ours; give what tuner-client export --format t4 wrote. What other programs "
-            "call their parameters means nothing here"
+            f"{path} has no schedules of tuner's; pass a file written by tuner-client export --format t4. Parameter "
+            "names of other programs have no meaning here"
         ) from error
     fastest = sorted((one for one in winners if one is not None), key=lambda one: float(one["time_us"]))
     chosen = [one for kind in PlanKind for one in [each for each in fastest if each["plan_kind"] == kind][:_EACH]]
     if not chosen:
-        raise click.UsageError(f"{path} has no measured schedule of ours; there is nothing to begin with")
+        raise click.UsageError(f"{path} has no measured schedule of tuner's; there is nothing to start from")
     named = {name: job[name] for name in ("target", "pair", "objective")}
     return {**named, "source": job["id"], "winners": chosen}
 

@@ -12,14 +12,14 @@ from tuner.client.delivery.output import print_json, print_table, write_or_print
 from tuner.client.options.options import Finite, as_json
 from tuner.client.terminal import render
 
-timeout = click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Seconds to wait at most.")
+timeout = click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Maximum seconds to wait.")
 trial_number = click.argument("number", metavar="TRIAL", type=click.IntRange(min=0))
 
 
 @click.command()
 @click.argument("job_id")
 @trial_number
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="A hardware metric; may be given repeatedly.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="A hardware metric; may be repeated.")
 @timeout
 @as_json
 @click.pass_obj

@@ -33,7 +33,7 @@ def cmake_dir() -> None:
 
 @click.command()
 @click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
-@click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Seconds to wait at most.")
+@click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Maximum seconds to wait.")
 @as_json
 @click.pass_obj
 def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
@@ -157,9 +157,9 @@ def _change(verb: str, words: str) -> click.Command:
     return click.command(verb, help=words)(change)
 
 
-pause = _change("pause", "Has an open job wait; what is at the card is recorded first.")
-resume = _change("resume", "Has a paused job go on.")
-retry = _change("retry", "Submits a job that failed or was cancelled again, and prints the new id.")
+pause = _change("pause", "Pauses an open job; results from the card are recorded first.")
+resume = _change("resume", "Resumes a paused job.")
+retry = _change("retry", "Submits a job again that failed or was cancelled, and prints the new id.")
 
 
 @click.command()
@@ -169,7 +169,7 @@ def delete(client: Client, job_ids: tuple[str, ...]) -> None:
     """Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs."""
     for job_id in job_ids:
         job = client.delete(job_id)
-        click.echo(f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}")
+        click.echo(f"{job_id} deleted" if job is None else f"{job_id} continues, for {', '.join(job['owners'])}")
 
 
 @pair_options

@@ -18,10 +18,10 @@ def login(client: Client) -> None:
     with Client(client.url, token=secret.strip()) as asking:
         who = asking.whoami()
     if not who["needs_token"]:
-        click.echo(f"tuner-client: {client.url} needs no token, and none is kept", err=True)
+        click.echo(f"tuner-client: {client.url} needs no token, and none was stored", err=True)
         return
     path = keep_token(client.url, secret.strip())
-    click.echo(f"tuner-client: {who['owner']}, role {who['role']}; the token is kept in {path}", err=True)
+    click.echo(f"tuner-client: {who['owner']}, role {who['role']}; the token is stored in {path}", err=True)
 
 
 @click.command()

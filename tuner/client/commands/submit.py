@@ -35,7 +35,7 @@ _OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
 _BUDGET = ("trials", "seconds", "patience")
 _NAMED = ("target", "seed", "priors", "sweep", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
 _CHAIN_FILE = click.Path(dir_okay=False, path_type=Path)
-_CHAIN_WORDS = "up to eight ops of a JSON file, as POST /jobs takes them"
+_CHAIN_WORDS = "up to eight ops in a JSON file, as POST /jobs accepts them"
 
 
 def _job_options(*, hidden: bool = False) -> list[click.Option]:
@@ -50,37 +50,41 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
         option("--trials", type=click.IntRange(min=1), metavar="N", help="Budget: recorded outcomes."),
         option("--seconds", type=seconds, metavar="S", help="Budget: seconds of search."),
         option("--patience", type=click.IntRange(min=1), metavar="N", help="Budget: trials without progress."),
-        option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts."),
+        option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2 when a sample starts."),
         option("--regime", type=click.Choice(["burst", "sustained"]), help="Sustained from 256 rows on."),
         option(
             "--energy-within",
             "energy_within_percent",
             metavar="PERCENT",
             type=Finite(min=0, max=100, min_open=True),
-            help="Least energy, so much slower at most.",
+            help="Least energy, at most this much slower.",
         ),
-        option("--torch-compile", is_flag=True, default=None, help="Judge against torch.compile, too."),
-        option("--seed", type=click.IntRange(min=0), metavar="N", help="Of the search and the inputs."),
-        option("--priors", type=click.Choice(["nearest", "none"]), help="Earlier winners, or a fair search."),
+        option("--torch-compile", is_flag=True, default=None, help="Also compare with torch.compile."),
+        option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the search and the inputs."),
+        option("--priors", type=click.Choice(["nearest", "none"]), help="Start from earlier winners, or not at all."),
         option(
             "--schedule",
             "schedules",
             multiple=True,
             metavar="FILE|LINE",
-            help="Try exactly these, and search nothing.",
+            help="Try only these, and search nothing.",
         ),
-        option("--sweep", metavar="WHAT", help="Of --schedule: vary rasters, merges, signals ..."),
-        option("--order", "orders", multiple=True, metavar="FILE", help="Of --schedule: tiles.json, or file.py:NAME."),
-        option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="Of --schedule: e.g. fused."),
-        option("--reuse", is_flag=True, help="Take a finished job of the same problem."),
-        option("--priority", type=click.IntRange(-10, 10), metavar="N", help="-10 to 10; above 0 for admins."),
-        option("--project", help="What it belongs to."),
-        option("--label", "labels", multiple=True, help="A word to find it by; may be repeated."),
-        option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds to its end."),
-        option("--webhook", metavar="URL", help="Gets a message at its end."),
-        option("--idempotency-key", metavar="KEY", help="Sent again, it gives the same job."),
+        option("--sweep", metavar="WHAT", help="With --schedule: vary rasters, merges, signals ..."),
+        option(
+            "--order", "orders", multiple=True, metavar="FILE", help=("With --schedule: tiles.json, or file.py:NAME.")
+        ),
+        option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="With --schedule: e.g. fused."),
+        option("--reuse", is_flag=True, help="Use a finished job of the same problem."),
+        option(
+            "--priority", type=click.IntRange(-10, 10), metavar="N", help=("-10 to 10; values above 0 are for admins.")
+        ),
+        option("--project", help="Free text: what it belongs to."),
+        option("--label", "labels", multiple=True, help="A label to find it by; may be repeated."),
+        option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds until it must end."),
+        option("--webhook", metavar="URL", help="Address that is notified when it ends."),
+        option("--idempotency-key", metavar="KEY", help="Repeating it returns the same job."),
         option("--watch", "watching", is_flag=True, help="Then watch it until it ends."),
-        option("--json", "as_json", is_flag=True, help="Print JSON, one document a line."),
+        option("--json", "as_json", is_flag=True, help="Print JSON, one document per line."),
     ]
 
 
@@ -148,7 +152,7 @@ def _submit(options: dict[str, Any]) -> None:
         if context.parent.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     if spelled := spelled_among(typed) or ("--chain" if typed.get("chain") else ""):
-        raise click.UsageError(f"{spelled}: give what spells the pair behind its kind, or no kind")
+        raise click.UsageError(f"{spelled}: put the options of the pair after its kind, or leave out the kind")
     known = {option.name for option in _job_options()}
     merged = {name: in_front[name] for name in known if not options.get(name) and in_front.get(name)}
     _send(context.obj, options | merged)
@@ -160,7 +164,7 @@ def _submit(options: dict[str, Any]) -> None:
     params=[
         *_job_options(),
         *flat_options(hidden=True),
-        click.Option(["--chain"], type=_CHAIN_FILE, hidden=True, help="In place of a pair: the file of a chain."),
+        click.Option(["--chain"], type=_CHAIN_FILE, hidden=True, help="Instead of a pair: a JSON file of a chain."),
     ],
     subcommand_metavar="[KIND] [OPTIONS OF THE KIND]",
 )
@@ -182,7 +186,7 @@ def _send(client: Client, options: dict[str, Any]) -> None:
         options["m"] = rows[0]
     files, kinds = options["schedules"], options["plan_kinds"]
     if files and isinstance(rows, tuple):
-        raise click.UsageError("--schedule is of one number of rows: give --m once")
+        raise click.UsageError("--schedule is for one number of rows: pass --m once")
     pair = _pair(options, is_needed=not files)
     given = given_schedules(files, kinds, pair, options["orders"])
     pair = pair or (given.pair if given else {})
@@ -209,7 +213,7 @@ def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
     spelled, chain = spelled_among(options), options.get("chain")
     if chain is not None:
         if spelled:
-            raise click.UsageError(f"{spelled}: not with --chain, whose file has it all")
+            raise click.UsageError(f"{spelled}: not allowed with --chain, whose file has it all")
         return chain_body(chain)
     return pair_body(take_pair(options)) if spelled or is_needed else None
 

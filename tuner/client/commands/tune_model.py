@@ -37,26 +37,31 @@ _MOST_LABELS = 16
 @click.command("tune-model")
 @click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @model_options
-@click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
-@click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
-@click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
+@click.option("--residual", is_flag=True, help="The kernel adds the residual; only on one rank.")
+@click.option("--context", type=click.IntRange(min=1), help="Also tunes the attentions, for up to this many tokens.")
+@click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv before each attention, in one job.")
 @click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")
-@click.option("--layers", is_flag=True, help="With --context: whole layers, too, as vLLM runs them.")
-@click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
+@click.option("--layers", is_flag=True, help="With --context: also whole layers, as vLLM runs them.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="Tokens per page of the cache; contiguous by default.")
 @click.option("--tokens-first", is_flag=True, help="With --page-tokens: a page's tokens come before its heads.")
-@click.option("--lengths", type=click.Choice(["full", "uniform"]), help="With --context: at which it is timed.")
-@click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
-@click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
+@click.option(
+    "--lengths", type=click.Choice(["full", "uniform"]), help=("With --context: contexts at which it is timed.")
+)
+@click.option("--target", help="e.g. h200 or simulated:h200; default: the server's own.")
+@click.option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2 when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
 @click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
-@click.option("--project", help="What the jobs belong to.")
-@click.option("--label", "labels", multiple=True, help="A word to find them again by, beside the models' names.")
+@click.option("--project", help="Free text: what the jobs belong to.")
+@click.option("--label", "labels", multiple=True, help="A label to find them by, in addition to the models' names.")
 @click.option(
     "--between/--no-between",
     default=True,
-    help="Measures rows between those of --m that no kernel would serve unmeasured, with a third of the budget.",
+    help=(
+        "Also measures some numbers of rows between those of --m, with a third of the "
+        "budget, where kernels would otherwise be used unmeasured."
+    ),
 )
-@click.option("--anew", is_flag=True, help="Search again where a job has finished already.")
+@click.option("--anew", is_flag=True, help="Search again even if a job has finished already.")
 @pack_options
 @click.pass_obj
 def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
@@ -67,28 +72,30 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     running and takes what has finished.
     """
     if options["context"] is None and options["page_tokens"] is not None:
-        raise click.UsageError("--page-tokens is of an attention's cache: give --context, too")
+        raise click.UsageError("--page-tokens needs an attention's cache: add --context")
     if options["context"] is None and options["with_qkv"]:
-        raise click.UsageError("--with-qkv is of an attention's queries: give --context, too")
+        raise click.UsageError("--with-qkv needs an attention's queries: add --context")
     if options["blocks"] and (options["context"] is None or options["with_qkv"] or options["residual"]):
         raise click.UsageError(
-            "--blocks is of all ops of a block: give --context, and neither --with-qkv nor --residual"
+            "--blocks covers all ops of a block: use --context, and neither --with-qkv nor --residual"
         )
     if options["layers"] and (options["context"] is None or options["with_qkv"] or options["blocks"]):
-        raise click.UsageError("--layers is of whole layers: give --context, and neither --with-qkv nor --blocks")
+        raise click.UsageError("--layers covers whole layers: use --context, and neither --with-qkv nor --blocks")
     if options["lengths"] and options["context"] is None:
-        raise click.UsageError("--lengths is of contexts: give --context, too")
+        raise click.UsageError("--lengths needs contexts: add --context")
     if options["tokens_first"] and options["page_tokens"] is None:
-        raise click.UsageError("--tokens-first is of a page of the cache: give --page-tokens, too")
+        raise click.UsageError("--tokens-first needs a paged cache: add --page-tokens")
     if options["context"] is not None and options["batch_invariant"]:
-        raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
+        raise click.UsageError(
+            "an attention does not support batch invariance: use --context or --batch-invariant, not both"
+        )
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
     shapes = {} if options["blocks"] else _shapes(configs, **how)
     pairs = [] if options["context"] is None else _pairs(configs, rows, options)
     tuned = with_between(rows) if options["between"] and shapes else rows
     if more := sorted(set(tuned) - set(rows)):
-        click.echo(f"and between these rows {', '.join(map(str, more))}, or --no-between", err=True)
+        click.echo(f"and between these rows {', '.join(map(str, more))}, unless --no-between is used", err=True)
     for shape, layers in shapes.items():
         click.echo(f"{shape}: {layers} layers, {len(tuned)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
@@ -99,7 +106,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     body["labels"] = _labels(options["labels"], configs)
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
-    with what_goes_on([batch["id"]], "the same command again: it takes what has finished, and writes the pack"):
+    with what_goes_on([batch["id"]], "run the same command again: it uses finished jobs, and writes the pack"):
         follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     ffns = [{"kind": "ffn", "m": m, **vars(shape)} for shape, m in product(shapes, tuned)]
@@ -108,7 +115,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     lost = [job for job in jobs if job["state"] != "succeeded"]
     for job in lost:
         why = f": {job['reason']}" if job["reason"] else ""
-        click.echo(f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; the library is kept", err=True)
+        click.echo(f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; the library is used", err=True)
     if not done:
         raise JobFailed("no job has succeeded, so there is nothing to pack")
     order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])

@@ -43,17 +43,17 @@ def read_config(tables: Collection[str] | None = None) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         if os.environ.get(CONFIG_VARIABLE):
-            words = f"{CONFIG_VARIABLE} names {path}, which is not there; unset it, or write the file"
+            words = f"{CONFIG_VARIABLE} names {path}, which does not exist; unset it, or create the file"
             raise Misconfigured(words) from None
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise Misconfigured(f"{path} cannot be read: {error}; mend it, or delete it") from error
+        raise Misconfigured(f"{path} cannot be read: {error}; fix it, or delete it") from error
     import tomllib
 
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Misconfigured(f"{path} is no TOML: {error}") from error
+        raise Misconfigured(f"{path} is not valid TOML: {error}") from error
     _check_top(found, tables, path)
     return found
 
@@ -62,11 +62,13 @@ def _check_top(found: Mapping[str, Any], tables: Collection[str] | None, path: P
     for key, value in found.items():
         if key in _TOP:
             if not isinstance(value, str):
-                raise Misconfigured(f'{path}: {key} is {value!r}; give a text, e.g. {key} = "{DEFAULT_URL}"')
+                raise Misconfigured(f'{path}: {key} is {value!r}; use a string, e.g. {key} = "{DEFAULT_URL}"')
         elif not isinstance(value, dict):
-            raise Misconfigured(f"{path}: no setting is called {key!r}; outside of tables there is {', '.join(_TOP)}")
+            raise Misconfigured(
+                f"{path}: there is no setting called {key!r}; outside of tables there is {', '.join(_TOP)}"
+            )
         elif tables is not None and key not in tables:
-            raise Misconfigured(f"{path}: [{key}] is no command; there are {', '.join(tables)}")
+            raise Misconfigured(f"{path}: [{key}] is not a command; there are {', '.join(tables)}")
 
 
 def commands_defaults(command: click.Command, table: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def _kept() -> dict[str, str]:
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror}; set {TOKEN_VARIABLE} instead") from error
     try:
-        found = read_json(path, "mend it, or delete it and log in again")
+        found = read_json(path, "fix it, or delete it and log in again")
     except InvalidInput as error:
         raise ClientError(str(error)) from error
     if not isinstance(found, dict):

@@ -64,7 +64,7 @@ class Client:
     ) -> None:
         self.url = url.rstrip("/")
         if token and not (token.isascii() and token.isprintable()):
-            raise NoToken("the token holds what no token holds; give it as it was shown, in one line")
+            raise NoToken("the token has characters that no token has; pass it as it was shown, in one line")
         headers = {WIRE_HEADER: str(WIRE_VERSION)} | ({"Authorization": f"Bearer {token}"} if token else {})
         #: Whether every answer named its version, as those of this service do.
         self.is_known = True
@@ -72,9 +72,9 @@ class Client:
         try:
             address = checked_url(self.url)
             if address.scheme not in ("http", "https") or not address.host:
-                raise ValueError("it begins neither with http:// nor with https://, or names no host")
+                raise ValueError("it begins with neither http:// nor https://, or has no host")
         except ValueError as error:
-            raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
+            raise Unreachable(f"{url} is not an address: {error}; use one like {DEFAULT_URL}") from error
         self._proxy, ways = None, Json(transport=transport)
         if transport is None:
             self._proxy, ways = ways_to(address, os.environ)
@@ -220,13 +220,13 @@ class Client:
         pause_s = _FIRST_POLL_S
         while response.status_code == httpx.codes.ACCEPTED:
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimedOut(f"the {kind} of trial {number} of {job_id} are still to come; ask again")
+                raise TimedOut(f"the {kind} of trial {number} of {job_id} are not ready; ask again")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _RETRY_S)
             response = self._request("GET", path)
         found: Json = self._document(response)
         if found.get("reason"):
-            raise NothingSeen(f"the {kind} of trial {number} of {job_id} could not be taken: {found['reason']}")
+            raise NothingSeen(f"the {kind} of trial {number} of {job_id} could not be collected: {found['reason']}")
         return self._json("GET", path, params=query) if query else found
 
     def artifact(self, digest: str, key: str | None = None) -> Artifact:
@@ -258,7 +258,7 @@ class Client:
         """
         content = self._request("GET", f"/artifacts/{digest}").content
         if (found := hashlib.sha256(content).hexdigest()) != digest:
-            raise Refused(f"what {self.url} sends is not what was asked for: its sha256 is {found}, expected {digest}")
+            raise Refused(f"{self.url} sent something else than requested: its sha256 is {found}, expected {digest}")
         return content
 
     def events(self, job_id: str, *, timeout_s: float | None = None) -> Iterator[Json]:
@@ -347,7 +347,7 @@ class Client:
             raise self._stranger() from error
 
     def _stranger(self) -> Unreachable:
-        return Unreachable(f"what answers at {self.url} is no tuner service; check the address, and proxies before it")
+        return Unreachable(f"the server at {self.url} is not a tuner service; check the address, and any proxies")
 
     def _silent(self, error: Exception) -> Unreachable:
         through = "" if self._proxy is None else f" through {self._proxy}"
@@ -375,7 +375,7 @@ class Client:
             if time.monotonic() > deadline:
                 raise Unreachable(f"{self.url} had not sent its answer after {_ANSWER_DEADLINE_S:g} s; try again")
             if len(body) > _MAX_ANSWER_BYTES:
-                raise Unreachable(f"{self.url} sends more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
+                raise Unreachable(f"{self.url} sent more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
         headers = {name: head.headers.get(name, "") for name in ("content-type", SIGNATURE_HEADER)}
         return httpx.Response(head.status_code, headers=headers, content=bytes(body), request=head.request)
 
@@ -397,4 +397,4 @@ def check_deadline(job_id: str, deadline: float | None) -> None:
     TimedOut: the deadline, by the monotonic clock, has passed.
     """
     if deadline is not None and time.monotonic() >= deadline:
-        raise TimedOut(f"{job_id} had not ended in the time given; the job continues, watch it again")
+        raise TimedOut(f"{job_id} did not end in the given time; the job continues, watch it again")

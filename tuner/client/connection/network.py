@@ -59,7 +59,7 @@ def checked_url(address: str) -> httpx.URL:
     except httpx.InvalidURL as error:
         raise ValueError(str(error)) from error
     if url.port is not None and not 0 < url.port < 1 << 16:
-        raise ValueError(f"port {url.port} is none of 1 to 65535")
+        raise ValueError(f"port {url.port} is not 1 to 65535")
     return url
 
 
@@ -120,14 +120,14 @@ def _checked(variable: str, value: str) -> str:
     try:
         url = checked_url(address)
     except ValueError as error:
-        raise Misconfigured(f"{variable} names no proxy: {error}; give one like http://proxy:3128") from error
+        raise Misconfigured(f"{variable} is not a proxy's address: {error}; use one like http://proxy:3128") from error
     if url.scheme not in _PROXY_SCHEMES or not url.host:
         known = ", ".join(_PROXY_SCHEMES)
         problem = f"is of {url.scheme}://" if url.host else "has no host"
-        raise Misconfigured(f"{variable} names a proxy that {problem}; give one of {known}, like http://proxy:3128")
+        raise Misconfigured(f"{variable} names a proxy that {problem}; use one of {known}, like http://proxy:3128")
     if _PROXY_SCHEMES[url.scheme] and find_spec("socksio") is None:
-        remedy = "install socksio beside this program, unset it, or have NO_PROXY name the service"
-        raise Misconfigured(f"{variable} names a SOCKS proxy, and the library for these is not installed; {remedy}")
+        remedy = "install socksio alongside this program, unset it, or add the service to NO_PROXY"
+        raise Misconfigured(f"{variable} names a SOCKS proxy, but the library for these is not installed; {remedy}")
     return address
 
 
@@ -145,16 +145,18 @@ def trusted(environment: Mapping[str, str]) -> ssl.SSLContext:
     file, folder = environment.get("SSL_CERT_FILE"), environment.get("SSL_CERT_DIR")
     if file:
         if not Path(file).is_file():
-            raise Misconfigured(f"SSL_CERT_FILE names {file}, which is no file; unset it, or name one of certificates")
+            raise Misconfigured(
+                f"SSL_CERT_FILE names {file}, which is not a file; unset it, or name a file of certificates"
+            )
         try:
             return ssl.create_default_context(cafile=file)
         except OSError as error:  # ssl.SSLError, too
             problem = f"SSL_CERT_FILE names {file}, which has no certificates: {error.strerror or error}"
-            raise Misconfigured(f"{problem}; unset it, or name a file of certificates in PEM") from error
+            raise Misconfigured(f"{problem}; unset it, or name a file of certificates in PEM format") from error
     if folder:
         # Several, as OpenSSL takes them.
         if not any(Path(one).is_dir() for one in folder.split(":")):
-            problem = f"SSL_CERT_DIR names {folder}, which is no folder; unset it, or name one of certificates"
+            problem = f"SSL_CERT_DIR names {folder}, which is not a folder; unset it, or name a folder of certificates"
             raise Misconfigured(problem)
         return ssl.create_default_context(capath=folder)
     return httpx.create_ssl_context(trust_env=False)

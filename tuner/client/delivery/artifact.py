@@ -68,21 +68,21 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     """
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        raise Refused(f"the artifact is not what was asked for: its sha256 is {found}, expected {digest}")
+        raise Refused(f"the artifact is not the requested one: its sha256 is {found}, expected {digest}")
     try:
         files = _unpack(content)
         manifest = json.loads(files[MANIFEST])
         _check_format(manifest.get("format", 1))
         listed = {name: (entry["sha256"], entry["size_bytes"]) for name, entry in manifest["files"].items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
-        raise Refused(f"the artifact is no intact zip: {error}") from error
+        raise Refused(f"the artifact is not an intact zip file: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Refused("the artifact has no manifest that lists its files; fetch it again") from error
     for name, (sha256, size_bytes) in listed.items():
         if name not in files:
             raise Refused(f"the artifact lacks {name}, which its manifest names")
         if (hashlib.sha256(files[name]).hexdigest(), len(files[name])) != (sha256, size_bytes):
-            raise Refused(f"{name} is not what the manifest says: size or sha256 differ")
+            raise Refused(f"{name} does not match the manifest: its size or sha256 differs")
     if unnamed := sorted(files.keys() - listed.keys() - {MANIFEST}):
         raise Refused(f"the artifact holds {', '.join(unnamed)}, which its manifest does not name")
     return Artifact(digest=digest, content=content, manifest=manifest, files=files)
@@ -90,10 +90,10 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
 
 def _check_format(found: object) -> None:
     if type(found) is not int or found < 1:
-        raise Refused(f"the manifest's format is {found!a}, which is no number of a format")
+        raise Refused(f"the manifest's format is {found!a}, which is not a format number")
     if found > MANIFEST_FORMAT:
         raise Incompatible(
-            f"the manifest is of format {found}, and this client, {DISTRIBUTION} {__version__}, reads formats up to "
+            f"the manifest is of format {found}, but this client, {DISTRIBUTION} {__version__}, reads formats up to "
             f"{MANIFEST_FORMAT}; install a newer client"
         )
 
@@ -101,7 +101,7 @@ def _check_format(found: object) -> None:
 def _unpack(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if any(info.compress_type not in _METHODS for info in archive.infolist()):
-            raise Refused("the artifact is compressed by another method than deflate, which the server never does")
+            raise Refused("the artifact is compressed by a method other than deflate, which the server never does")
         if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
             raise Refused(f"the artifact unpacks to more than {_MAX_BYTES} bytes")
         return {info.filename: archive.read(info) for info in archive.infolist()}
@@ -121,7 +121,7 @@ def check_is(what: str, name: str, found: object, asked: object) -> None:
     """
     if found != asked:
         got, wanted = (_shown(value) for value in (found, asked))
-        raise Refused(f"{what} is not what was asked for: its {name} is {got}, and {wanted} was asked for")
+        raise Refused(f"{what} is not the requested one: its {name} is {got}, but {wanted} was requested")
 
 
 def _shown(value: object) -> str:

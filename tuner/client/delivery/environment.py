@@ -49,7 +49,7 @@ def differences(asker: Asker, environment: Mapping[str, Any]) -> list[str]:
     if environment["simulated"]:
         names = ["kernel_version"]
     return [
-        f"measured with {name.replace('_', ' ')} {environment[name]!r}, the asker has {getattr(asker, name)!r}"
+        f"measured with {name.replace('_', ' ')} {environment[name]!r}, but the request has {getattr(asker, name)!r}"
         for name in names
         if getattr(asker, name) is not None and getattr(asker, name) != environment[name]
     ]

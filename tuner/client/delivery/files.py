@@ -78,7 +78,7 @@ def place_below(folder: Path, name: str) -> Path:
         Refused: it would lie outside of the folder, by its name or by a link.
     """
     parts = PurePosixPath(name)
-    outside = Refused(f"{name!a} is to be written, and lies outside of {folder}; nothing is written")
+    outside = Refused(f"{name!a} lies outside of {folder}; nothing was written")
     if not name or "\0" in name or parts.is_absolute() or ".." in parts.parts or not parts.parts:
         raise outside
     place = folder / parts
@@ -102,12 +102,12 @@ def check_places(places: Collection[Path]) -> None:
     taken = set(resolved)
     for place, target in zip(places, resolved, strict=True):
         if resolved.count(target) > 1:
-            raise Refused(f"two files are to be written at {place}; nothing is written")
+            raise Refused(f"two files would be written to {place}; nothing was written")
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
         for above in target.parents:
             if above in taken:
-                raise Refused(f"{place} is to be written, and {above}, too, as a file; nothing is written")
+                raise Refused(f"{place} would be written, but {above} is also a file to write; nothing was written")
             if above.exists() and not above.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
             if above.exists():

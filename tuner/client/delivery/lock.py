@@ -67,10 +67,10 @@ class Lock:
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
-            raise Refused(f"{name} is no lock file; {_REMEDY}")
+            raise Refused(f"{name} is not a lock file; {_REMEDY}")
         is_whole = body.pop("sum", None) == _sum(body)
         if is_whole and type(body.get("format")) is int and body["format"] > LOCK_FORMAT:
-            known = f"and this client reads formats up to {LOCK_FORMAT}; install a newer client"
+            known = f"but this client reads formats up to {LOCK_FORMAT}; install a newer client"
             raise Incompatible(f"{name} is of format {body['format']}, {known}")
         _check(body, _LOCK, name)
         for number, pack in enumerate(body["packs"]):
@@ -81,7 +81,7 @@ class Lock:
         return lock
 
 
-_REMEDY = "restore it, or make it anew by `pack --lock`"
+_REMEDY = "restore it, or create it again with `pack --lock`"
 _Check = Callable[[Any], bool]
 
 
@@ -109,13 +109,13 @@ _PACK: Mapping[str, tuple[_Check, str]] = {
 def _check(found: Mapping[str, Any], expected: Mapping[str, tuple[_Check, str]], name: str, where: str = "") -> None:
     for key, (is_right, words) in expected.items():
         if key not in found:
-            raise Refused(f"{name} is no lock file: {where}{key} is missing, which must be {words}; {_REMEDY}")
+            raise Refused(f"{name} is not a lock file: {where}{key} is missing, which must be {words}; {_REMEDY}")
         if not is_right(found[key]):
             got = ascii(found[key])
             shown = got if len(got) <= _MAX_SHOWN else f"{got[:_MAX_SHOWN]}..."
-            raise Refused(f"{name} is no lock file: {where}{key} must be {words}, got {shown}; {_REMEDY}")
+            raise Refused(f"{name} is not a lock file: {where}{key} must be {words}, got {shown}; {_REMEDY}")
     if unknown := sorted(found.keys() - expected.keys()):
-        raise Refused(f"{name} is no lock file: {where}{unknown[0]!a} is no key of one; {_REMEDY}")
+        raise Refused(f"{name} is not a lock file: {where}{unknown[0]!a} is not a known key; {_REMEDY}")
 
 
 def read_lock(path: Path) -> Lock:
@@ -128,7 +128,7 @@ def read_lock(path: Path) -> Lock:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise NoResult(f"there is no lock file {path}; `pack --lock` makes one") from error
+        raise NoResult(f"there is no lock file {path}; `pack --lock` creates one") from error
     except OSError as error:
         raise NoResult(f"{path} cannot be read: {error.strerror}") from error
     return Lock.from_bytes(content, str(path))
@@ -194,7 +194,7 @@ class Cache:
             self._unusable(f"{path} cannot be read: {error.strerror}", error)
             return None
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise Refused(f"{path} is not what its name says: its bytes were changed; remove it and fetch again")
+            raise Refused(f"{path} does not match its name: its bytes were changed; remove it and fetch again")
         return content
 
     def put(self, sha256: str, content: bytes) -> None:
@@ -211,8 +211,8 @@ class Cache:
 
     def _unusable(self, problem: str, error: OSError) -> None:
         if not self._is_default:
-            raise NoResult(f"{problem}; give another folder by --cache") from error
-        click.echo(f"tuner-client: {problem}; nothing is kept there (--cache names another folder)", err=True)
+            raise NoResult(f"{problem}; choose another folder with --cache") from error
+        click.echo(f"tuner-client: {problem}; nothing was stored there (--cache chooses another folder)", err=True)
 
 
 def _sum(body: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ def asked_workload(pair: Json) -> Workload:
     try:
         return workload_of(pair)
     except (InvalidInput, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise Refused(f"the pair is none that this client knows: {error}") from error
+        raise Refused(f"this client does not know such a pair: {error}") from error
 
 
 def asked_objective(workload: Workload, l2: str | None, regime: str | None) -> dict[str, str]:
@@ -73,7 +73,9 @@ def check_kernel(
         found_workload, found_objective = manifest["workload"], manifest["objective"]
         named = Workload.from_json(found_workload) if workload is not None else None
     except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
-        raise Refused("the kernel's manifest does not say what it is of; tune it again with this version") from error
+        raise Refused(
+            "the kernel's manifest does not say which workload it is for; tune it again with this version"
+        ) from error
     for name, asked in (("job", job_ids), ("plan kind", kinds)):
         check_is("the kernel", name, facts[name], facts[name] if facts[name] in asked else " or ".join(asked))
     check_is("the kernel", "target", facts["target"], target)
@@ -194,7 +196,7 @@ def check_pack(pack: Pack, order: Json) -> None:
     try:
         asked = _asked(order)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
-        raise Refused(f"the order of the pack is none that this client knows: {error}") from error
+        raise Refused(f"this client does not know the pack's order of sums: {error}") from error
     about = pack.document["provenance"]
     for name in ("target", "l2", "min_gain"):
         if name in order:

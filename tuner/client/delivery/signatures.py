@@ -36,5 +36,5 @@ def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool =
     except SigningUnavailable as error:
         if is_demanded:
             raise click.UsageError(str(error)) from error
-        click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
+        click.echo(f"tuner-client: the signature was not verified: {error}", err=True)
         return False

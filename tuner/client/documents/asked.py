@@ -21,7 +21,7 @@ class ChainRotary(TypedDict):
 
 
 class ChainPart(TypedDict):
-    """A part of an epilogue that a package brings, and its numbers."""
+    """A part of an epilogue that a package provides, and its numbers."""
 
     part: str
 

@@ -48,8 +48,8 @@ class GivenSchedules:
         except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
             return  # the service says what is wrong with it
         if asked != self.workload:
-            problem = f"the schedules are of {self.workload.describe()}, and the job of {asked.describe()}"
-            raise click.UsageError(f"{problem}: leave the options of the pair out, or give schedules of it")
+            problem = f"the schedules are for {self.workload.describe()}, but the job is for {asked.describe()}"
+            raise click.UsageError(f"{problem}: leave out the options of the pair, or pass schedules for it")
 
 
 def given_schedules(
@@ -68,10 +68,10 @@ def given_schedules(
         click.UsageError: a file is none, they are of several workloads, or a kind is none of ours.
     """
     if (kinds or orders) and not given:
-        raise click.UsageError(f"{'--order' if orders else '--plan-kind'} is of --schedule: give a file, too")
+        raise click.UsageError(f"{'--order' if orders else '--plan-kind'} needs --schedule: pass a file too")
     known = [str(kind) for kind in PlanKind if kind.is_ours]
     if strange := [kind for kind in kinds if kind not in known]:
-        raise click.UsageError(f"--plan-kind: {strange[0]!r} is none of ours; there are {', '.join(known)}")
+        raise click.UsageError(f"--plan-kind: {strange[0]!r} is unknown; there are {', '.join(known)}")
     found: dict[Candidate, None] = {}
     workloads: dict[Workload, str] = {}
     for name in given:
@@ -87,8 +87,8 @@ def given_schedules(
             found |= dict.fromkeys(candidates or [in_fewest_launches(workload, each)])
     if len(workloads) > 1:
         (first, one), (second, other) = list(workloads.items())[:2]
-        words = f"{one} is of {first.describe()}, and {other} of {second.describe()}"
-        raise click.UsageError(f"{words}: a job is of one workload")
+        words = f"{one} is for {first.describe()}, but {other} is for {second.describe()}"
+        raise click.UsageError(f"{words}: a job has one workload")
     return (
         GivenSchedules(workload=next(iter(workloads)), candidates=[one.to_json() for one in found]) if found else None
     )
@@ -101,5 +101,7 @@ def _read(name: str, pair: Mapping[str, Any] | None) -> tuple[Workload, Schedule
         return workload, schedule, read_json(Path(name), "").get("plan_kind")
     schedule = read_line(name)
     if pair is None:
-        raise InvalidInput("--schedule", "is a line, which does not say of what", "give the options of a pair, too")
+        raise InvalidInput(
+            "--schedule", ("is a line, which does not include its workload"), "pass the options of a pair too"
+        )
     return workload_of(pair), schedule, None

@@ -21,7 +21,7 @@ from tuner.schedule_files.json_file import read_json
 Tiles = Iterable[Iterable[int]]
 #: Of the tile rows and tile columns of each op, its tiles in the order in which they are begun.
 OrderFunction = Callable[[tuple[tuple[int, int], ...]], Tiles]
-_REMEDY = "give FILE.json with a list of [op, row, column], or FILE.py:NAME"
+_REMEDY = "pass FILE.json with a list of [op, row, column], or FILE.py:NAME"
 
 
 def read_order(name: str) -> Tiles | OrderFunction:
@@ -34,12 +34,12 @@ def read_order(name: str) -> Tiles | OrderFunction:
     if not path or not path.endswith(".py"):
         table = read_json(Path(name), _REMEDY)
         if not isinstance(table, list):
-            raise InvalidInput(name, "is no list of tiles", _REMEDY)
+            raise InvalidInput(name, "is not a list of tiles", _REMEDY)
         return table
     try:
         found = runpy.run_path(path).get(function)
     except Exception as error:  # whatever a file of somebody else's does
-        raise InvalidInput(name, f"does not run: {type(error).__name__}: {error}", _REMEDY) from error
+        raise InvalidInput(name, f"failed: {type(error).__name__}: {error}", _REMEDY) from error
     if not callable(found):
         raise InvalidInput(name, f"has no function {function}", _REMEDY)
     return found  # type: ignore[no-any-return]
@@ -74,7 +74,7 @@ def in_orders(
         InvalidInput: one is none.
     """
     if not schedules:
-        raise InvalidInput("orders", "are of schedules, and there is none", "give `schedules`, too")
+        raise InvalidInput("orders", "need schedules, but there are none", "give `schedules`, too")
     found = list[Schedule]()
     for number, one in enumerate(schedules):
         base = read_line(one) if isinstance(one, str) else _of_json(f"schedules.{number}", one)
@@ -86,4 +86,6 @@ def _of_json(field: str, given: Mapping[str, Any]) -> Schedule:
     try:
         return Schedule.from_json(dict(given))
     except (IllegalSchedule, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput(field, f"is no schedule: {error}", "give its JSON, or the line that is printed") from error
+        raise InvalidInput(
+            field, f"is not a schedule: {error}", ("pass its JSON, or the line that is printed")
+        ) from error

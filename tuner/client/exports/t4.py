@@ -95,7 +95,7 @@ def metadata_of(job: JobDetail, best: Best | None) -> dict[str, Any]:
     """The document of metadata: the GPU and the programs, as the result names them; None before there is one."""
     environment = None if best is None else dict(best["environment"])
     title = f"{DISTRIBUTION} {__version__}: {job['workload']} on {job['target']}"
-    simulated = "; simulated: no card was involved" if job["simulated"] else ""
+    simulated = "; simulated: it never ran on a card" if job["simulated"] else ""
     return {
         "schema_version": SCHEMA_VERSION,
         "metadata": {

@@ -141,8 +141,8 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{count} kernel{'' if count == 1 else 's'}{named}"
-        found = f"{kernels}, and {proof}; the library above"
-        table.caption = ladder["reason"] or (found if kinds else "no kernel of ours: the library runs everywhere")
+        found = f"{kernels}, and {proof}; the library for more rows"
+        table.caption = ladder["reason"] or (found if kinds else "no kernel of tuner's: the library runs everywhere")
         yield table
 
 
@@ -179,7 +179,7 @@ def write_kernels(client: Client, best: Json, folder: Path, key: str | None = No
     try:
         check_places([place for place, _ in places])
     except OSError as error:
-        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing was written") from error
     for place, content in places:
         write_or_print(content, place)
 

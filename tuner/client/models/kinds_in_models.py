@@ -40,7 +40,7 @@ def kinds_with_context() -> tuple[KindInModels, ...]:
         click.UsageError: there are none.
     """
     if not kinds_in_models():
-        raise click.UsageError("--context: no kind of op that is known here has a context: install the package of one")
+        raise click.UsageError("--context: no known kind of op has a context: install the package of one")
     return kinds_in_models()
 
 

@@ -41,11 +41,11 @@ def ffn_shapes(
     if tp > 1 and (residual or bias):
         what = "a fused residual" if residual else "the bias of the second product (mlp_bias)"
         problem = f"is {tp}, and the ranks' outputs are summed: {what} would be added {tp} times"
-        raise InvalidInput("tp", problem, "add it behind the sum, or tune for tp = 1")
+        raise InvalidInput("tp", problem, "add it after the sum, or tune for tp = 1")
     intermediate = size_of(config, "intermediate_size")
     if intermediate % tp:
-        problem = f"is {tp}, and intermediate_size {intermediate} is not a multiple of it"
-        raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+        problem = f"is {tp}, but intermediate_size {intermediate} is not a multiple of it"
+        raise InvalidInput("tp", problem, "use a number of ranks that divides it")
     shape = Shape(
         dtype=dtype or dtype_of(config),
         activation=_activation(config),
@@ -92,20 +92,20 @@ def _check_dense(config: Mapping[str, Any]) -> None:
     experts = next((name for name in EXPERTS if config.get(name)), None)
     if experts is not None:
         problem = f"is {config[experts]}: {family} is a mixture of experts, whose products are grouped by expert"
-        raise InvalidInput(experts, problem, "give the config of a dense model")
+        raise InvalidInput(experts, problem, "use the config of a dense model")
     for name in QUANTISED:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
             problem = (
-                f"says that the layers are quantised by {method}; a kernel here multiplies {' or '.join(UNSCALED)}"
+                f"says that the layers are quantised by {method}, but kernels multiply only {' or '.join(UNSCALED)}"
             )
-            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
+            raise InvalidInput(name, problem, "use the config of the model before quantisation")
     if not isinstance(family, str) or family not in FAMILIES:
         known = ", ".join((*FAMILIES, *WRAPPED))
         raise InvalidInput(
             "model_type",
-            "is missing" if family is None else f"is {family!r}, whose feed-forward block is not known",
-            f"give the config.json of one of {known}",
+            "is missing" if family is None else f"is {family!r}, whose feed-forward block is not supported",
+            f"use the config.json of one of {known}",
         )
 
 
@@ -118,7 +118,7 @@ def size_of(config: Mapping[str, Any], name: str) -> int:
     found = config.get(name)
     if type(found) is not int or found < 1:
         problem = f"should be a positive integer, got {found!r}"
-        raise InvalidInput(name, problem, "give the config.json of the model")
+        raise InvalidInput(name, problem, "pass the config.json of the model")
     return found
 
 
@@ -130,7 +130,7 @@ def flag_of(config: Mapping[str, Any], name: str) -> bool:
     """
     found = config.get(name)
     if found is not None and not isinstance(found, bool):
-        raise InvalidInput(name, f"should be true or false, got {found!r}", "give the config.json of the model")
+        raise InvalidInput(name, f"should be true or false, got {found!r}", "pass the config.json of the model")
     return bool(found)
 
 
@@ -151,5 +151,7 @@ def dtype_of(config: Mapping[str, Any]) -> str:
     field = "dtype" if config.get("dtype") else "torch_dtype"
     name = config.get(field)
     if not isinstance(name, str) or name not in _DTYPES:
-        raise InvalidInput(field, f"is {name!r}, and a kernel has {' or '.join(UNSCALED)}", "say which by --dtype")
+        raise InvalidInput(
+            field, (f"is {name!r}, but kernels have only {' or '.join(UNSCALED)}"), "choose one with --dtype"
+        )
     return _DTYPES[name]

@@ -32,7 +32,7 @@ def what_remains(
         return {}, []
     layers = size_of(config, "num_hidden_layers")
     found: dict[Shape, int] = {}
-    words = [kind.whether_known(config, "and o_proj behind it, and qkv in front") for kind in kinds_in_models()]
+    words = [kind.whether_known(config, "and o_proj after it, and qkv before it") for kind in kinds_in_models()]
     for what, width, count in _dense(config, layers):
         if width % tp:
             words.append(f"{what}: {width} columns are not a multiple of tp {tp}")

@@ -45,7 +45,7 @@ def take_rows(options: dict[str, Any]) -> tuple[int, ...]:
         click.echo(f"the {len(rows)} numbers of rows that vLLM {VLLM_VERSION} captures, up to {rows[-1]}", err=True)
     elif given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise click.UsageError(f"{flags}: only with --m vllm, whose rows follow it")
+        raise click.UsageError(f"{flags}: only allowed with --m vllm, which derives the rows from it")
     return rows
 
 
@@ -53,13 +53,13 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What a model's shapes and rows are made of."""
     more = click.IntRange(min=1)
     for option in (
-        click.option("--max-num-batched-tokens", type=more, help="With --m vllm: as vLLM is started."),
-        click.option("--speculative-tokens", type=click.IntRange(min=0), help="With --m vllm: as vLLM is started."),
-        click.option("--max-num-seqs", type=more, help="With --m vllm: as vLLM is started."),
+        click.option("--max-num-batched-tokens", type=more, help="With --m vllm: as passed to vLLM."),
+        click.option("--speculative-tokens", type=click.IntRange(min=0), help="With --m vllm: as passed to vLLM."),
+        click.option("--max-num-seqs", type=more, help="With --m vllm: as passed to vLLM."),
         click.option(
             "--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows."
         ),
-        click.option("--dtype", type=click.Choice(DTYPES), help="By default the config's."),
+        click.option("--dtype", type=click.Choice(DTYPES), help="Default: the config's."),
         click.option("--tp", type=more, default=1, show_default=True, help="Tensor-parallel ranks."),
     ):
         command = option(command)
@@ -73,11 +73,11 @@ def read_config(path: Path) -> dict[str, Any]:
         click.UsageError: it is none.
     """
     try:
-        config = read_json(path, "give the config.json of a model")
+        config = read_json(path, "pass the config.json of a model")
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
     if not isinstance(config, dict):
-        raise click.UsageError(f"{path}: is no JSON object; give the config.json of a model")
+        raise click.UsageError(f"{path}: not a JSON object; pass the config.json of a model")
     return config
 
 

@@ -28,7 +28,7 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
 Json = Mapping[str, Any]
-TARGET_HELP = "e.g. h200, simulated:h200; else the server's."
+TARGET_HELP = "e.g. h200, simulated:h200; default: the server's."
 #: A field of which several numbers make a batch.
 _ROWS = "m"
 
@@ -61,9 +61,11 @@ def flat_options(*, hidden: bool = False) -> list[click.Option]:
             words.setdefault(name, {}).setdefault(_said(field), []).append(kind)
             first.setdefault(name, (field, []))[1].append(hints_of(one)[field.name])
     kinds = tuple(asked_workloads())
-    chosen = click.Option(["--kind"], type=click.Choice(kinds), hidden=hidden, help="What the options below spell.")
+    chosen = click.Option(
+        ["--kind"], type=click.Choice(kinds), hidden=hidden, help=("Kind of the pair that the options below describe.")
+    )
     by_model = tuple(kind for kind, one in asked_workloads().items() if "model" in parameter_names(one))
-    preset = click.Option(["--preset"], type=click.Choice(by_model), hidden=hidden, help="The same, of a model's ops.")
+    preset = click.Option(["--preset"], type=click.Choice(by_model), hidden=hidden, help="The same for a model's ops.")
     options = [chosen, preset]
     for name, (field, hints) in first.items():
         help = " ".join(_capital(f"{', '.join(of)}: {doc}.") for doc, of in words[name].items())
@@ -83,7 +85,7 @@ def _common(hints: list[Any]) -> Any:
 
 
 def _dtype_option(*, hidden: bool = False) -> click.Option:
-    shown = f"Element type of every tensor; {DTYPES[0]} unless given."
+    shown = f"Element type of every tensor; default {DTYPES[0]}."
     return click.Option(["--dtype"], type=click.Choice(DTYPES), hidden=hidden, help=shown)
 
 
@@ -129,7 +131,7 @@ def _check_listed(name: str, hint: Any, value: Any) -> None:
     except InvalidInput as error:
         raise click.BadParameter(f"{error.problem}; {error.remedy}", param_hint=f"'{_flag(name)}'") from error
     if not all(found.values() if isinstance(found, dict) else found):
-        raise click.BadParameter(f"{value!r} has a size of 0; give positive sizes", param_hint=f"'{_flag(name)}'")
+        raise click.BadParameter(f"{value!r} has a size of 0; use positive sizes", param_hint=f"'{_flag(name)}'")
 
 
 def _plain(hint: Any) -> Any:
@@ -139,13 +141,13 @@ def _plain(hint: Any) -> Any:
 
 def _sentence(field: Field[Any]) -> str:
     default = field.default
-    shown = "" if default in (MISSING, None, False, True) else f"; {default} unless given"
+    shown = "" if default in (MISSING, None, False, True) else f"; default {default}"
     return _capital(f"{_said(field)}{shown}.")
 
 
 def _said(field: Field[Any]) -> str:
     """What it is: what documents call null is an option that is not given."""
-    return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not given for ")
+    return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not allowed for ")
 
 
 def _capital(words: str) -> str:
@@ -167,12 +169,12 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     chosen = [options.pop(name, None) for name in ("kind", "preset")]
     given = {name: value for name in _names() if (value := options.pop(name, None)) is not None}
     if isinstance(given.get(_ROWS), tuple):
-        raise click.UsageError("--m takes one number of rows here, or --batch names a batch")
+        raise click.UsageError("--m takes one number of rows here, unless --batch names a batch")
     kind = next(filter(None, chosen), None) or _kind_of(given.keys() - {"dtype"})
     one = asked_workloads()[kind]
     missing, stray = _needed(one) - given.keys(), given.keys() - parameter_names(one).values() - {"dtype"}
-    faults = [f"{kind} needs {_flags(missing)} as well"] if missing else []
-    faults += [f"{_flags(stray)}: not for {kind}"] if stray else []
+    faults = [f"{kind} also needs {_flags(missing)}"] if missing else []
+    faults += [f"{_flags(stray)}: not allowed for {kind}"] if stray else []
     if faults:
         raise click.UsageError("; ".join(faults))
     for field, name in parameter_names(one).items():
@@ -189,13 +191,13 @@ def _kind_of(given: Collection[str]) -> str:
     kinds = asked_workloads()
     fits = [kind for kind, one in kinds.items() if _needed(one) <= {*given} <= {*parameter_names(one).values()}]
     if len(fits) > 1:
-        raise click.UsageError(f"these options fit {' and '.join(fits)}: say which by --kind")
+        raise click.UsageError(f"these options fit {' and '.join(fits)}: choose one with --kind")
     if fits:
         return fits[0]
     nearest = min(kinds, key=lambda kind: len({*given} - {*parameter_names(kinds[kind]).values()}))
     if not _needed(kinds[nearest]) & {*given}:
         first = _flags(_needed(next(iter(kinds.values()))))
-        raise click.UsageError(f"give a pair by {first}, or by the options of another kind: {', '.join(kinds)}")
+        raise click.UsageError(f"describe a pair with {first}, or with the options of another kind: {', '.join(kinds)}")
     return nearest
 
 
@@ -217,11 +219,11 @@ def chain_body(path: Path) -> dict[str, Any]:
         click.UsageError: the file cannot be read, or is no JSON object.
     """
     try:
-        chain = read_json(path, 'give an object like {"m": 16, "ops": [...]}')
+        chain = read_json(path, 'use an object like {"m": 16, "ops": [...]}')
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
     if not isinstance(chain, dict) or chain.get("kind", CHAIN) != CHAIN:
-        raise click.UsageError(f'{path} must hold an object like {{"m": 16, "ops": [...]}}')
+        raise click.UsageError(f'{path} must contain an object like {{"m": 16, "ops": [...]}}')
     return {**chain, "kind": CHAIN}
 
 

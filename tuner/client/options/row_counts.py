@@ -21,7 +21,7 @@ def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     for part in value.split(","):
         ends = [int(end) if end.strip().isdecimal() else 0 for end in part.split("..")]
         if len(ends) > 2 or not all(ends) or ends[0] > ends[-1]:
-            raise click.BadParameter(f"{value!r} is no list of rows; give positive numbers like 16, 1,2,4 or 8..256")
+            raise click.BadParameter(f"{value!r} is not a list of rows; use positive numbers like 16, 1,2,4 or 8..256")
         m = ends[0]
         while m < ends[-1]:
             found.add(m)

@@ -73,7 +73,7 @@ def ladder_table(pack: Pack) -> Table:
     table = Table(*named, title=f"pack{render.mark(is_simulated(pack))}")
     if is_invariant := any(entry.invariant_rows for entry in pack.entries):
         table.add_column("without the promise")
-        table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
+        table.caption = "batch-invariant: the bits of a row depend on no other row, up to the largest m"
     for line in lines_of(pack):
         times = [render.microseconds(line.time_us), render.microseconds(line.library_us)]
         without = [render.ratio(line.answer.provenance.get("without_the_promise"))] if is_invariant else []
@@ -142,7 +142,7 @@ def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
         why = "ours is slower"
     else:
         gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
-        why = f"ours gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
+        why = f"tuner's kernel gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
     return f"library: {why}"
 
 

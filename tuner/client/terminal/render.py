@@ -215,14 +215,14 @@ def own_program_words(one: Json) -> str:
     if one["reason"]:
         return f"your own: {one['reason']}"
     behind = one["winner_speedup"]
-    return "your own" if behind is None else f"your own, {behind:.3f} times what the winner takes"
+    return "your own" if behind is None else f"your own, {behind:.3f} times the winner's time"
 
 
 def verdict_line(best: Json) -> str:
     """`Verdict: fused pdl, 1.06x the library's speed (within 1.0 % is a tie)`."""
     if best["energy_row"] is not None:
         row = best["finals"][best["energy_row"]]
-        least = f"; {words(row['candidate']['plan_kind'])} takes the least energy, {millijoules(row['energy_mj'])}"
+        least = f"; {words(row['candidate']['plan_kind'])} uses the least energy, {millijoules(row['energy_mj'])}"
     else:
         least = ""
     torch = best.get("torch") or {}  # a service of an older version says nothing of it
@@ -234,7 +234,7 @@ def verdict_line(best: Json) -> str:
     elif compiled and torch.get("reason"):
         beside = f"; torch.compile has no time: {torch['reason']}"
     whose = (best.get("library") or {}).get("attention", "")
-    library = f"; beside the library's products: {whose}" if whose else ""
+    library = f"; for the library's products: {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
     return f"Verdict: {headline(best)} ({band}){beside}{least}{library}{mark(best['simulated'])}"
 

@@ -55,9 +55,9 @@ def study_table(found: Json, width: int = _WIDE) -> Table:
         f"{found['num_rounds']} shared rounds" if found["num_rounds"] else f"{found['state']}, no shared rounds yet"
     )
     title = f"{found['workload']} on {found['target']}{mark(found['simulated'])}, {rounds}"
-    bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval, ◂ ▸ lie beyond"
+    bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval, ◂ ▸ are outside"
     is_wide = width >= _WIDE
-    panels = f"panels: through a cache of {found['cache']}"
+    panels = f"panels: with a cache of {found['cache']}"
     table = Table(title=title, caption=f"{bounds}; {panels}" if is_wide else panels, caption_justify="left")
     alone = [one for one in members if one["reason"] and one["time_us"] is not None]
     if alone:

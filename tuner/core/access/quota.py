@@ -35,14 +35,16 @@ class Quota:
 
     def __post_init__(self) -> None:
         if not is_name(self.name):
-            raise InvalidInput("name", f"{self.name[:80]!r} is no name", "give 1 to 64 printable characters, or `*`")
+            raise InvalidInput(
+                "name", f"{self.name[:80]!r} is not a valid name", "use 1 to 64 printable characters, or `*`"
+            )
         if self.open_jobs is None and self.card_hours_per_day is None:
-            raise InvalidInput("open_jobs", "no limit is given", "give open_jobs, card_hours_per_day, or both")
+            raise InvalidInput("open_jobs", "no limit was set", "set open_jobs, card_hours_per_day, or both")
         if self.open_jobs is not None and not 0 <= self.open_jobs <= 1_000_000:
-            raise InvalidInput("open_jobs", f"must be 0 to 1000000, got {self.open_jobs}", "20 is a good start")
+            raise InvalidInput("open_jobs", f"must be 0 to 1000000, got {self.open_jobs}", "20 is a reasonable value")
         if self.card_hours_per_day is not None and not 0 <= self.card_hours_per_day <= 1e6:
             problem = f"must be 0 to 1000000, got {self.card_hours_per_day:g}"
-            raise InvalidInput("card_hours_per_day", problem, "4 is a good start")
+            raise InvalidInput("card_hours_per_day", problem, "4 is a reasonable value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +60,9 @@ class Usage:
         """Why one more job would be too many; empty where it would not."""
         if quota.open_jobs is not None and self.open_jobs >= quota.open_jobs:
             count = f"{self.open_jobs} open job{'' if self.open_jobs == 1 else 's'}"
-            return f"{who} has {count}, and the quota is {quota.open_jobs}; wait until one ends, or cancel one"
+            return f"{who} already has {count}, and the quota is {quota.open_jobs}; wait until one ends, or cancel one"
         hours = quota.card_hours_per_day
         if hours is not None and self.card_s >= hours * 3600:
-            used = f"the jobs of {who} of the last day took {self.card_s / 3600:.2f} hours of a card"
-            return f"{used}, and the quota is {hours:g}; submit later"
+            used = f"in the last day, the jobs of {who} used {self.card_s / 3600:.2f} card hours"
+            return f"{used}, and the quota is {hours:g}; submit again later"
         return ""

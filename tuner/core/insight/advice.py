@@ -60,22 +60,28 @@ def advise(gpu: Gpu, *, time_us: float, num_flops: float, moved_bytes: float, ov
 
 
 def _tries(bound: Bound, *, wastes: bool, is_counted: bool) -> tuple[str, ...]:
-    fewer_bytes = "another raster, or larger tiles, so that a panel is still in the L2 when it is read again"
+    fewer_bytes = "try another raster, or larger tiles, so that a panel is still in the L2 when it is read again"
     match bound:
         case Bound.DRAM if wastes:
-            return (fewer_bytes, "an order by a policy: the job lists what each would reach")
+            return (fewer_bytes, "try an ordering policy: the job lists the time of each")
         case Bound.DRAM:
-            least = "it reads little more than it must: " if is_counted else ""
-            return (f"{least}only fewer bytes help, as by a narrower dtype or more rows for each read of the weights",)
+            least = "it reads little more than the minimum: " if is_counted else ""
+            return (
+                f"{least}only moving fewer bytes helps, e.g. a narrower dtype, or "
+                "more rows for each read of the weights",
+            )
         case Bound.TENSOR:
-            return ("the wgmma engine and its largest tiles, where it has another", "less power: clocks fall under it")
+            return (
+                "use the wgmma engine and its largest tiles, if another engine was used",
+                "reduce power: it lowers the clocks",
+            )
         case Bound.LATENCY:
             return (
-                "the timeline: which phase is long, and for whom tasks wait",
-                "more stages of the ring, or more CTAs on an SM, so that more loads are under way",
-                "a split of k, or smaller tiles, where fewer tasks than SMs are there",
-                "signals for each slice in place of whole rows, so that consumers begin earlier",
+                "look at the timeline: which phase is long, and which tasks wait",
+                "use more stages in the ring, or more CTAs per SM, so that more loads are in flight",
+                "split k, or use smaller tiles, if there are fewer tasks than SMs",
+                "signal each slice instead of whole rows, so that consumers start earlier",
             )
         case Bound.MIXED:
             first = (fewer_bytes,) if wastes else ()
-            return (*first, "deeper overlap: more stages, a programmatic launch, or two tasks of an SM at a time")
+            return (*first, "overlap more: more stages, a programmatic launch, or two tasks per SM at a time")

@@ -45,13 +45,18 @@ def with_derived(
     read_bytes, write_bytes = values.get(DRAM_READ_BYTES), values.get(DRAM_WRITE_BYTES)
     if read_bytes is not None:
         floor = workload.compulsory_read_bytes
-        add(DERIVED[0], "", "Bytes read from DRAM over the fewest that a cold run must read.", read_bytes / floor)
+        add(
+            DERIVED[0],
+            "",
+            "Bytes read from DRAM, divided by the fewest that a cold run has to read.",
+            read_bytes / floor,
+        )
     if run_us > 0:
         if read_bytes is not None and write_bytes is not None:
             rate = (read_bytes + write_bytes) / run_us / 1e6
-            add(DERIVED[1] + suffix, "TB/s", f"Bytes read from and written to DRAM over {whose}.", rate)
+            add(DERIVED[1] + suffix, "TB/s", f"Bytes read from and written to DRAM, divided by {whose}.", rate)
         rate = workload.num_flops / run_us / 1e6
-        add(DERIVED[2] + suffix, "TFLOP/s", f"Operations that the workload asks for over {whose}.", rate)
+        add(DERIVED[2] + suffix, "TFLOP/s", f"Operations that the workload needs, divided by {whose}.", rate)
         share = 100 * reference_us(workload, gpu) / run_us
-        add(DERIVED[3] + suffix, "%", f"Time of the roofline over {whose}; 100 is the data sheet's best.", share)
+        add(DERIVED[3] + suffix, "%", f"The roofline's time divided by {whose}; 100 is the data sheet's peak.", share)
     return replace(report, counters=(*raw, *derived))

@@ -35,7 +35,7 @@ def explain_chain(
     if len(ways) < 2:
         return
     lines = "; ".join(f"{launches_in_words(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
-    yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."
+    yield f"Cuts: of {len(ways)} ways to launch it programmatically, these have the shortest forecasts: {lines}."
 
 
 def launches_in_words(workload: Workload, candidate: Candidate) -> str:
@@ -55,6 +55,6 @@ def _boundary(op: int, plan: VerifiedPlan, timeline: Timeline) -> str:
     waits_us = [row[3] - row[2] for row in mine]
     begun_us = max(row[3] for row in mine) - max(ends_us)
     return (
-        f"; its tasks wait {float(np.median(waits_us)):.1f} us in the median and {max(waits_us):.1f} at most, and "
-        f"the last of them begins {begun_us:.1f} us after all that it reads is stored"
+        f"; its tasks wait {float(np.median(waits_us)):.1f} us in the median and {max(waits_us):.1f} at most, and the "
+        f"last of them starts {begun_us:.1f} us after all of its inputs are stored"
     )

@@ -47,7 +47,7 @@ def _measured(best: Best, chosen: FinalRow, forecast_us: float | None) -> str:
     speed = f", {chosen.speedup:.2f} times the library's speed" if chosen.speedup is not None else ""
     sentence = f"Measured{mark}: {kind} {chosen.time_us:.1f} us in the finals{speed}; {_of_bound(best, chosen.time_us)}"
     if forecast_us is None:
-        return f"{sentence}; its trial keeps no forecast."
+        return f"{sentence}; its trial has no stored forecast."
     return f"{sentence}; forecast {forecast_us:.1f} us, so it took {chosen.time_us / forecast_us:.2f} times as long."
 
 
@@ -66,7 +66,7 @@ def _beside(best: Best, chosen: FinalRow, forecasts: dict[int, float]) -> str:
     rows = [f"{kind} {row.time_us:.1f} us{_forecast(forecasts.get(row.trial_number))}" for kind, row in fastest.items()]
     speedup = None if best.winner_row is None else best.finals[best.winner_row].speedup
     mark = " (simulated)" if best.environment.simulated else ""
-    return f"Beside it{mark}: {'; '.join(rows) or 'nothing'}. What to run: {best.winner.at_speed(speedup)}."
+    return f"Compared with{mark}: {'; '.join(rows) or 'nothing'}. Recommendation: {best.winner.at_speed(speedup)}."
 
 
 def _forecast(forecast_us: float | None) -> str:
@@ -109,7 +109,7 @@ def _own_programs(best: Best) -> Iterator[str]:
         if one.time_us is None:
             found.append(f"{one.name} has no time: {one.reason}")
             continue
-        ahead = "" if one.winner_speedup is None else f", {one.winner_speedup:.2f} times what the winner takes"
+        ahead = "" if one.winner_speedup is None else f", {one.winner_speedup:.2f} times the winner's time"
         found.append(f"{one.name} {one.time_us:.1f} us{ahead}")
     if found:
         yield f"Your own programs, in rounds with all finalists: {'; '.join(found)}."
@@ -119,7 +119,7 @@ def _forecasts(quality: ForecastQuality) -> str:
     if quality.rank_correlation is None or quality.regret is None:
         return f"Forecasts of this job: {quality.reason}."
     return (
-        f"Forecasts of this job: rank correlation {quality.rank_correlation:.2f} with what was measured, over "
+        f"Forecasts of this job: rank correlation {quality.rank_correlation:.2f} with the measured times of "
         f"{quality.num_trials} fused trials; the best of the {NUM_TRUSTED} shortest forecasts is {quality.regret:.1%} "
         "slower than the best measured."
     )

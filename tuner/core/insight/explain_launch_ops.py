@@ -48,7 +48,7 @@ def explain_launch_ops(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iter
     """
     candidate = Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
-    of_caches = f", of which caches {1e6 * workload.cache_bytes / gpu.dram_bytes_per_s:.1f}"
+    of_caches = f", of which the caches are {1e6 * workload.cache_bytes / gpu.dram_bytes_per_s:.1f}"
     yield (
         f"Bounds: DRAM {memory_us:.1f} us{of_caches if workload.cache_bytes else ''}; tensor cores {product_us:.1f} us."
     )
@@ -63,6 +63,6 @@ def explain_launch_ops(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iter
         times_us[workload.tile_ops[index].name] = simulate(product).makespan_us
     parts = ", ".join(f"{op.name} {times_us[op.name]:.1f} us" for op in workload.ops)
     yield (
-        f"Forecast: {parts}; {sum(times_us.values()):.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "
-        "launch that is programmatic."
+        f"Forecast: {parts}; {sum(times_us.values()):.1f} us with plain launches, and {PROGRAMMATIC_GAIN_US:.1f} us "
+        "less for each launch that is programmatic."
     )

@@ -32,8 +32,8 @@ class ForecastQuality:
     def reason(self) -> str:
         """Why there are no figures; empty where there are."""
         if self.num_trials < MIN_TRIALS:
-            return f"too few: {self.num_trials} measured fused trials have a forecast, and {MIN_TRIALS} are needed"
-        return "" if self.rank_correlation is not None else "all forecasts, or all measured times, are the same"
+            return f"too few: {self.num_trials} measured fused trials have a forecast; at least {MIN_TRIALS} are needed"
+        return "" if self.rank_correlation is not None else "all forecasts, or all measured times, are equal"
 
 
 def judge_forecasts(pairs: Iterable[tuple[float, float]]) -> ForecastQuality:

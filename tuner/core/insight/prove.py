@@ -22,7 +22,7 @@ from tuner.errors import CoverageError, LivenessError, PlanError
 Ints = npt.NDArray[np.int64]
 _ORDERS = {
     STATIC: "each CTA runs its own queue",
-    FIRST_WAVE: "each CTA has a first task of its own, and draws the others",
+    FIRST_WAVE: "each CTA starts with an assigned task, and draws the others",
 }
 #: Tasks of a line of the drawing, and tiles, at most.
 _MOST_NAMED = 3
@@ -41,7 +41,7 @@ def prove(workload: Workload, gpu: Gpu, candidate: Candidate, words: Sequence[by
         return plans
     if len(words) != len(plans) or candidate.plan_kind.is_side_by_side:
         problem = f"{candidate.plan_kind} has {len(plans)} launches of tile ops"
-        raise CoverageError("these are other plans", f"{problem}, and there are words of {len(words)}")
+        raise CoverageError("the plans differ", f"{problem}; there are {len(words)} words")
     pairs = zip(words, plans, strict=True)
     return tuple(verify(Plan.from_words(own), plan.graph, plan.resources, gpu) for own, plan in pairs)
 
@@ -53,30 +53,33 @@ def in_words(proven: VerifiedPlan) -> Iterator[str]:
     order = _ORDERS.get(plan.assignment, "tasks are drawn in the order of their tickets")
     yield f"{names}: {plan.num_tasks} tasks on {plan.num_ctas} CTAs; {order}."
     grids = ", ".join(f"{graph.name_of(op)} {rows} x {columns}" for op, (rows, columns) in graph.grids.items())
-    yield f"Coverage: each part of each tile is computed by one task ({grids}), and their boxes are all that is read."
+    yield f"Coverage: each part of each tile is computed by exactly one task ({grids}), and tasks read nothing else."
     resources = proven.resources
     resident = (
         "all of them must be resident at once, and are" if plan.needs_all_ctas else "any number may run at a time"
     )
     yield (
-        f"Resources: a CTA has {resources.num_threads} threads, {resources.registers_per_thread} registers each, "
-        f"{resources.smem_bytes} bytes of shared memory; {resident}."
+        f"Resources: a CTA has {resources.num_threads} threads, {resources.registers_per_thread} registers per "
+        f"thread, {resources.smem_bytes} bytes of shared memory; {resident}."
     )
     late = late_tasks(plan, queue_position(plan)).size
     argument = (
-        f"{late} tasks come before a post that they wait for, so the plan was run symbolically, and every task started"
+        f"{late} tasks come before a post that they wait for, so the plan was executed symbolically, and every task "
+        "started"
         if late
-        else "each wait is satisfied by tasks in front of it, in the order in which tasks are begun"
+        else "each wait is satisfied by tasks that start earlier"
     )
     yield f"Liveness: {argument}."
     edges, unshown = graph.num_edges(plan.tasks), num_unshown(plan, graph)
     if not edges:
-        yield "Safety: no task reads what another one of the launch writes."
+        yield "Safety: no task reads what another task of the launch writes."
         return
     frozen = (
-        f"; {unshown} reads that these do not order were settled by a run with the writer frozen" if unshown else ""
+        f"; {unshown} reads that these waits do not order were checked by a run with the writer frozen"
+        if unshown
+        else ""
     )
-    yield f"Safety: {edges} edges, each behind waits that count all posts of their signals{frozen}."
+    yield f"Safety: {edges} edges, each covered by waits that count all posts of their signals{frozen}."
 
 
 def drawn(proven: VerifiedPlan, task: int | None = None) -> Iterator[str]:
@@ -116,7 +119,7 @@ def _around(plan: Plan, graph: TileGraph, task: int) -> Iterator[str]:
     readers = np.flatnonzero([_waits_on(plan, other, post) for other in range(plan.num_tasks)])
     yield f"  │ signal {post}"
     yield "  ▼"
-    yield _named(plan, graph, readers) if readers.size else "nobody in this launch"
+    yield _named(plan, graph, readers) if readers.size else "nothing in this launch"
 
 
 def _waits_on(plan: Plan, task: int, signal: int) -> bool:

@@ -44,16 +44,18 @@ def _decided(best: Best) -> str:
         return f"{_named(winner)} wins by {_gain(winner, library)}{_ahead(winner, others)}"
     if best.verdict is Verdict.TIE:
         tied = others if winner.candidate.plan_kind.is_fused else fused
-        beside = f"{_lower(tied)} ties with it within {100 * best.tie_band:.1f} %, and is less simple"
+        beside = f"{_lower(tied)} is within {100 * best.tie_band:.1f} % of it (a tie), and is less simple"
         return f"Run {_speed(winner, library)}; {beside}"
     if fused is not None:
         return f"Do not fuse: run {_speed(winner, library)}; the best fused launch takes {_times(fused, winner)}"
     if winner.candidate.plan_kind.is_ours:
         kinds = _launch_kinds(best)
-        why = f"the {kinds[0]} has a launch of its own" if kinds else "nothing fused was timed"
+        why = f"the {kinds[0]} has its own launch" if kinds else "nothing fused was timed"
         return f"Run {_speed(winner, library)}; {why}"
     ours = kernel_row(best.finals, best.winner, None)
-    return f"Run {library.short}; " + (f"the best of ours takes {_times(ours, winner)}" if ours else "ours has no time")
+    return f"Run {library.short}; " + (
+        f"the best of tuner's own takes {_times(ours, winner)}" if ours else "tuner's own kernels have no time"
+    )
 
 
 def _library(best: Best) -> _Library:

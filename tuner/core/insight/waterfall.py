@@ -93,12 +93,12 @@ class Waterfall:
 
 #: What a bar is, for people.
 TITLES = {
-    "main_loop": "products that are asked for",
-    "unneeded_rows": "products of rows that nobody needs",
-    "tail": "the busiest SM multiplies on",
+    "main_loop": "multiplications that the workload needs",
+    "unneeded_rows": "multiplications for padding rows",
+    "tail": "extra work of the busiest SM",
     "l2_traffic": "waiting for operands or signals",
     "epilogue": "epilogues: activations and stores",
-    "launch": "launches and what lies between runs",
+    "launch": "launches, and gaps between runs",
 }
 
 
@@ -109,12 +109,14 @@ def waterfall_of(figures: Figures) -> Waterfall:
         ValueError: a share or an order of the figures cannot be.
     """
     if figures.needed_share is not None and not 0 < figures.needed_share <= 1.001:
-        raise ValueError(f"needed_share is {figures.needed_share}: operations asked for over those done, at most 1")
+        raise ValueError(
+            f"needed_share is {figures.needed_share}: it is the operations needed divided by those done, so at most 1"
+        )
     of_sms = (figures.mean_tensor_cycles, figures.most_tensor_cycles, figures.active_cycles)
     if not 0 < of_sms[0] <= of_sms[1] <= of_sms[2]:
         raise ValueError(
-            f"the mean SM multiplied {of_sms[0]} cycles, the busiest one {of_sms[1]}, and one was at work for "
-            f"{of_sms[2]}: this is their order"
+            f"the average SM multiplied for {of_sms[0]} cycles, the busiest one for {of_sms[1]}, and one was active "
+            f"for {of_sms[2]}: they must ascend in this order"
         )
     mean_us = figures.mean_tensor_cycles / figures.clock_mhz
     most_us = figures.most_tensor_cycles / figures.clock_mhz
@@ -138,9 +140,9 @@ def waterfall_of(figures: Figures) -> Waterfall:
 
 def _notes(figures: Figures) -> dict[str, str]:
     notes = {
-        "unneeded_rows": ("not counted: they are among the products that are asked for", figures.needed_share),
-        "epilogue": ("not measured: it is part of the waiting; a trace would tell", figures.epilogue_us),
-        "launch": ("not measured by themselves: what the others leave of the time", figures.launches_us),
+        "unneeded_rows": ("not counted: included in the multiplications that the workload needs", figures.needed_share),
+        "epilogue": ("not measured: included in the waiting; a trace would separate it", figures.epilogue_us),
+        "launch": ("not measured directly: it is the time that the other bars leave", figures.launches_us),
     }
     return {name: note for name, (note, value) in notes.items() if value is None}
 
@@ -164,7 +166,7 @@ def waterfall_of_trial(
     assert counters is None or isinstance(counters, CounterReport)
     assert trace is None or isinstance(trace, Trace)
     if counters is None or counters.reason:
-        raise NoWaterfall(f"no counters were taken{f': {counters.reason}' if counters else ''}")
+        raise NoWaterfall(f"no counters were collected{f': {counters.reason}' if counters else ''}")
     counted = {one.name: one.value for one in counters.counters}
     if missing := [name for name in NEEDED if name not in counted]:
         raise NoWaterfall(f"not counted: {', '.join(missing)}")
@@ -202,4 +204,4 @@ def sum_in_words(bars: Waterfall, time_us: float) -> str:
     said = f"The bars add up to {bars.sum_us:.2f} µs of {time_us:.2f}"
     if bars.holds(time_us):
         return f"{said}, within {MOST_OFF:.0%}."
-    return f"{said}, {bars.off_by(time_us):+.1%}: they do not explain it."
+    return f"{said}, {bars.off_by(time_us):+.1%}: they do not explain the measured time."

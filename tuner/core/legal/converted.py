@@ -23,8 +23,8 @@ def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
     if stored is None or gpu.compute_capability == COMPUTE_CAPABILITY:
         return None
     major, minor = gpu.compute_capability
-    what = f"{gpu.name} has compute capability {major}.{minor}, and wgmma alone converts weights in {stored}"
-    return f"{what}, for 9.0: use another GPU, or leave weights out"
+    what = f"{gpu.name} has compute capability {major}.{minor}, and only wgmma converts weights in {stored}"
+    return f"{what}, which needs 9.0: use another GPU, or leave out weights"
 
 
 def engine_problem(workload: Workload, engine: Engine) -> str | None:
@@ -32,7 +32,7 @@ def engine_problem(workload: Workload, engine: Engine) -> str | None:
     op = next((op for op in workload.tile_ops if op.weights), None)
     if op is None or engine is Engine.WGMMA:
         return None
-    return f"{op.name} has weights in {op.weights}, which wgmma alone converts: use wgmma"
+    return f"{op.name} has weights in {op.weights}, which only wgmma converts: use wgmma"
 
 
 def most_converted(op: TileOp) -> int:

@@ -96,9 +96,11 @@ def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.engine is Engine.WGMMA:
         return "the wgmma engine runs one CTA per SM: use resident_ctas 1"
     if (cap := register_cap(tiling)) == MAX_REGISTERS_PER_THREAD:
-        return f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have all registers anyway: use resident_ctas 1"
+        return (
+            f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have enough registers anyway: use resident_ctas 1"
+        )
     if (least := _RULES[tiling.engine].least_registers(workload, tiling)) > cap:
-        return f"a thread needs about {least} registers and would have {cap}: use resident_ctas 1, or smaller tiles"
+        return f"a thread needs about {least} registers, but would have {cap}: use resident_ctas 1, or smaller tiles"
     return None
 
 
@@ -133,14 +135,14 @@ def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     if refused := refused or parts_problem(workload, engine):
         return refused
     if engine is Engine.WGMMA and row.tensor_map is None:
-        return f"no tensor map has elements of {workload.dtype}: use simt"
+        return f"tensor maps do not support elements of {workload.dtype}: use simt"
     return own_tasks_problem(workload, engine) or _RULES[engine].workload_problem(workload, gpu)
 
 
 def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled, or would not fit the GPU."""
     if len(tiling.tiles) != len(workload.tile_ops):
-        return f"{len(tiling.tiles)} tiles for {len(workload.tile_ops)} ops: give one tile per op"
+        return f"{len(tiling.tiles)} tiles for {len(workload.tile_ops)} ops: pass one tile per op"
     return (
         values_problem(tiling)
         or engine_problem(workload, gpu, tiling.engine)
@@ -198,10 +200,10 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if has_launch_op and (problem := launch_kind_problem(workload, kind)):
         return problem
     if kind.is_side_by_side and len(workload.ops) != 2:
-        return f"{len(workload.ops)} ops: two streams are for a pair"
+        return f"{len(workload.ops)} ops: two streams need exactly two"
     if not kind.is_for(len(workload.ops)):
         kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(len(workload.ops))]
-        return f"not for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
+        return f"not available for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
     return None
 
 
@@ -209,16 +211,16 @@ def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forc
     """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with each op of
     `forced`."""
     if not kind.is_in_runs:
-        return f"runs that begin at {run_starts}: only the kind runs has them, use none" if run_starts else None
+        return f"runs that begin at {run_starts}: only the kind runs has them; leave them out" if run_starts else None
     if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
-        return f"runs that begin at {run_starts}: give some of ops 1 to {num_ops - 1}, ascending"
+        return f"runs that begin at {run_starts}: use some of ops 1 to {num_ops - 1}, ascending"
     if missing := [op for op in forced if op not in run_starts]:
         begins = f"runs that begin at {run_starts or 'op 0 alone'}"
-        return f"{begins}: another op's launch stands in front of op {missing[0]}, let a run begin with it"
+        return f"{begins}: the launch of another op comes before op {missing[0]}; start a run with it"
     if not run_starts:
-        return "one run of all ops is one launch: use fused_pdl"
+        return "one run of all ops is a single launch: use fused_pdl"
     if len(run_starts) == num_ops - 1:
-        return "a run for each op is a launch for each: use n_launches_pdl"
+        return "a run for each op is one launch per op: use n_launches_pdl"
     return None
 
 
@@ -232,13 +234,13 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
     starts, forced = schedule.ordering.run_starts, workload.forced_starts
     problem = problem or runs_problem(len(workload.tile_ops), kind, starts, forced)
     if kind.is_side_by_side and schedule.tiling.neighbours > 1:
-        problem = "the CTAs of two launches take SMs as they find them: use neighbours 1"
+        problem = "the CTAs of two launches take whichever SMs are free: use neighbours 1"
     if kind.is_side_by_side and schedule.tiling.part_sums is PartSums.SCATTERED:
-        problem = f"parts of a launch would wait for SMs that the other one has: use part_sums {PartSums.LAST}"
+        problem = f"parts of one launch would wait for SMs that the other launch holds: use part_sums {PartSums.LAST}"
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
-        problem = "tickets drawn do not tell how many CTAs have started: use static"
+        problem = "drawn tickets do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
-            problem = "behind a first wave tasks are drawn from the counter of the other launch: use static"
+            problem = "after the first wave, tasks are drawn from the other launch's counter: use static"
     if problem:
         raise IllegalSchedule(f"{kind}: {problem}")
 
@@ -279,7 +281,7 @@ def tiles_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | Non
         problem = gpu_problem(gpu) or _kept_tiling_problem(workload, gpu, schedule.tiling)
         return problem or _ordering_problem(workload, gpu, schedule)
     if schedule.tiling.tiles:
-        return f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
+        return f"{len(schedule.tiling.tiles)} tiles, but the workload has no product: pass none"
     return None
 
 
@@ -294,7 +296,7 @@ def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | No
         wanted = schedule_class(op.KIND) or TileOpSchedule
         if type(one) is not wanted:
             return (
-                f"a schedule of {one.kind or 'any tile op'} for {op.name}: give one of {wanted.kind or 'any tile op'}"
+                f"a schedule of {one.kind or 'any tile op'} for {op.name}: pass one of {wanted.kind or 'any tile op'}"
             )
         if wanted is TileOpSchedule:
             continue
@@ -320,7 +322,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
     resources = _kept_resources(workload, schedule.tiling)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling)
     if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
-        return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: use resident_ctas 1"
+        return f"registers are capped for {resident} CTAs per SM, but {ordering.ctas_per_sm} run: use resident_ctas 1"
     return (
         (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
@@ -354,4 +356,4 @@ def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: in
     common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling)
     if common == num_ctas or not (problem := _queues_problem(graph, ordering, common)):
         return None
-    return f"on {gpu.name} cards that hold {common} clusters of {graph.tiling.cluster_size}, not {num_ctas}: {problem}"
+    return f"{gpu.name} cards hold {common} clusters of {graph.tiling.cluster_size}, not {num_ctas}: {problem}"

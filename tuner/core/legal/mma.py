@@ -120,10 +120,12 @@ def _tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str |
     if tile.m < 16 or tile.n < 16 or tile.m % 16 or tile.n % 16:
         return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
     if tile.k not in (depths := stage_depths(dtype)):
-        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
     if warp_grid(tile, num_warps, op.rows_per_column) is None:
         widest = f"64 x {64 // op.rows_per_column}" + (f", {op.halves} wide" if op.halves else "")
-        return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
+        return (
+            f"tile {tile}: no grid of {num_warps} warps gives warp tiles that are multiples of 16 x 8, up to {widest}"
+        )
     return None
 
 
@@ -137,15 +139,16 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
         most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
         return (
-            f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
+            f"warp tiles of 64 x 64 with {num_copies} copies per thread and stage spill: use at most {most}, or more "
+            "warps"
         )
     is_tight = is_shallow or len(tiles) > 2
     if num_accumulators >= _FULL_ACCUMULATORS and is_tight and tiling.num_stages == _RING_THAT_SPILLS:
         of_what = f"of {shallow}" if is_shallow else "of a chain"
-        return f"warp tiles of 64 x 64 and {_RING_THAT_SPILLS} stages {of_what} spill: use another number of stages"
+        return f"warp tiles of 64 x 64 with {_RING_THAT_SPILLS} stages {of_what} spill: use another number of stages"
     if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and is_shallow:
         return (
-            f"{num_accumulators} accumulators a thread and stages of {shallow} spill where parts are added up: "
-            f"use at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of {deeper}"
+            f"{num_accumulators} accumulators per thread with stages of {shallow} spill when parts are added up: use "
+            f"at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of {deeper}"
         )
     return None

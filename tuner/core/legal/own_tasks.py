@@ -39,7 +39,7 @@ def own_rules(op: TileOp) -> TileRules:
         IllegalSchedule: the kind has none.
     """
     if (rules := part_of(op.KIND, "rules")) is None:
-        raise IllegalSchedule(f"{op.KIND}: nothing is known here of what its tasks take")
+        raise IllegalSchedule(f"{op.KIND}: this program does not know what resources its tasks take")
     return cast(TileRules, rules)
 
 
@@ -47,9 +47,9 @@ def own_tasks_problem(workload: Workload, engine: Engine) -> str | None:
     """Why the engine's loop does not run the tasks of an op."""
     for op in workload.tile_ops:
         if not op.is_plain_product and engine not in (engines := own_rules(op).ENGINES):
-            return f"the {engine} engine runs no task of {op.name}, a {op.KIND}: use {' or '.join(engines)}"
+            return f"the {engine} engine cannot run tasks of {op.name}, a {op.KIND}: use {' or '.join(engines)}"
     if engine is Engine.WGMMA and len(workload.own_tile_ops) == len(workload.tile_ops) > 0:
-        return "no op is a product: the wgmma engine has nothing to multiply, use mma or simt"
+        return "no op is a product, so the wgmma engine has nothing to multiply: use mma or simt"
     return None
 
 
@@ -78,7 +78,7 @@ def own_clusters_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.cluster_size == 1 or not workload.own_tile_ops:
         return None
     own = workload.tile_ops[workload.own_tile_ops[0]]
-    return f"clusters, and {own.name}, a {own.KIND}: its tasks have a CTA each, use 1 x 1 CTAs"
+    return f"clusters, but a task of {own.name}, a {own.KIND}, has one CTA: use 1 x 1 CTAs"
 
 
 def own_resources(workload: Workload, tiling: Tiling) -> list[Resources]:

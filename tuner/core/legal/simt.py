@@ -96,9 +96,11 @@ def tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | 
     if tile.n < 1 or tile.n % num_warps:
         return f"tile {tile}: n must be a multiple of the {num_warps} warps, which share its columns"
     if tile.k not in (depths := stage_depths(dtype)):
-        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, whole turns of a warp"
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, a whole number of passes of a warp"
     if (sums := tile.m * tile.n * op.rows_per_column // num_warps) > MAX_SUMS:
-        return f"tile {tile}: {sums} sums a warp: use at most {MAX_SUMS}, one for each lane"
+        return f"tile {tile}: {sums} sums per warp: use at most {MAX_SUMS}, one for each lane"
     if (chunks := _chunks(op, tile, num_warps, dtype)) > MAX_CHUNKS:
-        return f"tile {tile}: {chunks} chunks a thread and stage: use at most {MAX_CHUNKS}, by a lower n or k"
+        return (
+            f"tile {tile}: {chunks} chunks per thread and stage: use at most {MAX_CHUNKS}; a smaller n or k gives fewer"
+        )
     return None

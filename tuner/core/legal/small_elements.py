@@ -39,8 +39,8 @@ def multiply_problem(dtype: Dtype, engine: Engine) -> str | None:
     if engine is Engine.SIMT or dtype.row.tensor_kind is not None:
         return None
     if dtype.row.fp8_kind is None:
-        return f"no tensor core of ours multiplies {dtype}: use simt"
-    return None if engine is Engine.WGMMA else f"{engine} multiplies 16-bit elements alone, not {dtype}: use simt"
+        return f"the tensor-core engines do not multiply {dtype}: use simt"
+    return None if engine is Engine.WGMMA else f"{engine} multiplies only 16-bit elements, not {dtype}: use simt"
 
 
 def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -49,9 +49,9 @@ def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not others and workload.dtype.size_bytes == 2:
         return None
     if tiling.epilogue is Epilogue.TMA:
-        return "epilogue tma of other elements than 16 bits in and out: use direct"
+        return "epilogue tma needs 16-bit elements in and out: use direct"
     if tiling.in_band:
-        return "in_band of other elements than 16 bits in and out: use in_band false"
+        return "in_band needs 16-bit elements in and out: use in_band false"
     return None
 
 
@@ -61,6 +61,6 @@ def parts_problem(workload: Workload, engine: Engine) -> str | None:
         return None
     for op in workload.tile_ops:
         if part := next((part for part in op.parts if part.is_of_words), None):
-            what = f"{op.name} has a {part.field}, which {engine} does with 16-bit elements alone"
+            what = f"{op.name} has a {part.field}, which {engine} supports only with 16-bit elements"
             return f"{what}: leave it out, or use simt"
     return None

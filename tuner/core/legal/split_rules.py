@@ -23,14 +23,14 @@ def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
     if not split:
         return "no op is split: use split order contiguous"
     if all(len(graph.steps(op)) == graph.num_parts(op) for op in split):
-        return "each part is one k-step, whatever their order: use split order contiguous"
+        return "each part is one k-step, so their order does not matter: use split order contiguous"
     return None
 
 
 def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
     """Why the parts of tiles are not swept."""
     if interleave != Interleave():
-        return "parts are swept with producer_first, where an op's tasks follow each other: drop part_major"
+        return "part_major needs producer_first, where the tasks of an op follow each other: drop part_major"
     if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
         return "no op has several tiles in parts, so part-major is the plain order: drop part_major"
     return None
@@ -59,13 +59,16 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
     if ordering.split_tiles is SplitTiles.ALL:
         return slots_problem(workload, tiling, num_split)
     if not num_split:
-        return "no op is split, so no tail is: use split_tiles all"
+        return "no op is split, so there is no tail to split: use split_tiles all"
     if ordering.part_major:
-        return "the parts of a tail run at once, there is nothing to sweep: drop part_major, or split_tiles all"
+        return (
+            "the parts of a tail run at the same time, so their order does not "
+            "matter: drop part_major, or split_tiles all"
+        )
     if ordering.split_tiles is SplitTiles.STREAM:
         return _stream_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_ctas)
     if ordering.assignment is Assignment.SHARES:
-        return "shares are dealt in one piece and have no last wave: use static, or split_tiles all"
+        return "shares are assigned as contiguous ranges and have no last wave: use static, or split_tiles all"
     if ordering.split_tiles is SplitTiles.TAILS:
         return _tails_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_split)
     tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in _launches(graph))
@@ -79,14 +82,14 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
 def _tails_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
     """Why the last wave of each op is no choice of its own."""
     if ordering.partition:
-        return "sides have waves of their own: use split_tiles tail, or partition 0"
+        return "the sides of a partition have their own waves: use split_tiles tail, or partition 0"
     ops = ops_in_order(graph, ordering.interleave)
     in_parts = parts_of(graph)[ops] > 1
     split = tails_of(ops, num_ctas) & in_parts
     if np.array_equal(split, in_parts):
         return f"the last wave of each op has all of the {in_parts.sum()} tiles in parts: use split_tiles all"
     if np.array_equal(split, tail_of(ops, num_ctas) & in_parts):
-        return "the last wave of each op is that of the launch: use split_tiles tail"
+        return "the last wave of each op is also that of the launch: use split_tiles tail"
     return (
         None
         if split.any()
@@ -102,9 +105,11 @@ def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
 def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
     """Why the tail's k-steps cannot be dealt evenly to the CTAs, or which plainer name gives the same tasks."""
     if ordering.assignment is not Assignment.STATIC:
-        return f"even shares of the k-steps lie in queues dealt by stride, not {ordering.assignment}: use static"
+        return (
+            f"even shares of the k-steps need queues that are filled by stride, not {ordering.assignment}: use static"
+        )
     if ordering.split_order is not SplitOrder.CONTIGUOUS:
-        return "an even share is k-steps in a row: use split order contiguous, or split_tiles tail"
+        return "an even share is a contiguous range of k-steps: use split order contiguous, or split_tiles tail"
     for launch in reversed(_launches(graph)):
         same = _plainer_split(launch, ordering, num_ctas)
         if same is None:

@@ -83,9 +83,9 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no tiling of this engine runs the workload on the GPU."""
     if gpu.compute_capability != COMPUTE_CAPABILITY:
         major, minor = gpu.compute_capability
-        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, use mma"
+        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine needs 9.0, use mma"
     if gpu.num_sms > MAX_CTAS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
+        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine supports up to {MAX_CTAS} CTAs, use mma"
     aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
     for op in workload.tile_ops:
         if op.IS_PRODUCT and (op.n % aligned or op.k % aligned):
@@ -223,7 +223,9 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not 2 <= tiling.input_stages <= MAX_INPUT_STAGES:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
-        return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
+        return (
+            f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, or 0 for no limit"
+        )
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
     if problem := stored_problem(workload, tiling):
@@ -247,7 +249,7 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
     for tile in tiling.tiles:
         if tile.m % edges[0] or tile.n % edges[1]:
-            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot slice it evenly"
+            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot split it evenly"
     return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
 
 
@@ -255,14 +257,17 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why several CTAs cannot share a tile's k."""
     sharers = tiling.cluster_k
     if tiling.warpgroups is Warpgroups.PING_PONG:
-        return f"ping-pong where {sharers} CTAs share a tile's k: use cooperative"
+        return f"ping-pong when {sharers} CTAs share a tile's k: use cooperative"
     if tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: use direct"
+        return f"epilogue tma when {sharers} CTAs share a tile's k, and each stores a share: use direct"
     if tiling.split_k:
-        return f"parts of tiles where {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
+        return f"parts of tiles when {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
-            return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
+            return (
+                f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps "
+                f"of {tile.k}; use no more CTAs than that"
+            )
         size, what = (tile.m, "rows") if tiling.swap_ab else (tile.n, "columns")
         if size < sharers * COLUMNS:
             return f"tile {tile}: {sharers} CTAs share its k, and each must finish {COLUMNS} of its {what}"
@@ -292,8 +297,8 @@ def _slice_problem(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str 
         own, lines = stage_slice(rows, stage_lines, sharers)
         if own * lines * sharers != rows * stage_lines or own % each:
             return (
-                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {stage_lines} lines: "
-                f"each must bring whole lines, or a multiple of {each} rows of one"
+                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {stage_lines} lines: each must load "
+                f"whole lines, or a multiple of {each} rows of one"
             )
     return None
 
@@ -316,7 +321,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {MOST_WARPS} warps add parts spills: use direct"
+        return f"epilogue tma with {MOST_WARPS} warps that add parts spills: use direct"
     for index, op, tile in products(workload, tiling):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
@@ -327,22 +332,24 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         if held <= most or (tiling.part_sums is PartSums.SCATTERED and all(part.is_plain(op) for part in op.parts)):
             continue  # a part adds up a share of its sums, and those of the others are registers to spare
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
-            return f"tile {tile}: {held} sums a thread spill with ping-pong in clusters: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill with ping-pong in clusters: use at most {most}"
         if tiling.split_k and op.bias and tiling.warpgroups is Warpgroups.PING_PONG:
-            what = f"{held} sums a thread and a bias"
-            return f"tile {tile}: {what} spill with ping-pong where parts are added: use at most {most}"
+            what = f"{held} sums per thread and a bias"
+            return f"tile {tile}: {what} spill with ping-pong when parts are added: use at most {most}"
         if tiling.num_parts(index) == 1:
             continue
         if tiling.warpgroups is Warpgroups.PING_PONG:
-            return f"tile {tile}: {held} sums a thread spill with ping-pong where parts are added: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill with ping-pong when parts are added: use at most {most}"
         if tiling.num_warps == MOST_WARPS:
-            return f"tile {tile}: {held} sums a thread spill where {MOST_WARPS} warps add parts: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill when {MOST_WARPS} warps add parts: use at most {most}"
         if op.bias:
-            return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill when parts and a bias are added: use at most {most}"
         if tiling.cluster_m > 1:
-            return f"tile {tile}: {held} sums a thread spill where CTAs share weights and add parts: use at most {most}"
+            return (
+                f"tile {tile}: {held} sums per thread spill when CTAs share weights and add parts: use at most {most}"
+            )
         if (num_large := num_large + 1) > 1:
-            return f"tile {tile}: {held} sums a thread spill where another op adds parts, too: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill when another op adds parts: use at most {most}"
     return None
 
 
@@ -360,14 +367,14 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         what = f"{columns} rows of A" if swap_ab else f"{columns} rows of W{of_both}"
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
-        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
     if problem := converted_problem(op, tile, swap_ab=swap_ab):
         return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None
+    return f"tile {tile}: {held} sums per thread: use at most {most}" if held > most else None
 
 
 def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:

@@ -113,7 +113,7 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     """
     size = workload.dtype.size_bytes
     if cache_bytes < 3 * size:
-        raise InvalidInput("cache", f"{cache_bytes} bytes hold no three elements", f"give at least {3 * size}")
+        raise InvalidInput("cache", f"{cache_bytes} bytes cannot hold three elements", f"use at least {3 * size}")
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
     epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.tile_ops))))
     for index, op in enumerate(workload.tile_ops):

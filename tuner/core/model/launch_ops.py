@@ -69,5 +69,5 @@ def costs_of(op: Op) -> Costs:
     """
     costs = part_of(op.KIND, "costs")
     if costs is None:
-        raise IllegalSchedule(f"{op.describe()}: nothing is known here of how long it takes")
+        raise IllegalSchedule(f"{op.describe()}: this program has no cost model for this kind of op")
     return cast(Costs, costs)

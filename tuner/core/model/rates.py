@@ -162,7 +162,7 @@ def use_fits(folder: Path) -> None:
     for path in sorted(folder.glob("*.json")):
         fit = read_fit(path)
         if fit.gpu != path.stem:
-            raise InvalidInput(str(path), f"is a fit of {fit.gpu!a}", f"call it {fit.gpu}.json, or delete it")
+            raise InvalidInput(str(path), f"is a fit for {fit.gpu!a}", f"rename it to {fit.gpu}.json, or delete it")
     os.environ[FITS_VARIABLE] = str(folder)
     _fit_in.cache_clear()
 
@@ -178,9 +178,11 @@ def read_fit(path: Path) -> Fit:
         rates = fit.rates.to_json()
         values = [*rates.pop("mma").values(), *rates.pop("wgmma").values(), *rates.values()]
         if not all(isinstance(value, float | int) and 0 < float(value) < float("inf") for value in values):
-            raise ValueError("each rate is a number above 0")
+            raise ValueError("each rate must be a number above 0")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise InvalidInput(str(path), f"is no fit: {error}", "make it again by `tuner fit`, or delete it") from error
+        raise InvalidInput(
+            str(path), f"is not a valid fit: {error}", "create it again with `tuner fit`, or delete it"
+        ) from error
     return fit
 
 
@@ -207,5 +209,5 @@ def rates_of(gpu: Gpu) -> Rates:
 def source_of_rates(gpu: Gpu) -> str:
     """A sentence on what forecasts for a GPU are made of."""
     if fit := fit_of(gpu.id):
-        return f"Forecasts: by a fit to {fit.num_trials} measured trials of an {fit.gpu_name} ({fit.date})."
+        return f"Forecasts: fitted to {fit.num_trials} measured trials on an {fit.gpu_name} ({fit.date})."
     return f"Forecasts: by the data sheet of the {gpu.name}; no trials of one were fitted (tuner fit)."

@@ -102,7 +102,7 @@ def room(name: str, offset_bytes: int = 0, meaning: str = "in the workspace") ->
     return Field(name=name, room=offset_bytes, meaning=meaning)
 
 
-def table(name: str, data: bytes, meaning: str = "the file of that name on the device") -> Field:
+def table(name: str, data: bytes, meaning: str = "the file with this name on the device") -> Field:
     """The address of constants that the plan has, as tasks are."""
     return Field(name=name, table=data, meaning=meaning)
 
@@ -115,7 +115,7 @@ def inline(name: str, data: bytes, meaning: str = "") -> Field:
 def tensor_map(name: str, tensor: str, dims: Sequence[int], strides_bytes: Sequence[int], box: Sequence[int]) -> Field:
     """A ``CUtensorMap``, as `MapOf` has it."""
     found = MapOf(tensor=tensor, dims=tuple(dims), strides_bytes=tuple(strides_bytes), box=tuple(box))
-    return Field(name=name, type=f"bytes[{MAP_BYTES}]", map=found, meaning="the encoded tensor map of that name")
+    return Field(name=name, type=f"bytes[{MAP_BYTES}]", map=found, meaning="the encoded tensor map with this name")
 
 
 def spin_limit(name: str, meaning: str = "SM clock cycles that one wait may last") -> Field:
@@ -220,35 +220,37 @@ def check_op_launches(launches: OpLaunches, name: str, tensors: Collection[str],
         raise WordError("an op has no launch, or too many", f"{name} has {count}")
     if not 0 <= launches.zero_bytes <= launches.workspace_bytes:
         what = f"{launches.zero_bytes} bytes of a workspace of {launches.workspace_bytes} are zeroed"
-        raise ResourceError("a workspace does not hold its zeros", f"{name}: {what}")
+        raise ResourceError("the workspace is smaller than the part that is zeroed", f"{name}: {what}")
     for one in launches.launches:
         _check_grid(f"{name}, kernel {one.kernel}", one)
         _check_fields(f"{name}, kernel {one.kernel}", one, tensors, launches.workspace_bytes)
     fields = [field for one in launches.launches for field in one.fields]
     given = {field.map.tensor if field.map else field.tensor for field in fields}
     if missing := sorted(set(written) - given):
-        raise WordError("a tensor is given to no kernel", f"{name} writes {missing[0]}: point a field to it")
+        raise WordError("no kernel takes this tensor", f"{name} writes {missing[0]}: add a field that points to it")
 
 
 def _check_grid(where: str, one: OpLaunch) -> None:
     if not _IDENTIFIER.fullmatch(one.kernel):
-        raise WordError("a kernel has no name", f"{where}: give that of a function in the source")
+        raise WordError("a kernel has no name", f"{where}: use the name of a function in the source")
     limits = {"num_ctas": MOST_CTAS, "num_threads": MOST_THREADS, "cluster": MOST_CLUSTER}
     for name, most in limits.items():
         if not 1 <= getattr(one, name) <= most:
             raise ResourceError("a launch is too large", f"{where}: {name} is {getattr(one, name)}, use 1 to {most}")
     if one.num_threads % 32 or one.num_ctas % one.cluster:
         what = f"{one.num_threads} threads and {one.num_ctas} CTAs in clusters of {one.cluster}"
-        raise WordError("a launch has parts of warps or clusters", f"{where}: {what}")
+        raise WordError("a launch sets only some of warps and clusters", f"{where}: {what}")
     if one.needs_all_ctas and one.waits:
-        raise WordError("a launch is cooperative and programmatic", f"{where}: one that needs all CTAs cannot wait")
+        raise WordError(
+            "a launch is cooperative and programmatic", f"{where}: a launch that needs all CTAs at once cannot wait"
+        )
 
 
 def _check_fields(where: str, one: OpLaunch, tensors: Collection[str], workspace_bytes: int) -> None:
     names = [field.name for field in one.fields]
     for field in one.fields:
         if problem := _field_problem(field, tensors, workspace_bytes):
-            raise WordError("a field is none", f"{where}, field {field.name}: {problem}")
+            raise WordError("a field is invalid", f"{where}, field {field.name}: {problem}")
     if not names or one.parameter_bytes > MOST_PARAMETER_BYTES:
         what = f"{one.parameter_bytes} bytes"
         raise ResourceError("a parameter has another size", f"{where}: {what}, use 1 to {MOST_PARAMETER_BYTES}")
@@ -258,14 +260,14 @@ def _check_fields(where: str, one: OpLaunch, tensors: Collection[str], workspace
 
 def _field_problem(field: Field, tensors: Collection[str], workspace_bytes: int) -> str:
     if not _IDENTIFIER.fullmatch(field.name):
-        return "its name is no identifier"
+        return "its name is not an identifier"
     is_sized = field.data is not None or field.map is not None
     if not is_sized and field.type not in FIELD_BYTES:
         return f"its type is {field.type}, use {', '.join(FIELD_BYTES)}"
     numbers = [field.value is not None, field.is_spin_limit]
     addresses = [bool(field.tensor), field.room is not None, field.table is not None, field.is_null]
     if sum([*numbers, *addresses, is_sized]) != 1 or (field.type == "pointer") != any(addresses):
-        return "it is made by one of the functions for fields"
+        return "use one of the functions that make fields"
     named = field.map.tensor if field.map else field.tensor
     if named and named not in tensors:
         return f"there is no tensor {named!r}, use {', '.join(sorted(tensors))}"
@@ -275,7 +277,7 @@ def _field_problem(field: Field, tensors: Collection[str], workspace_bytes: int)
         try:
             struct.pack(_FORMATS[field.type], field.value)
         except (struct.error, OverflowError, TypeError) as error:
-            return f"{field.value!r} is no {field.type}: {error}"
+            return f"{field.value!r} is not a {field.type}: {error}"
     if field.map:
         return _map_problem(field.map)
     return "it is empty" if b"" in (field.table, field.data) else ""
@@ -285,7 +287,7 @@ def _map_problem(of: MapOf) -> str:
     """Source: CUDA driver API, ``cuTensorMapEncodeTiled``."""
     rank = len(of.dims)
     if not 2 <= rank <= 5 or len(of.box) != rank or len(of.strides_bytes) != rank - 1:
-        return "a map has 2 to 5 dimensions, a box of as many and a stride less"
+        return "a map has 2 to 5 dimensions, a box with as many, and one stride fewer"
     if min(of.dims) < 1 or not all(1 <= one <= 256 for one in of.box):
-        return "a dimension is empty, or a box has not 1 to 256 elements along it"
+        return "a dimension is empty, or a box does not have 1 to 256 elements along it"
     return "a stride is not a multiple of 16 bytes" if any(one % 16 for one in of.strides_bytes) else ""

@@ -78,12 +78,15 @@ def joined(first: Plan, second: Plan) -> Plan:
         counts = f"the first has {first.num_signals}, the second {second.num_signals}"
         raise WordError("launches that share signals must agree on their number", counts)
     if first.strided_parts != second.strided_parts:
-        raise WordError("launches that share signals must split alike", "the parts of tiles of one alone are strided")
+        raise WordError(
+            "launches that share signals must split tiles in the same order",
+            "the split tiles of only one of them are strided",
+        )
     if first.num_split_tiles != second.num_split_tiles:
         counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
         raise WordError("launches that share a workspace must agree on its slots", counts)
     if first.in_band_ops or second.in_band_ops:
-        raise WordError("launches that share signals hand nothing over in band", "in_band_ops must be 0 in both")
+        raise WordError("launches that share signals cannot read in band", "in_band_ops must be 0 in both")
     later = second.tasks.copy()
     later[:, 3:5] += len(first.waits)
     return Plan(

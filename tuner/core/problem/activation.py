@@ -113,7 +113,7 @@ def canonical(name: str, *, field: str = "activation") -> Activation:
     """
     if isinstance(name, str) and name in _NAMES:
         return _NAMES[name]
-    raise InvalidInput(field, f"is {name!r}, which no kernel here has", f"give one of {', '.join(sorted(_NAMES))}")
+    raise InvalidInput(field, f"is {name!r}, which no kernel supports", f"use one of {', '.join(sorted(_NAMES))}")
 
 
 def of_transformers(name: object, *, field: str = "hidden_act") -> Activation:
@@ -124,9 +124,9 @@ def of_transformers(name: object, *, field: str = "hidden_act") -> Activation:
     """
     if isinstance(name, str) and name in OF_TRANSFORMERS:
         return OF_TRANSFORMERS[name]
-    exact = "; our gelu is the tanh form, and this one is exact" if name == Activation.GELU else ""
+    exact = "; tuner's gelu is the tanh form, and this one is exact" if name == Activation.GELU else ""
     known = ", ".join(sorted(OF_TRANSFORMERS))
-    raise InvalidInput(field, f"is {name!r}, which no kernel here has{exact}", f"give a model of one of {known}")
+    raise InvalidInput(field, f"is {name!r}, which no kernel supports{exact}", f"use a model with one of {known}")
 
 
 def names_of(activation: Activation) -> tuple[str, ...]:

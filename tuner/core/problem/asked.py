@@ -165,7 +165,7 @@ def _op_of_fields(op: type[Op], name: str, data: Json, m: int | None, dtype: Dty
     except InvalidInput as error:
         raise InvalidInput(error.field if is_alone else f"{name}.{error.field}", error.problem, error.remedy) from error
     if m is not None and made.m != m:
-        raise InvalidInput("m", f"is {m}, and {name} has {made.m} rows", f"give {made.m}")
+        raise InvalidInput("m", f"is {m}, but {name} has {made.m} rows", f"give {made.m}")
     return made
 
 
@@ -189,7 +189,7 @@ def listed(name: str, hint: Any, value: Any) -> Any:
         return value
     texts, names = value.split(","), names_in(hint)
     if not all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
-        raise InvalidInput(name, f"{value!r} is no list of whole numbers", f"give {','.join(names)}")
+        raise InvalidInput(name, f"{value!r} is not a list of whole numbers", f"give {','.join(names)}")
     if not is_dataclass(hint):
         return [int(text) for text in texts]
     if len(texts) != len(names):
@@ -278,7 +278,7 @@ def op_of(data: Json, m: int, dtype: Dtype) -> Op:
     kind = next((one for one in op_kinds().values() if (one.is_unnamed if name is None else one.name == name)), None)
     if kind is None:
         known = " or ".join(repr(one.name) for one in op_kinds().values() if not one.is_unnamed)
-        raise InvalidInput("op", f"{name!r} is no kind that is known here", f"give {known}, or none for a product")
+        raise InvalidInput("op", f"{name!r} is not a known kind", f"use {known}, or leave it out for a product")
     return fields_from_json(asked_op(kind.name), {key: data[key] for key in data if key != "op"}).to_op(m, dtype)
 
 
@@ -296,11 +296,11 @@ def workload_of(pair: Json) -> Workload:
         ops = tuple(op_of(one, given["m"], dtype) for one in given["ops"])
         if ops and given["m"] not in (rows := list(dict.fromkeys(op.m for op in ops))):
             remedy = f"give {' or '.join(map(str, rows))}"
-            raise InvalidInput("m", f"is {given['m']}, and no op has as many rows", remedy)
+            raise InvalidInput("m", f"is {given['m']}, but no op has that many rows", remedy)
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=dtype)
     if kind not in asked_workloads():
         raise InvalidInput(
-            "kind", f"no kind is called {kind!r}", f"use one of {', '.join((*asked_workloads(), CHAIN))}"
+            "kind", f"there is no kind called {kind!r}", f"use one of {', '.join((*asked_workloads(), CHAIN))}"
         )
     return fields_from_json(asked_workloads()[kind], given).to_workload()
 

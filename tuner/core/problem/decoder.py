@@ -59,11 +59,11 @@ def shared_model(model: str, tp: int) -> DecoderModel:
         InvalidInput: it is unknown, or cannot be shared so.
     """
     if model.startswith(_NORMS_QUERIES):
-        problem = f"{model} norms its queries and keys behind qkv, and no kernel here does"
+        problem = f"{model} normalizes its queries and keys after qkv, which no kernel supports"
         raise InvalidInput("model", problem, f"use one of {', '.join(MODELS)}")
     sizes = MODELS.get(model)
     if sizes is None:
-        raise InvalidInput("model", f"no model is called {model!r}", f"use one of {', '.join(MODELS)}")
+        raise InvalidInput("model", f"there is no model called {model!r}", f"use one of {', '.join(MODELS)}")
     shared = {"key and value heads": sizes.num_kv_heads, "intermediate columns": sizes.intermediate}
     for what, count in shared.items():
         if tp < 1 or count % tp:
@@ -83,7 +83,7 @@ def check_reduced(tp: int, runs: str) -> None:
         InvalidInput: there are several ranks.
     """
     if tp > 1:
-        problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
+        problem = f"at tp {tp} there is an all-reduce after o_proj and after down, which no kernel supports"
         raise InvalidInput("run", problem, f"use {runs}, the runs between them, or tp 1")
 
 

@@ -163,7 +163,7 @@ def parse_target(target_id: str) -> Target:
     gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))
     if gpu is None:
         known = ", ".join(CATALOGUE)
-        raise InvalidInput("target", f"no GPU is called {target_id!r}", f"use one of {known}, or simulated:<id>")
+        raise InvalidInput("target", f"there is no GPU called {target_id!r}", f"use one of {known}, or simulated:<id>")
     return Target(gpu=gpu, simulated=simulated)
 
 

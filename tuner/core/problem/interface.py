@@ -65,13 +65,13 @@ def module_problem(module: Any, protocol: type, optional: Iterable[str] = ()) ->
     for name, hint in attributes_of(protocol).items():
         if not hasattr(module, name):
             if name not in lacking:
-                return f"has no {name}: give {type_name(hint)}"
+                return f"lacks {name}: add {type_name(hint)}"
         elif problem := value_problem(getattr(module, name), hint):
             return f"has {name}, which {problem}"
     for name, hook in hooks_of(protocol).items():
         if not hasattr(module, name):
             if name not in lacking:
-                return f"has no {name}: give a function of {_arguments(_of_method(hook))}"
+                return f"lacks {name}: add a function of {_arguments(_of_method(hook))}"
         elif problem := call_problem(getattr(module, name), _of_method(hook), returned_by(hook)):
             return f"has {name}, which {problem}"
     return ""
@@ -79,13 +79,13 @@ def module_problem(module: Any, protocol: type, optional: Iterable[str] = ()) ->
 
 def call_problem(what: Any, asked: inspect.Signature, returned: Any = Any) -> str:
     """Why something is not called as it is asked; empty where it is."""
-    remedy = f"give a function of {_arguments(asked)}"
+    remedy = f"pass a function of {_arguments(asked)}"
     if inspect.isclass(what) and not _makes(what, returned):
         return f"is the class {what.__name__}: {remedy}"
     if not callable(what):
         return f"is {what!r}: {remedy}"
     if inspect.iscoroutinefunction(what):
-        return f"is a coroutine, which nobody awaits: {remedy}"
+        return f"is a coroutine, which nothing awaits: {remedy}"
     try:
         own = inspect.signature(what)
     except (TypeError, ValueError):  # of C, which says nothing of them
@@ -97,7 +97,7 @@ def value_problem(value: Any, hint: Any) -> str:
     """Why a value is not of a type, as far as that is seen without using it up; empty where it is."""
     if _is_of(value, hint):
         return fields_problem(value) if is_dataclass(value) and not isinstance(value, type) else ""
-    return f"is {_short(value)}: give {type_name(hint)}"
+    return f"is {_short(value)}: use {type_name(hint)}"
 
 
 def fields_problem(one: Any) -> str:
@@ -110,7 +110,7 @@ def fields_problem(one: Any) -> str:
         if get_origin(hint) is Callable and isinstance(arguments[0], list):
             problem = call_problem(value, positional(len(arguments[0])), arguments[1])
         else:
-            problem = "" if _is_of(value, hint) else f"is {_short(value)}: give {type_name(hint)}"
+            problem = "" if _is_of(value, hint) else f"is {_short(value)}: use {type_name(hint)}"
         if problem:
             return f"has {field.name}, which {problem}"
     return ""

@@ -58,10 +58,12 @@ class FinalsProcedure:
 
     def __post_init__(self) -> None:
         if self.num_rounds < 1:
-            raise InvalidInput("finals_rounds", f"must be at least 1, got {self.num_rounds}", "20 is a good start")
+            raise InvalidInput(
+                "finals_rounds", f"must be at least 1, got {self.num_rounds}", "20 is a reasonable value"
+            )
         if not 0 <= self.min_tie_band < 1:
             problem = f"must be at least 0 and below 1, got {self.min_tie_band:g}"
-            raise InvalidInput("tie_band", problem, "0.01 is one per cent")
+            raise InvalidInput("tie_band", problem, "0.01 is one percent")
 
     def rounds_in(self, regime: Regime) -> int:
         """Rounds in each process: under sustained load a quarter, since a sample there is long."""

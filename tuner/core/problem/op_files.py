@@ -98,9 +98,13 @@ def _schedule_problem(op: type[Op], file: ModuleType) -> str:
     own = [one for one in vars(file).values() if isinstance(one, type) and one.__module__ == file.__name__]
     found = [one for one in own if issubclass(one, base) and is_dataclass(one)]
     if not found:
-        return f"(schedule.py) has no dataclass that is a {base.__name__}"
+        return f"(schedule.py) has no dataclass derived from {base.__name__}"
     kind = getattr(found[-1], "kind", "")
-    return "" if kind == op.KIND else f"(schedule.py) has a class of the kind {kind!r}: give its class kind={op.KIND!r}"
+    return (
+        ""
+        if kind == op.KIND
+        else f"(schedule.py) has a class of the kind {kind!r}: declare its class with kind={op.KIND!r}"
+    )
 
 
 def held(op: type[Op], name: str, file: ModuleType) -> Any:

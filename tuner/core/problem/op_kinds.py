@@ -152,38 +152,36 @@ def _asked_problem(asked: ModuleType | None) -> str:
     """Why what a kind brings in its file `asked` cannot be used; empty where it can."""
     workloads = getattr(asked, "WORKLOADS", ())
     if not isinstance(workloads, tuple | list):
-        return f"has WORKLOADS that are no list of classes, but {workloads!r}"
+        return f"has WORKLOADS that is not a list of classes, but {workloads!r}"
     ops = [asked.OP] if asked and hasattr(asked, "OP") else []
     for one, taken in (*((one, ("op",)) for one in ops), *((one, ("kind",)) for one in workloads)):
         if problem := spelling_problem(one, taken):
             return f"has {one!r}, which {problem}"
     if nameless := next((one for one in workloads if not isinstance(getattr(one, "KIND", None), str)), None):
-        return f"has {nameless!r}, which has no name as KIND"
+        return f"has {nameless!r}, whose KIND is empty"
     return ""
 
 
 def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
     """Why what a package declares is no kind of op; empty where it is one."""
     if not isinstance(kind, OpKind):
-        return f"is no kind of op, but {kind!r}"
+        return f"is not a kind of op, but {kind!r}"
     op = kind.op
     if kind.name != name or not _NAME.fullmatch(name):
-        return (
-            f"is called {kind.name!r}, and declared as {name!r}: give both one name of small letters, digits, - and _"
-        )
+        return f"is called {kind.name!r} but declared as {name!r}: use one name of lower-case letters, digits, - and _"
     if name in others:
-        return f"is called {name}, as a kind that is known already"
+        return f"is called {name}, like a kind that already exists"
     if kind.is_unnamed and any(other.is_unnamed for other in others.values()):
-        return "leaves its name out of JSON, as another kind does"
+        return "leaves its name out of JSON, as another kind already does"
     if not issubclass(op, TileOp | LaunchOp) or isabstract(op):
         missing = ", ".join(sorted(getattr(op, "__abstractmethods__", ()))) or "a base, TileOp or LaunchOp"
         return f"lacks {missing}"
     names: list[str] = [field.name for field in fields(op)] if is_dataclass(op) else []
     if "name" not in names:
-        return "has ops that are no dataclass with a name"
+        return "has ops that are not a dataclass with a name"
     absent = [one for one in op.FREE if one not in names and not hasattr(op, one)]
     if absent and op.sizes is Op.sizes:
-        return f"has ops that may differ in {', '.join(absent)}, none of their fields: name these in FREE"
+        return f"lists {', '.join(absent)} as what ops may differ in, which are not their fields: name these in FREE"
     if problem := spelling_problem(op, () if kind.is_unnamed else _TAKEN):
         return f"has ops whose class {problem}"
     return ""
@@ -197,7 +195,7 @@ def _class_problem(op: type[Op]) -> str:
     has = {one.name for one in fields_of(op)}
     needed = ("m", "n", "k", "source") if base is TileOp else ("m",)
     if lacking := [one for one in needed if one not in has and not hasattr(op, one)]:
-        return f"has ops without {', '.join(lacking)}: give fields or properties"
+        return f"has ops without {', '.join(lacking)}: add fields or properties"
     return ""
 
 
@@ -306,7 +304,7 @@ def op_from_json(data: Mapping[str, Any], dtype: Dtype) -> Op:
     elif isinstance(name, str):
         kind = op_kinds().get(name)
     else:
-        raise InvalidInput("op", f"is {name!r}", "give the name of a kind of op")
+        raise InvalidInput("op", f"is {name!r}", "use the name of a kind of op")
     if kind is None or (unknown := kind.op.unknown_in(data)):
         return UnknownOp.of(data, str(name or "") if kind is None else unknown)
     return kind.op.from_json(dict(data), dtype)

@@ -60,4 +60,4 @@ class UnknownOp(LaunchOp):
 
     def describe(self, *, with_rows: bool = True) -> str:
         """That it is not known."""
-        return f"{self.name}, an op of kind {self.kind or 'none'}, which is not known here"
+        return f"{self.name}, an op of the unknown kind {self.kind or 'none'}"

@@ -67,10 +67,10 @@ class Workload(JsonForm):
 
     def __post_init__(self) -> None:
         if not self.ops:
-            raise InvalidInput("ops", "the workload has no op", "give at least one")
+            raise InvalidInput("ops", "the workload has no op", "pass at least one")
         if len(self.ops) > MAX_OPS:
-            problem = f"{len(self.ops)} ops, and a kernel has room for {MAX_OPS}"
-            raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
+            problem = f"{len(self.ops)} ops, but a kernel holds at most {MAX_OPS}"
+            raise InvalidInput("ops", problem, f"use at most {MAX_OPS}: cut the chain, and tune each run separately")
         if self.unknown_kinds:
             return  # who knows them has checked it
         flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.ops]

@@ -115,7 +115,7 @@ def _shared(mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> Iterator[tupl
 def _unwritten(space: TileSpace, box: Box, boxes: list[tuple[TileSpace, Box]]) -> str | None:
     """A tile, and a box of which it reads elements that nobody writes."""
     if any(len(theirs.extents) != len(box.extents) for _, theirs in boxes):
-        return f"{tile_text(space, 0, box)} is read, and written with another number of dimensions"
+        return f"{tile_text(space, 0, box)} is read, but was written with another number of dimensions"
     axes = sorted({axis for extent in box.extents for axis in extent.axes})  # the steps first
     sizes = [space.num_steps if axis == STEP else space.grid[axis] for axis in axes]
     values = dict(zip(axes, np.unravel_index(np.arange(math.prod(sizes)), sizes), strict=True)) if axes else {}
@@ -137,7 +137,7 @@ def _unwritten(space: TileSpace, box: Box, boxes: list[tuple[TileSpace, Box]]) -
     at = {axis: int(value[found.first[lacking[0]]]) for axis, value in values.items()}
     tile = tuple(at.get(axis, 0) for axis in range(len(space.grid)))
     place = int(np.ravel_multi_index(tile, space.grid))
-    return f"{tile_text(space, place, box, at.get(STEP, 0))}, read in step {at.get(STEP, 0)}, is not all written"
+    return f"{tile_text(space, place, box, at.get(STEP, 0))}, read in step {at.get(STEP, 0)}, is not fully written"
 
 
 def tile_text(space: TileSpace, tile: int, box: Box, step: int = 0) -> str:

@@ -131,7 +131,10 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
         for tensor in described.read_names:
             writer = index_of.get(tensor, index)
             if launch_of.get(writer, 0) > launch_of[index]:
-                who = f"{described.name}, of launch {launch_of[index]}, reads {tensor}, of launch {launch_of[writer]}"
+                who = (
+                    f"{described.name}, in launch {launch_of[index]}, reads {tensor}, "
+                    f"written in launch {launch_of[writer]}"
+                )
                 raise CoverageError("a launch reads what a later one writes", who)
 
 

@@ -74,15 +74,15 @@ def check_epochs(plan: Plan, graph: TaskGraph) -> None:
     least, most = (range_reduce(ufunc, totals, begin, end) for ufunc in (np.minimum, np.maximum))
     rules = (
         (threshold > least, np.argmin, threshold, LivenessError("a threshold is never reached", "expects")),
-        (per_launch > least, np.argmin, per_launch, LivenessError("the next launch never gets on", "counts on")),
-        (per_launch < most, np.argmax, per_launch, SafetyError("the next launch's wait is over too early", "counts")),
+        (per_launch > least, np.argmin, per_launch, LivenessError("the next launch never starts", "counts on")),
+        (per_launch < most, np.argmax, per_launch, SafetyError("the next launch stops waiting too early", "counts")),
     )
     for broken, extreme, expected, error in rules:
         if broken.any():
             i = int(np.flatnonzero(broken)[0])
             signal = int(begin[i] + extreme(totals[begin[i] : end[i]]))
             who = task_name(plan, graph, _first_user(plan, int(used[i])))
-            seen = f"signal {signal}, which gets {totals[signal]} posts in a launch"
+            seen = f"signal {signal}, which gets {totals[signal]} posts per launch"
             raise type(error)(error.problem, f"{who} waits on {seen}; the wait {error.witness} {expected[i]}")
 
 
@@ -185,4 +185,4 @@ def _lacking(plan: Plan, task: int, posts: list[int]) -> tuple[int, int]:
         for signal in range(begin, end):
             if posts[signal] < needed:
                 return signal, needed
-    raise AssertionError(f"task {task} was blocked, and lacks nothing")
+    raise AssertionError(f"task {task} was blocked, but is missing nothing")

@@ -82,7 +82,7 @@ def _words(sums: _Sums, tiling: Tiling, op: int, depth: int) -> str:
             texts.append(f"{first * step}-{min((first + count) * step, depth)}")
         else:
             texts.append(f"every {stride}. {step} from {first * step}")
-    shared = f", each {step} by another of {tiling.cluster_k} CTAs" if tiling.cluster_k > 1 else ""
+    shared = f", each {step} by another one of {tiling.cluster_k} CTAs" if tiling.cluster_k > 1 else ""
     # Which of several CTAs finishes a column follows from the columns of a tile.
     shared += f" that share {tiling.tiles[op].n} columns" if tiling.cluster_k > 2 else ""
     return " + ".join(texts) + shared

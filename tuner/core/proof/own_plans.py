@@ -88,11 +88,13 @@ def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule,
         plans.check_plan(op, schedule, plan)
         return
     if not hasattr(plans, "spaces_of"):
-        raise IllegalSchedule(f"{op.describe()}: its kind's plans have no spaces_of, so nothing is proven of them")
+        raise IllegalSchedule(
+            f"{op.describe()}: its kind's plans have no spaces_of, so nothing about them can be proven"
+        )
     try:
         spaces = tuple(plans.spaces_of(op, schedule, plan))
     except ValueError as error:  # as `TileSpace` and `Extent` say what is none
-        raise CoverageError("a task's boxes are none", str(error)) from error
+        raise CoverageError("a task has no boxes", str(error)) from error
     _check_boxes(op.tensors(workload.dtype), spaces)
     launches_for(workload, op, schedule, plan)
 
@@ -142,14 +144,14 @@ def check_tensors(op: LaunchOp, tensors: Sequence[Tensor]) -> None:
     """
     outputs = {tensor.name for tensor in tensors if tensor.role is Role.OUTPUT}
     if op.name not in outputs:
-        raise WordError("an op has no output", f"none of the tensors of {op.name} is an output of its name")
+        raise WordError("an op has no output", f"no tensor of {op.name} is an output with its name")
     names = [tensor.name for tensor in set(tensors)]  # what it reads twice is one
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise WordError("two tensors have one name", f"{op.name}: {twice[0]}")
+        raise WordError("two tensors have the same name", f"{op.name}: {twice[0]}")
     for tensor in tensors:
         if tensor.dtype not in ELEMENTS:
             known = ", ".join(ELEMENTS)
-            raise WordError("a tensor has no element type", f"{tensor.name} is {tensor.dtype!r}, use {known}")
+            raise WordError("a tensor has an unknown element type", f"{tensor.name} is {tensor.dtype!r}, use {known}")
         if not 1 <= len(tensor.shape) <= MOST_DIMENSIONS or min(tensor.shape) < 1:
             what = f"{tensor.name} is {list(tensor.shape)}, use 1 to {MOST_DIMENSIONS} dimensions, none of them empty"
             raise WordError("a tensor has another shape", what)
@@ -157,7 +159,7 @@ def check_tensors(op: LaunchOp, tensors: Sequence[Tensor]) -> None:
 
 def _part(op: LaunchOp, name: str) -> Any:
     if (part := part_of(op.KIND, name)) is None:
-        raise IllegalSchedule(f"{op.describe()}: its kind has no file {name!r}, so nothing here can launch it")
+        raise IllegalSchedule(f"{op.describe()}: its kind has no file {name!r}, so it cannot be launched")
     return part
 
 
@@ -176,7 +178,7 @@ def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> 
     outputs = [tensor for tensor in tensors if tensor.role is Role.OUTPUT]
     written = {box.tensor for space in spaces for box in space.writes}
     if missing := [tensor.name for tensor in outputs if tensor.name not in written]:
-        raise CoverageError("an output is not written", f"{missing[0]}: no task's box is of it")
+        raise CoverageError("an output is not written", f"{missing[0]}: no task writes a box of it")
     _check_order(spaces, {tensor.name for tensor in tensors if tensor.role is Role.CACHE})
     check_spaces((*spaces, _caller(outputs)))
 
@@ -187,18 +189,18 @@ def _check_order(spaces: Sequence[TileSpace], in_place: Collection[str]) -> None
     for number, space in enumerate(spaces):
         behind = {box.tensor for other in spaces[number:] for box in other.writes} - set(in_place)
         if early := sorted({read.box.tensor for read in space.reads} & behind):
-            raise CoverageError("a launch reads what is not yet written", f"{space.name} reads {early[0]}")
+            raise CoverageError("a launch reads what has not been written", f"{space.name} reads {early[0]}")
 
 
 def _check_within(space: TileSpace, box: Box, tensor: Tensor) -> None:
     if len(box.extents) != len(tensor.shape):
-        dims = f"{len(box.extents)} dimensions, and {tensor.name} has {len(tensor.shape)}"
-        raise CoverageError("a box has other dimensions than its tensor", f"{space.name}'s has {dims}")
+        dims = f"{len(box.extents)} dimensions, but {tensor.name} has {len(tensor.shape)}"
+        raise CoverageError("a box does not have its tensor's dimensions", f"{space.name}'s has {dims}")
     for dim, (extent, size) in enumerate(zip(box.extents, tensor.shape, strict=True)):
         if (beyond := _largest(extent)) > size:
             raise CoverageError(
-                "a box lies outside of its tensor",
-                f"{space.name} comes to {beyond} along dimension {dim} of {tensor.name}, which has {size}",
+                "a box lies outside its tensor",
+                f"{space.name} reaches {beyond} along dimension {dim} of {tensor.name}, which has {size}",
             )
 
 

@@ -40,7 +40,7 @@ def check_shares(plan: Plan, graph: TaskGraph) -> None:
     if (fewer := np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.tasks[:, 7] < most))).size:
         task = int(fewer[0])
         which = f"{task_name(plan, graph, task)} is one of {plan.tasks[task, 7]}"
-        raise CoverageError("a share of a tile is nobody's", f"{which}, and each of {most[task]} adds one up")
+        raise CoverageError("a share of a tile is added by no part", f"{which}, but each of {most[task]} adds one up")
 
 
 def turns(plan: Plan) -> Ints:
@@ -58,14 +58,16 @@ def check_parts_at_once(plan: Plan, graph: TaskGraph) -> None:
         LivenessError: parts are not in queues, or these have tiles in orders that differ, or a wait may never be over.
     """
     if plan.assignment != STATIC:
-        raise LivenessError("parts wait for each other", "they are drawn: only queues have all of a tile's at once")
+        raise LivenessError(
+            "parts wait for each other", ("they are drawn: only queues run all parts of a tile at the same time")
+        )
     turn = turns(plan)
     queue = np.searchsorted(plan.queues, np.arange(plan.num_tasks), side="right")
     stuck = np.flatnonzero((np.diff(turn) <= 0) & (np.diff(queue) == 0))
     if stuck.size:
         one, other = (task_name(plan, graph, int(stuck[0]) + i) for i in range(2))
-        where = f"{other} stands behind {one} in queue {int(queue[stuck[0]]) - 1}"
-        raise LivenessError("the plan deadlocks", f"{where}, and other parts of these tiles stand the other way round")
+        where = f"{other} comes after {one} in queue {int(queue[stuck[0]]) - 1}"
+        raise LivenessError("the plan deadlocks", f"{where}, and other parts of these tiles come in the opposite order")
     if (late := late_tasks(plan, turn)).size:
         who = task_name(plan, graph, int(late[0]))
-        raise LivenessError("the plan deadlocks", f"{who} waits for a tile that is done behind its own at the earliest")
+        raise LivenessError("the plan deadlocks", f"{who} waits for a tile that finishes after its own at the earliest")

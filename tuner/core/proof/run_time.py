@@ -48,8 +48,8 @@ def _check_agreement(spaces: Mapping[int, TileSpace]) -> None:
             theirs, other = said.setdefault(tensor, (mine, space.name))
             if mine != theirs:
                 names = [_bounds_text(bounds) for bounds in (theirs, mine)]
-                witness = f"{tensor} is {names[0]} for {other}, and {names[1]} for {space.name}"
-                raise CoverageError("ops disagree on how far a tensor reaches at run time", witness)
+                witness = f"{tensor} is {names[0]} for {other}, but {names[1]} for {space.name}"
+                raise CoverageError("ops disagree on the extent of a tensor at run time", witness)
 
 
 def _bounds_text(bounds: frozenset[Bound]) -> str:
@@ -70,14 +70,14 @@ def check_reach(space: TileSpace) -> None:
             if reached < bound.limit.most:
                 what = f"{space.name}'s boxes of {bound.tensor} reach to {reached} in dimension {bound.dimension}"
                 witness = f"{what}; {bound.limit.name} is {bound.limit.least} to {bound.limit.most}"
-                raise CoverageError("tiles do not reach as far as a run-time input", witness)
+                raise CoverageError("tiles do not cover the range of a run-time input", witness)
             if bound.by is None:
                 continue
             numbers = box.extents[bound.by]
             if (numbers.end - numbers.begin != 1).any() or numbers.end.max(initial=0) > bound.limit.count:
                 what = f"{space.name}'s boxes of {bound.tensor} have one of {bound.limit.count} numbers each"
                 witness = f"{what} of {bound.limit.name}, in dimension {bound.by}, or should"
-                raise CoverageError("a box has no number of a run-time input, or several", witness)
+                raise CoverageError("a box has no index of a run-time input, or several", witness)
 
 
 def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
@@ -96,7 +96,7 @@ def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
         limits = " and ".join(sorted({f"{bound.limit.name} = {bound.limit.least}" for bound in space.bounds}))
         who = f"{task_name(plan, graph, task)} waits for signals {wait[0]}..{wait[1] - 1} before step {wait[4]}"
         has = f"with {limits} it has {least[of_task[lost[0]]]} steps"
-        raise LivenessError("a task may not come to one of its waits", f"{who}; {has}, and posts without that wait")
+        raise LivenessError("a task may not reach one of its waits", f"{who}; {has}, and posts without that wait")
 
 
 def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:

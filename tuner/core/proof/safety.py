@@ -67,7 +67,7 @@ def check_safety(plan: Plan, graph: TaskGraph) -> None:
             signal = int(plan.tasks[producer, 5])
             posts = f"posts to signal {signal}" if signal >= 0 else "posts nothing"
             raise SafetyError(
-                "a read can precede its write",
+                "a read can come before its write",
                 f"{task_name(plan, graph, reader)} can {_what(step)} before {task_name(plan, graph, producer)}"
                 f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by"
                 f" then, when it reads {_box_text(plan, graph, edge, reader, step)}",
@@ -158,7 +158,7 @@ def _box_text(plan: Plan, graph: TaskGraph, edge: Edge, reader: int, step: int) 
 
 
 def _what(step: int) -> str:
-    return "come to its epilogue" if step == EPILOGUE_STEP else f"load its k-step {step}"
+    return "reach its epilogue" if step == EPILOGUE_STEP else f"load its k-step {step}"
 
 
 def check_steps(plan: Plan, graph: TaskGraph) -> None:
@@ -185,12 +185,12 @@ def check_steps(plan: Plan, graph: TaskGraph) -> None:
     beyond = waiting[is_beyond | ((num_late > 0) & ~reads_late)]
     for wrong, problem in (
         (unordered, "are not in the order of their k-steps"),
-        (beyond, "stand at a k-step that it lacks"),
+        (beyond, "are at a k-step that it does not have"),
     ):
         if wrong.size:
             task = int(wrong[0])
             who = f"{task_name(plan, graph, task)}, of {num_steps[task]} k-steps"
-            raise SafetyError("a wait is out of its place", f"{who}: its waits {_waits_text(plan, task)} {problem}")
+            raise SafetyError("a wait is in the wrong place", f"{who}: its waits {_waits_text(plan, task)} {problem}")
 
 
 def _waits_text(plan: Plan, task: int) -> str:

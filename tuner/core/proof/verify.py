@@ -111,8 +111,8 @@ def verify_paired_launches(
     """
     if len(graph.op_indices) != 2:
         names = ", ".join(graph.name_of(op) for op in graph.op_indices)
-        right = f"two streams run a pair, an op each; this graph has {len(graph.op_indices)} ({names})"
-        raise CoverageError("the launches are not of two ops", right)
+        right = f"two streams run two ops, one each; this graph has {len(graph.op_indices)} ({names})"
+        raise CoverageError("the launches are not those of two ops", right)
     launches = Plan.from_words(first.words), Plan.from_words(second.words)
     both = joined(*launches)
     graph = graph.with_parts(strided=both.strided_parts).with_in_band(both.in_band_ops)
@@ -121,14 +121,14 @@ def verify_paired_launches(
     waiting = np.flatnonzero(both.tasks[: launches[0].num_tasks, 4] > both.tasks[: launches[0].num_tasks, 3])
     if waiting.size:
         who = task_name(both, graph, int(waiting[0]))
-        raise LivenessError("the first launch waits", f"{who}: the second one, which may post, starts after it")
+        raise LivenessError("the first launch waits", f"{who}: the second one, which would post, starts after it")
     posting = np.flatnonzero(launches[1].tasks[:, 5] >= 0)
     if posting.size:
         who = task_name(both, graph, launches[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
     if waits_for_parts(both, graph):
         raise LivenessError(
-            "parts wait for each other", "a launch beside another one need not have all of its CTAs at once"
+            "parts wait for each other", "a launch that runs beside another one need not have all of its CTAs at once"
         )
     for launch in launches:
         check_capacity(launch, graph, resources, gpu, is_paired=True)
@@ -167,7 +167,9 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
     if strange.size:
         task = int(strange[0])
         known = ", ".join(f"{op} ({graph.name_of(op)})" for op in graph.op_indices)
-        raise CoverageError("a task names no op of this launch", f"task {task} names op {tasks[task, 0]}, not {known}")
+        raise CoverageError(
+            "a task names an op that is not in this launch", (f"task {task} names op {tasks[task, 0]}, not {known}")
+        )
     for op, (rows, cols) in graph.grids.items():
         mine = np.flatnonzero(tasks[:, 0] == op)
         row, col = tasks[mine, 1].astype(np.int64), tasks[mine, 2].astype(np.int64)
@@ -181,9 +183,9 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
         strange = np.flatnonzero(~whole & ((num_parts < 2) | (num_parts > most) | (part >= num_parts)))
         if strange.size:
             task = int(mine[strange[0]])
-            words = f"{task_name(plan, graph, task)}: its words are part {tasks[task, 6]} of {tasks[task, 7]}"
+            words = f"{task_name(plan, graph, task)}: its words say part {tasks[task, 6]} of {tasks[task, 7]}"
             legal = f"2 to {most}" if most > 2 else str(most)
-            raise CoverageError("a part is none of its tile's", f"{words}, not of {legal}")
+            raise CoverageError("a part does not belong to its tile", f"{words}, not of {legal}")
         tile = row * cols + col
         split = np.ones(rows * cols, dtype=np.int64)
         np.maximum.at(split, tile, num_parts)
@@ -191,7 +193,7 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
         count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), most)
         is_needed = (np.arange(most) < split[:, None]).ravel()
         name = graph.name_of(op)
-        for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile is doubled")):
+        for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile occurs twice")):
             if wrong.any():
                 first, missing = divmod(int(np.flatnonzero(wrong)[0]), most)
                 doubles = mine[(tile == first) & (whole | (part == missing))].tolist()
@@ -227,7 +229,7 @@ def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
         i = int(strange[0])
         who, stop = task_name(plan, graph, int(in_parts[i])), begin[i] + count[i] * stride[i]
         steps = f"{count[i]} k-steps from {begin[i]} to {stop}" if count[i] else "no k-step"
-        raise CoverageError("a part has k-steps that its tile lacks, or none", f"{who}: {steps} of {all_steps[i]}")
+        raise CoverageError("a part has no k-steps, or ones outside its tile", f"{who}: {steps} of {all_steps[i]}")
     tiles, tile_of = np.unique(plan.leader[in_parts], return_inverse=True)
     first_of = np.cumsum(graph.all_steps[plan.tasks[tiles, 0]])
     first_of = np.concatenate(([0], first_of))
@@ -240,7 +242,7 @@ def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
         op, row, col = plan.tasks[tiles[at], :3].tolist()
         who, step = f"{graph.name_of(op)} tile {row},{col}", wrong[0] - first_of[at]
         how = f"{times[wrong[0]]} of its parts have" if times[wrong[0]] else "none of its parts has"
-        raise CoverageError("the parts of a tile are not the tile", f"{who}: {how} k-step {step}")
+        raise CoverageError("the parts of a tile do not make up the tile", f"{who}: {how} k-step {step}")
 
 
 def _check_slots(plan: Plan, graph: TaskGraph) -> None:
@@ -258,4 +260,4 @@ def _check_slots(plan: Plan, graph: TaskGraph) -> None:
     if again.size:
         first, second = (int(tiles[by_slot[again[0] + step]]) for step in (0, 1))
         names = [task_name(plan, graph, one) for one in (first, second)]
-        raise CoverageError("two tiles meet in one slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")
+        raise CoverageError("two tiles use the same slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")

@@ -35,7 +35,7 @@ def in_order(schedule: Schedule, tiles: Iterable[Iterable[int]]) -> Schedule:
         try:
             op, row, col = (number.__index__() for number in tile)
         except (TypeError, ValueError, AttributeError) as error:
-            remedy = "give op, tile row and tile column of each tile, e.g. (0, 1, 3)"
+            remedy = "pass op, tile row and tile column of each tile, e.g. (0, 1, 3)"
             raise InvalidInput("order", f"has {tile!r:.60} as tile {place}", remedy) from error
         table.append((op, row, col))
     ordering = replace(

@@ -92,7 +92,7 @@ class UnknownSchedule(LaunchOpSchedule):
         return data
 
     def __str__(self) -> str:
-        return f"what was chosen of {self.kind_name or f'one of {self.listed_in}'}, which is not known here"
+        return f"a choice for {self.kind_name or f'one of {self.listed_in}'}, which is not a known kind"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def tile_ops_of(
     tiles, num_parts, rasters = tiling.tiles, tiling.split_k or (1,) * len(tiling.tiles), ordering.rasters
     for number, what in ((len(rasters), "rasters"), (len(num_parts), "numbers of parts")):
         if number != len(tiles):
-            raise IllegalSchedule(f"{number} {what} for {len(tiles)} tiles: give one of each per op")
+            raise IllegalSchedule(f"{number} {what} for {len(tiles)} tiles: pass one of each per op")
     of_kinds = before if len(before) == len(tiles) else tiling.of_kinds or repeat(None)
     return tuple(
         _made(TileOpSchedule, {"tile": tile, "parts": parts, "raster": raster})

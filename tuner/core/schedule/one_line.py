@@ -25,7 +25,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.errors import IllegalSchedule, InvalidInput
 
-_REMEDY = "give it as it is printed, e.g. mma 16x64x64+16x64x64 s2 w4 | row+row producer_first row-sync ticket 1/SM"
+_REMEDY = "use the printed form, e.g. mma 16x64x64+16x64x64 s2 w4 | row+row producer_first row-sync ticket 1/SM"
 _TILING = re.compile(r"(?P<engine>\w+) (?P<tiles>\d+x\d+x\d+(?:\+\d+x\d+x\d+)*)(?P<words>(?: \S+)*)")
 _SPLIT = re.compile(r" split(\d+(?:\+\d+)*)")
 _CLUSTER = re.compile(r" cluster(\d+)x(\d+)(?:x(\d+))?(?!\S)")
@@ -49,12 +49,12 @@ def read_line(text: str) -> Schedule:
     text = " ".join(text.split())
     halves = text.split(" | ")
     if len(halves) != 2:
-        problem = f"has {len(halves)} parts between bars, and a schedule of tile ops has two"
+        problem = f"has {len(halves)} parts separated by bars, but a schedule of tile ops has two"
         raise InvalidInput("schedule", problem, f"{_REMEDY}; others as JSON")
     try:
         found = Schedule.of(tiling=_tiling(halves[0]), ordering=_ordering(halves[1]))
     except (ValueError, TypeError, IllegalSchedule) as error:
-        raise InvalidInput("schedule", f"{text[:80]!r} is none: {error}", _REMEDY) from error
+        raise InvalidInput("schedule", f"{text[:80]!r} is not a schedule: {error}", _REMEDY) from error
     if str(found) != text:
         raise InvalidInput("schedule", f"{text!r} would be printed as {str(found)!r}", "give the latter")
     return found
@@ -81,7 +81,7 @@ def _tiling(text: str) -> Tiling:
 def _ordering(text: str) -> Ordering:
     match = _ORDERING.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no order such as row+row producer_first row-sync static 1/SM")
+        raise ValueError(f"{text!r} is not an order such as row+row producer_first row-sync static 1/SM")
     numbers = ("sync_width", "run_ahead", "partition", "ctas_per_sm", "reserved_sms")
     known: dict[str, Any] = {name: int(match[name]) for name in numbers if match[name]}
     return Ordering(
@@ -102,7 +102,7 @@ def _ordering(text: str) -> Ordering:
 def _raster(text: str) -> Raster:
     match = _RASTER.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no raster such as row or panel2")
+        raise ValueError(f"{text!r} is not a raster such as row or panel2")
     kind = RasterKind(match[1])
     if (kind in WIDTHLESS) == bool(match[2]):
         raise ValueError(f"{text!r}: {kind} has {'no' if match[2] else 'a'} width")
@@ -111,7 +111,7 @@ def _raster(text: str) -> Raster:
 
 def _interleave(text: str) -> Interleave:
     if text.startswith(f"{InterleaveKind.GIVEN}-"):
-        raise ValueError(f"{text!r} is a table of tiles, for which a line has no room: give its JSON")
+        raise ValueError(f"{text!r} is a table of tiles, which does not fit in a line: use its JSON")
     if (match := _BANDS.fullmatch(text)) is None:
         return Interleave(kind=InterleaveKind(text))
     return Interleave(
@@ -149,7 +149,7 @@ def _named(of: type, words: str) -> Iterator[tuple[str, Any]]:
                     yield name, int(value)
                     break
         else:
-            raise ValueError(f"{word!r} is no word of a schedule's line")
+            raise ValueError(f"{word!r} is not a word of a schedule's line")
 
 
 def _values(hint: Any) -> tuple[Any, ...]:

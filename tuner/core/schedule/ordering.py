@@ -37,10 +37,10 @@ RASTER_SENTENCES = {
     RasterKind.COLUMN: "column by column",
     RasterKind.GROUPED: "in groups of {width} tile rows, column by column inside a group",
     RasterKind.PANEL: "in panels of {width} tile columns, row by row inside a panel",
-    RasterKind.SNAKE: "in panels of {width} tile columns, down and up in turns",
+    RasterKind.SNAKE: "in panels of {width} tile columns, alternating down and up",
     RasterKind.MORTON: "in Z order",
     RasterKind.HILBERT: "along a Hilbert curve",
-    RasterKind.EXACT: "along the path of least traffic through a cache of {width} panels",
+    RasterKind.EXACT: "along the path with the least traffic through a cache of {width} panels",
 }
 #: Rasters whose width says nothing, and is 1.
 WIDTHLESS = tuple(kind for kind, sentence in RASTER_SENTENCES.items() if "{width}" not in sentence)
@@ -212,7 +212,7 @@ class GridConfig:
         0,
         features=lambda value: (math.log2(1 + value),),
         values_in_words="0 and more",
-        meaning="SMs left free for others",
+        meaning="SMs left free for other work",
     )
     #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
     partition: int = axis(0, since=LATER, features=lambda value: (value / 4,))

@@ -129,11 +129,11 @@ class KernelConfig:
         values=(1, 2),
         near=(1, 2),
         word="neighbours{}",
-        sentence="Each two CTAs are placed side by side.",
+        sentence="Every two CTAs are placed side by side.",
         since=LATER,
         features=log2,
         values_in_words="1 or 2",
-        meaning="CTAs that a launch places side by side though each works alone, see [below](#neighbours)",
+        meaning="CTAs that a launch places side by side, though each works alone, see [below](#neighbours)",
     )
     #: Who adds up the parts of a tile where some op is split. For wgmma.
     part_sums: PartSums = axis(
@@ -143,7 +143,7 @@ class KernelConfig:
         sentence="Each part of a tile adds up a share of it.",
         since=LATER,
         values_in_words="`last`; `wgmma` also `scattered`",
-        meaning="who adds up the parts of a tile that is split, see [below](#scattered-sums)",
+        meaning="who adds up the parts of a split tile, see [below](#scattered-sums)",
     )
     #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
     resident_ctas: int = axis(
@@ -152,8 +152,10 @@ class KernelConfig:
         since=LATER,
         features=lambda value: (value,),
         values_in_words="1 or 2",
-        meaning="CTAs that are to fit an SM: with 2, the compiler makes do with half of the registers, see "
-        "[below](#two-ctas-on-an-sm)",
+        meaning=(
+            "CTAs that should fit on an SM: with 2, the compiler uses half as many "
+            "registers, see [below](#two-ctas-on-an-sm)"
+        ),
     )
     #: What the L2 is told about weights.
     weight_hint: CacheHint = axis(
@@ -161,7 +163,7 @@ class KernelConfig:
         word="weights-{}",
         since=LATER,
         values_in_words="see [below](#cache-hints)",
-        meaning="what a load of weights asks of the L2",
+        meaning="cache hint of weight loads in the L2",
     )
     #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
     intermediate_hint: CacheHint = axis(
@@ -169,7 +171,7 @@ class KernelConfig:
         word="intermediate-{}",
         since=LATER,
         values_in_words="`default`, `normal` or `evict_last`",
-        meaning="what stores and loads of an intermediate ask of the L2",
+        meaning="cache hint of stores and loads of an intermediate in the L2",
     )
 
 

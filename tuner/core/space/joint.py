@@ -54,7 +54,7 @@ def space_of(workload: Workload, gpu: Gpu, op: LaunchOp) -> OpSpace:
     """
     part = part_of(op.KIND, "space")
     if part is None:
-        raise IllegalSchedule(f"{op.describe()}: nothing is known of its schedules here")
+        raise IllegalSchedule(f"{op.describe()}: this program cannot search schedules of this kind")
     found: OpSpace = part.OpSpace(workload=workload, gpu=gpu, op=op)
     return found
 

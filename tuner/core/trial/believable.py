@@ -88,12 +88,12 @@ def believe(found: Any, name: str = "answer") -> None:
         _check_text(found, name)
     elif isinstance(found, bytes):
         if len(found) > _MOST_BYTES:
-            _refuse(name, f"has {len(found)} bytes", f"at most {_MOST_BYTES} are taken")
+            _refuse(name, f"has {len(found)} bytes", f"at most {_MOST_BYTES} are accepted")
     elif isinstance(found, dict):
         _check_dict(found, name)
     elif isinstance(found, tuple | list):
         if len(found) > _MOST_ITEMS:
-            _refuse(name, f"has {len(found)} items", f"at most {_MOST_ITEMS} are taken")
+            _refuse(name, f"has {len(found)} items", f"at most {_MOST_ITEMS} are accepted")
         for item in found:
             believe(item, name)
     elif is_dataclass(found) and not isinstance(found, type):
@@ -107,15 +107,15 @@ def _refuse(name: str, what: str, right: str) -> NoReturn:
 def _check_number(value: float, name: str, within: _Range) -> None:
     low, high = within
     if not low <= value <= high:  # false for NaN
-        shown = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "of too many digits"
-        _refuse(name, f"is {shown}", f"it lies between {low:g} and {high:g}")
+        shown = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "with too many digits"
+        _refuse(name, f"is {shown}", f"it must be between {low:g} and {high:g}")
 
 
 def _check_text(text: str, name: str) -> None:
     if len(text) > _MOST_CHARACTERS:
-        _refuse(name, f"has {len(text)} characters", f"at most {_MOST_CHARACTERS} are taken")
+        _refuse(name, f"has {len(text)} characters", f"at most {_MOST_CHARACTERS} are accepted")
     if "\x00" in text or not (text.isascii() or _is_unicode(text)):
-        _refuse(name, "is no text", "text has no zero bytes and no half characters")
+        _refuse(name, "is no text", "text must not contain zero bytes or unpaired surrogates")
 
 
 def _is_unicode(text: str) -> bool:
@@ -128,11 +128,11 @@ def _is_unicode(text: str) -> bool:
 
 def _check_dict(found: dict[Any, Any], name: str) -> None:
     if len(found) > _MOST_ITEMS:
-        _refuse(name, f"has {len(found)} keys", f"at most {_MOST_ITEMS} are taken")
+        _refuse(name, f"has {len(found)} keys", f"at most {_MOST_ITEMS} are accepted")
     form = _STAGE if name.endswith("stage_s") else _KEY
     for key, value in found.items():
         if not isinstance(key, str) or not form.fullmatch(key):
-            _refuse(name, f"has the key {str(key)[:80]!a}", "that is no name of one")
+            _refuse(name, f"has the key {str(key)[:80]!a}", "that is not the name of one")
         believe(value, name)
 
 
@@ -156,13 +156,13 @@ def _check_fields(found: Any, name: str) -> None:
         case ArtifactFiles():
             _check_files(found, name)
         case Trace() if any(span.op >= len(found.op_names) for span in found.spans):
-            _refuse(f"{name}.spans", f"name an op beyond the {len(found.op_names)} there are", "each has one of these")
+            _refuse(f"{name}.spans", f"name an op beyond the {len(found.op_names)} that exist", "each has one of these")
         case Metric() if not _TAG.fullmatch(found.tag):
-            _refuse(f"{name}.tag", f"is {found.tag[:80]!a}", "a tag is of letters, digits and _")
+            _refuse(f"{name}.tag", f"is {found.tag[:80]!a}", "a tag consists of letters, digits and _")
         case Gpu() if not _GPU_ID.fullmatch(found.id):
-            _refuse(f"{name}.id", f"is {found.id[:80]!a}", "an id is of small letters, digits and -")
+            _refuse(f"{name}.id", f"is {found.id[:80]!a}", "an id consists of lower-case letters, digits and -")
         case Environment() if any(len(text) > 200 for text in _texts(found)):
-            _refuse(name, "has a text of more than 200 characters", "versions and names are short")
+            _refuse(name, "has a text of more than 200 characters", "versions and names are shorter")
 
 
 def _texts(found: Environment) -> Iterator[str]:
@@ -175,22 +175,26 @@ def _check_finals(found: FinalsTimes, name: str) -> None:
     num_rounds = len(found.process_of_round)
     for row in found.times_us:
         if row is not None and (len(row) != num_rounds or not row):
-            _refuse(f"{name}.times_us", f"has a row of {len(row)} rounds", f"{num_rounds} were held, and one at least")
+            _refuse(
+                f"{name}.times_us",
+                f"has a row of {len(row)} rounds",
+                (f"{num_rounds} were run, and there must be at least one"),
+            )
 
 
 def _check_files(found: ArtifactFiles, name: str) -> None:
     """The names are ours, and the manifest lists just these bytes."""
     for file in found.files:
         if not _FILE.fullmatch(file):
-            _refuse(f"{name}.files", f"has {file[:80]!a}", "that is no file of an artifact")
+            _refuse(f"{name}.files", f"has {file[:80]!a}", "that is not a file of an artifact")
     try:
         listed = json.loads(found.files[_MANIFEST], parse_constant=_no_number)["files"]
         sums = {file: facts["sha256"] for file, facts in listed.items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise Unbelievable(f"{name}.files has no {_MANIFEST} that lists its files; an artifact has one") from error
+        raise Unbelievable(f"{name}.files has no {_MANIFEST} that lists its files; every artifact has one") from error
     if sums != {file: hashlib.sha256(data).hexdigest() for file, data in found.files.items() if file != _MANIFEST}:
-        _refuse(f"{name}.files", "are not those that the manifest lists", "names and sums of both are the same")
+        _refuse(f"{name}.files", "are not the files that the manifest lists", "names and checksums must be the same")
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")

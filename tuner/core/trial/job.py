@@ -43,11 +43,13 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.trials < 1:
-            raise InvalidInput("budget.trials", f"must be at least 1, got {self.trials}", "60 is a good start")
+            raise InvalidInput("budget.trials", f"must be at least 1, got {self.trials}", "60 is a reasonable value")
         if not self.seconds > 0:
-            raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a good start")
+            raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a reasonable value")
         if self.patience is not None and self.patience < 1:
-            raise InvalidInput("budget.patience", f"must be at least 1, got {self.patience}", "30 is a good start")
+            raise InvalidInput(
+                "budget.patience", (f"must be at least 1, got {self.patience}"), "30 is a reasonable value"
+            )
 
     def left_s(self, num_trials: int, search_s: float) -> float:
         """Seconds of search left after this many trials, at least one, and seconds."""
@@ -101,7 +103,7 @@ class JobSpec:
         within = self.energy_within_percent
         if within is not None and not 0 < within <= 100:
             problem = f"must be above 0 and at most 100, got {within:g}"
-            raise InvalidInput("objective.energy_within_percent", problem, "5 allows five per cent more time")
+            raise InvalidInput("objective.energy_within_percent", problem, "5 allows five percent more time")
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse. What came later is left out while it has its

@@ -62,7 +62,7 @@ class Machine:
     def differences(self, environment: Environment) -> list[str]:
         """In words, what is known of the machine and unlike the environment of a result."""
         return [
-            f"measured with {name.replace('_', ' ')} {getattr(environment, name)!r}, the asker has {value!r}"
+            f"measured with {name.replace('_', ' ')} {getattr(environment, name)!r}, but the request has {value!r}"
             for name, value in self.known(simulated=environment.simulated).items()
             if not _is_alike(name, getattr(environment, name), value)
         ]

@@ -41,7 +41,9 @@ class Absence:
     def begin_again(self) -> None:
         """The worker had joined, and the scheduler is lost."""
         self._begin()
-        log.warning("the scheduler %s is lost; this worker joins again when it answers", self._scheduler)
+        log.warning(
+            ("the connection to the scheduler %s was lost; this worker joins again when it answers"), self._scheduler
+        )
 
     async def tell(self, security: Security, problem: str) -> None:
         """Says what is waited for, since when and why, unless that was said lately.
@@ -73,7 +75,7 @@ async def why_silent(scheduler: str, security: Security) -> str:
     except TimeoutError:
         return f"no answer within {_PROBE_S:.0f} s"
     except ssl.SSLCertVerificationError as error:
-        return f"its certificate is refused: {error.verify_message}"
+        return f"its certificate was rejected: {error.verify_message}"
     except OSError as error:
         if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
             return error.strerror or str(error)
@@ -81,4 +83,4 @@ async def why_silent(scheduler: str, security: Security) -> str:
     writer.transport.abort()
     with suppress(OSError):
         await writer.wait_closed()
-    return "something answers there, but lets no worker join; its log may say why"
+    return "something answers there, but accepts no workers; its log may say why"

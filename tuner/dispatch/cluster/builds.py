@@ -101,7 +101,7 @@ class BuildLine:
             if len(build.tried) < MAX_ATTEMPTS:
                 self._waiting.appendleft(build)
             else:
-                build.future.set_exception(WorkerError(f"{MAX_ATTEMPTS} workers were lost over it: {error}"))
+                build.future.set_exception(WorkerError(f"{MAX_ATTEMPTS} workers were lost while building it: {error}"))
         except Exception as error:
             build.future.set_exception(error)
         else:

@@ -148,7 +148,7 @@ class WorkerCalls:
             case messages.ProbeCall():
                 return lane.probe()
             case _:
-                raise TypeError(f"a {call.op} is no such call")
+                raise TypeError(f"{call.op} is not a known call")
 
     def _card(self, uuid: str) -> tuple[LocalLane, LocalBuilds]:
         try:

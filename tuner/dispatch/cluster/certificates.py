@@ -29,9 +29,9 @@ def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
     """
     for member in members:
         if member == AUTHORITY or not member.replace("-", "").replace("_", "").isalnum():
-            raise InvalidInput("member", f"{member!r} cannot name a folder", "use letters, digits, - and _")
+            raise InvalidInput("member", f"{member!r} cannot be the name of a folder", "use letters, digits, - and _")
         if (folder / member).exists():
-            raise Conflict(f"{folder / member} is there already; remove it, or give another name")
+            raise Conflict(f"{folder / member} already exists; remove it, or choose another name")
     authority = folder / AUTHORITY
     if not authority.exists():
         _create_authority(authority, days)
@@ -42,7 +42,7 @@ def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
 
 
 def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    remedy = "put the authority's own back, or give an empty folder"
+    remedy = "restore the authority's own, or use an empty folder"
     path = folder / CA_FILE
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
@@ -53,7 +53,7 @@ def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePri
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise Conflict(f"{path} is not as `tuner tls create` wrote it; {remedy}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise Conflict(f"{path} is not the key of {CA_FILE} beside it; {remedy}")
+        raise Conflict(f"{path} is not the key that belongs to {CA_FILE}; {remedy}")
     return certificate, key
 
 

@@ -73,7 +73,7 @@ class ClusterDispatcher:
         if self.targets:
             return ""
         trouble = self._trouble
-        why = f"does not answer: {trouble}" if trouble else "knows no worker with a card; start one with tuner worker"
+        why = f"does not answer: {trouble}" if trouble else "has no worker with a card; start one with tuner worker"
         return f"the scheduler {self._scheduler} {why}"
 
     def num_workers(self, target_id: str) -> int:
@@ -92,7 +92,7 @@ class ClusterDispatcher:
                 return list(self._lanes[target_id].values())[worker]
             except (KeyError, IndexError):
                 here = ", ".join(self._lanes) or "none"
-                raise NotFound(f"no worker serves {target_id}; here are: {here}") from None
+                raise NotFound(f"no worker serves {target_id}; available are: {here}") from None
 
     def builds(self, target_id: str, worker: int = 0) -> ClusterBuilds:
         """What makes candidates ready for a card.
@@ -197,7 +197,7 @@ class ClusterDispatcher:
         except (messages.NotUnderstood, Unbelievable) as error:
             self._refused[address] = text
             log.error(
-                "the worker %s is of no use to this server, version %s: %s; install the same version on both",
+                "the worker %s cannot be used by this server, version %s: %s; install the same version on both",
                 address,
                 __version__,
                 error,

@@ -24,16 +24,16 @@ def check_announcement(said: messages.Announcement) -> None:
         believe(card.target, f"card {card.uuid[:80]!a}")
         believe(card.environment, f"card {card.uuid[:80]!a}")
         if not card.uuid.isprintable() or not 0 < len(card.uuid) <= _LONGEST_UUID:
-            raise Unbelievable(f"a card is called {card.uuid[:80]!a}; a driver does not call one so")
+            raise Unbelievable(f"a card is called {card.uuid[:80]!a}, which no driver would use as a name")
         if card.target.simulated != card.environment.simulated:
-            raise Unbelievable(f"the card {card.uuid} is simulated in one word and real in another")
+            raise Unbelievable(f"the card {card.uuid} is called both simulated and real")
     if len({card.uuid for card in said.cards}) != len(said.cards) or len(said.cards) > _MOST_CARDS:
-        raise Unbelievable(f"{len(said.cards)} cards are announced; they are not as many, or not all different")
+        raise Unbelievable(f"{len(said.cards)} cards are announced; that is too many, or some are the same")
     if not 0 <= said.num_places <= _MOST_PLACES:
-        raise Unbelievable(f"{said.num_places} build places are announced; there are at most {_MOST_PLACES}")
+        raise Unbelievable(f"{said.num_places} build places are announced; the maximum is {_MOST_PLACES}")
     for name, value in vars(said.limits).items():
         if value > (_LONGEST_CYCLES if name.endswith("_cycles") else _LONGEST_S):
-            raise Unbelievable(f"{name} is {value:g}; no deadline is as long")
+            raise Unbelievable(f"{name} is {value:g}, which is too long for a deadline")
     believe([said.tuner_version, said.joining, said.compiler], "announcement")
 
 
@@ -44,7 +44,7 @@ def check_answer(call: messages.Call, answer: Any) -> None:
     believe(answer)
     match call, answer:
         case messages.PrepareCall(), Prepared() if getattr(answer, "candidate", call.candidate) != call.candidate:
-            raise Unbelievable("it prepared another candidate than was asked for")
+            raise Unbelievable("it prepared a different candidate than requested")
         case messages.FinalsCall(), FinalsTimes():
             _check_finals(call, answer)
         case messages.ArtifactCall(), ArtifactFiles():
@@ -57,14 +57,14 @@ def check_error(call: messages.Call, error: TunerError) -> None:
     """
     believe(str(error), "the reason")
     if isinstance(error, InvalidInput) and not isinstance(call, messages.CountCall):
-        raise Unbelievable(f"it refuses a {call.op} as wrong input: {str(error)[:200]}")
+        raise Unbelievable(f"it rejects a {call.op} as invalid: {str(error)[:200]}")
 
 
 def _check_finals(call: messages.FinalsCall, times: FinalsTimes) -> None:
     if len(times.times_us) != len(call.candidates):
         raise Unbelievable(f"it timed {len(times.times_us)} candidates in finals of {len(call.candidates)}")
     if len(times.process_of_round) > 2 * call.num_rounds:
-        raise Unbelievable(f"it held {len(times.process_of_round)} rounds, where {2 * call.num_rounds} were asked for")
+        raise Unbelievable(f"it ran {len(times.process_of_round)} rounds, but {2 * call.num_rounds} were requested")
 
 
 def _check_artifact(call: messages.ArtifactCall, found: ArtifactFiles) -> None:
@@ -77,4 +77,4 @@ def _check_artifact(call: messages.ArtifactCall, found: ArtifactFiles) -> None:
     }
     for name, digest in wanted.items():
         if found.manifest.get(name) != digest:
-            raise Unbelievable(f"it made an artifact with another {name} than was asked for")
+            raise Unbelievable(f"it made an artifact with a different {name} than requested")

@@ -77,7 +77,7 @@ def work(
         torch_baseline=options.torch_baseline,
         builds_here=False,  # what the cluster has built is built by `WorkerCalls`
     )
-    log.info(why if evaluators else "No GPU: this worker builds, and measures nothing.")
+    log.info(why if evaluators else "No GPU: this worker only builds, and does not measure.")
     spare_collector()
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     calls = WorkerCalls(name, evaluators, options.build_cache, options.limits, num_places=options.num_places)

@@ -22,7 +22,7 @@ from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
 #: Why a user's own program has no time.
-_STAYS = "programs of one's own run on the cards of their own machine alone, and this card is a worker's"
+_STAYS = "your own programs run only on cards of their own machine, and this card belongs to a worker"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class ClusterLane:
             TypeError: it was prepared by something that does not travel.
         """
         if not isinstance(prepared, PreparedModel | ShippedKernel):
-            raise TypeError(f"a {type(prepared).__name__} does not travel")
+            raise TypeError(f"a {type(prepared).__name__} cannot be sent to a worker")
         call = messages.MeasureCall(
             card=self.uuid, problem=problem, prepared=prepared, incumbent_speedup=incumbent_speedup
         )

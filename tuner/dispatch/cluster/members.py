@@ -76,9 +76,9 @@ class Member:
         try:
             answer = await asyncio.wait_for(self._exchange(payload), deadline_s)
         except TimeoutError as error:
-            raise Lost(f"{self.address} answered no {call.op} within {deadline_s:g} s") from error
+            raise Lost(f"{self.address} did not answer a {call.op} within {deadline_s:g} s") from error
         except OSError as error:
-            raise Lost(f"{self.address} was lost over a {call.op}: {self._gone or error}") from error
+            raise Lost(f"{self.address} was lost during a {call.op}: {self._gone or error}") from error
         except Exception as error:  # Dask could not read it
             raise self._distrusted(error) from error
         try:
@@ -89,7 +89,7 @@ class Member:
     def _distrusted(self, error: Exception) -> messages.NotUnderstood:
         what = "cannot be believed" if isinstance(error, Unbelievable) else "answers garbage"
         self.distrust = f"{self.address} {what}: {error}; restart it"
-        _log.error("%s; nothing is sent to it any more", self.distrust)
+        _log.error("%s; it gets no more work", self.distrust)
         return messages.NotUnderstood(self.distrust)
 
     async def _exchange(self, payload: bytes) -> object:

@@ -190,7 +190,7 @@ def decode_call(payload: object) -> Call:
     try:
         return _CALL.validate_json(_bytes(payload))
     except (ValidationError, TunerError) as error:
-        raise NotUnderstood(f"this is no call of protocol {PROTOCOL}: {_short(error)}") from error
+        raise NotUnderstood(f"this is not a call of protocol {PROTOCOL}: {_short(error)}") from error
 
 
 def decode_announcement(text: object) -> Announcement:
@@ -202,7 +202,7 @@ def decode_announcement(text: object) -> Announcement:
     try:
         return Announcement.model_validate_json(_bytes(text))
     except (ValidationError, TunerError) as error:
-        raise NotUnderstood(f"it announces nothing that protocol {PROTOCOL} knows: {_short(error)}") from error
+        raise NotUnderstood(f"its announcement does not follow protocol {PROTOCOL}: {_short(error)}") from error
 
 
 def answer_with(call: Call, value: object) -> bytes:
@@ -221,7 +221,7 @@ def answer_error(error: BaseException) -> bytes:
         case WorkerError():
             info = ErrorInfo(kind="worker", message=str(error))
         case _:
-            info = ErrorInfo(kind="worker", message=f"a fault of the worker: {type(error).__name__}: {error}")
+            info = ErrorInfo(kind="worker", message=f"an error in the worker: {type(error).__name__}: {error}")
     return encode(NOTHING(error=info))
 
 
@@ -235,11 +235,11 @@ def decode_answer(op: str, payload: object) -> Any:
     try:
         answer = _ANSWERS[op].model_validate_json(_bytes(payload))
     except (ValidationError, TunerError) as error:
-        raise NotUnderstood(f"it answered no {op} of protocol {PROTOCOL}: {_short(error)}") from error
+        raise NotUnderstood(f"its answer to {op} does not follow protocol {PROTOCOL}: {_short(error)}") from error
     if answer.error is not None:
         raise _exception(answer.error)
     if answer.value is None and op != "probe":
-        raise NotUnderstood(f"it answered nothing to a {op}")
+        raise NotUnderstood(f"its answer to a {op} was empty")
     return answer.value
 
 
@@ -255,7 +255,7 @@ def _bytes(payload: object) -> bytes:
     if isinstance(payload, str):
         return payload.encode()
     if not isinstance(payload, bytes | bytearray | memoryview):
-        raise NotUnderstood(f"a {type(payload).__name__} came where bytes were due")
+        raise NotUnderstood(f"got a {type(payload).__name__} instead of bytes")
     return bytes(payload)
 
 

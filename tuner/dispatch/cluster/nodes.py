@@ -51,7 +51,7 @@ def prepare_process() -> None:
     """For this process: no pickle is read, and what Dask watches of itself by default is off, which costs time."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise PickleRefused("a peer sent a pickle; nothing of a cluster's is unpickled")
+        raise PickleRefused("a peer sent a pickle; a cluster never unpickles anything")
 
     pickle.loads = refuse
     dask.config.set({
@@ -133,7 +133,7 @@ class ClusterWorker(Worker):
         try:
             await asyncio.wait_for(super().heartbeat(), WORKER_TTL_S)
         except TimeoutError:
-            await self.close(nanny=False, reason="the scheduler answers no heartbeat")
+            await self.close(nanny=False, reason="the scheduler does not answer heartbeats")
 
 
 def _ignore(**_: object) -> None:

@@ -15,7 +15,7 @@ from tuner.errors import InvalidInput
 
 #: What a member's folder holds: the authority's certificate, its own, and its key.
 CA_FILE, CERT_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
-_REMEDY = "make it with `tuner tls create`"
+_REMEDY = "create it with `tuner tls create`"
 
 
 def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> Security:
@@ -28,10 +28,10 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
     scheme, host = check_address(address)
     if scheme == "tls":
         if tls is None:
-            raise InvalidInput("tls", f"{address} needs certificates", "name their folder, made by `tuner tls create`")
+            raise InvalidInput("tls", f"{address} needs certificates", "pass the folder that `tuner tls create` made")
         missing = [name for name in (CA_FILE, CERT_FILE, KEY_FILE) if not (tls / name).is_file()]
         if missing:
-            raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", _REMEDY)
+            raise InvalidInput("tls", f"{tls} lacks {', '.join(missing)}", _REMEDY)
         _check_certificates(tls)
         cert, key = str(tls / CERT_FILE), str(tls / KEY_FILE)
         ours = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
@@ -41,7 +41,7 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
         raise InvalidInput(
             "scheduler",
             f"{address} is reachable from other machines, and anyone who can reach it can run code on the workers",
-            "use tls:// and --tls, or accept that with --insecure",
+            "use tls:// and --tls, or accept the risk with --insecure",
         )
     return Security(require_encryption=False)
 
@@ -54,9 +54,9 @@ def _check_certificates(tls: Path) -> None:
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for name in (CA_FILE, CERT_FILE):
-        with _naming(tls / name, "is no certificate in PEM"):
+        with _naming(tls / name, "is not a certificate in PEM format"):
             context.load_verify_locations(tls / name)
-    with _naming(tls / KEY_FILE, "is no private key in PEM without a password"):
+    with _naming(tls / KEY_FILE, "is not a private key in PEM format without a password"):
         # An empty password, since OpenSSL would ask for one at the terminal.
         context.load_cert_chain(tls / CERT_FILE, tls / KEY_FILE, password="")
 
@@ -67,10 +67,12 @@ def _naming(path: Path, problem: str) -> Iterator[None]:
         yield
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            problem = f"is not the key of {CERT_FILE} beside it"
+            problem = f"is not the key that belongs to {CERT_FILE}"
         raise InvalidInput("tls", f"{path} {problem}", _REMEDY) from error
     except OSError as error:
-        raise InvalidInput("tls", f"{path} cannot be read: {error.strerror}", "let this user read it") from error
+        raise InvalidInput(
+            "tls", (f"{path} cannot be read: {error.strerror}"), "make it readable for this user"
+        ) from error
 
 
 def check_address(address: str) -> tuple[str, str]:
@@ -84,9 +86,9 @@ def check_address(address: str) -> tuple[str, str]:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidInput("scheduler", f"{address!r} is no address: {error}", remedy) from error
+        raise InvalidInput("scheduler", f"{address!r} is not an address: {error}", remedy) from error
     if parts.scheme not in ("tls", "tcp") or not host or port is None:
-        raise InvalidInput("scheduler", f"{address!r} is no address of a scheduler", remedy)
+        raise InvalidInput("scheduler", f"{address!r} is not the address of a scheduler", remedy)
     return parts.scheme, host
 
 

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _PLAIN_ROTARY = ("default", "linear", "llama3")
 #: Of a latent attention, whose cache has no heads.
 _LATENT = "kv_lora_rank"
-_WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache in front of it"
+_WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache before it"
 
 
 def counted_pairs(
@@ -119,7 +119,7 @@ def _chain(
     _check_turned(layer)
     if layer.out_bias and tp > 1:
         problem = f"is {tp}, and the ranks' outputs are summed: the bias of o_proj would be added {tp} times"
-        raise InvalidInput("tp", problem, "tune the attention alone, and add it behind the sum")
+        raise InvalidInput("tp", problem, "tune only the attention, and add it after the sum")
     heads = _of_a_rank(layer.heads, "num_attention_heads", tp)
     kv_heads = _of_a_rank(layer.kv_heads, "num_key_value_heads", tp)
     cache = {"heads": heads, "kv_heads": kv_heads, "head_dim": layer.head_dim, **sizes}
@@ -160,15 +160,17 @@ def whether_known(config: Mapping[str, Any], why: str) -> str:
         InvalidInput: the config does not say how many layers there are.
     """
     if config.get(_LATENT):
-        return f"no attention: it is a latent one ({_LATENT}), which has no kernel here"
+        return f"no attention: it is a latent one ({_LATENT}), which no kernel supports"
     layers = size_of(config, "num_hidden_layers")
-    return f"the attention, {why}, in {layers} layers: tune-model takes no such model, submit --sequences does"
+    return (
+        f"the attention, {why}, in {layers} layers: tune-model does not support such a model, submit --sequences does"
+    )
 
 
 def _of_a_rank(count: int, name: str, tp: int) -> int:
     if count % tp:
-        problem = f"is {tp}, and {name} {count} is not a multiple of it"
-        raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+        problem = f"is {tp}, but {name} {count} is not a multiple of it"
+        raise InvalidInput("tp", problem, "use a number of ranks that divides it")
     return count // tp
 
 
@@ -184,9 +186,9 @@ def _check_norms(model: Mapping[str, Any]) -> None:
     """Checks that what is normed in front of the attention is normed as a kernel here does it."""
     family = FAMILIES[model["model_type"]]
     if family.norms_queries:
-        problem = "which norms queries and keys between qkv and the attention, and no kernel here does"
+        problem = "which normalizes queries and keys between qkv and the attention, which no kernel supports"
     elif family.adds_one_to_norms:
-        problem = "whose norms multiply by 1 + their weight, and a kernel here by the weight"
+        problem = "whose norms multiply by 1 + their weight, while kernels multiply by the weight"
     else:
         return
     raise InvalidInput("model_type", f"is {model['model_type']!r}, {problem}", _WITHOUT_QKV)
@@ -195,10 +197,10 @@ def _check_norms(model: Mapping[str, Any]) -> None:
 def _check_turned(layer: LayerAttention) -> None:
     """Checks that queries and keys are turned as a kernel here does it."""
     if layer.rotary not in _PLAIN_ROTARY:
-        problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or which scales them"
+        problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or are scaled"
         raise InvalidInput("rope_scaling", problem, _WITHOUT_QKV)
     if layer.turned_part not in (None, 1.0):
-        problem = f"is {layer.turned_part}, and a kernel here turns whole heads"
+        problem = f"is {layer.turned_part}, but kernels rotate whole heads"
         raise InvalidInput("partial_rotary_factor", problem, _WITHOUT_QKV)
 
 
@@ -245,10 +247,8 @@ def layer_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
         InvalidInput: as `qkv_attention_chains` and `ffn_shapes`; or several ranks share a layer.
     """
     if tp > 1:
-        problem = f"is {tp}: an all-reduce stands within a layer, and no kernel here does one"
-        raise InvalidInput(
-            "tp", problem, "give --blocks in the place of --layers, which has the runs between two of them"
-        )
+        problem = f"is {tp}: there is an all-reduce within a layer, which no kernel supports"
+        raise InvalidInput("tp", problem, "use --blocks instead of --layers: it covers the runs between all-reduces")
     found = []
     for chain in qkv_attention_chains(config, sequences=sequences, **how):
         qkv, attention, o_proj = chain["ops"]

@@ -21,7 +21,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"
 #: As many heads, of queries of another shape.
-_AS_MANY_HEADS = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
+_AS_MANY_HEADS = "make the producer's m and n those of the attention: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that are in the JSON form only where they are set.
 _LATER_SHAPE = {"scale": None}
 #: Fields of the form in the JSON form.
@@ -71,7 +71,7 @@ class AttentionOp(LaunchOp):
             return
         given, needed = self.form.paged.num_pages, self.shape.sequences * self.form.paged.pages_of(self.shape)
         if given != needed:
-            problem = f"{given} pages, and all longest contexts have {needed}"
+            problem = f"{given} pages, but the longest contexts need {needed} in all"
             raise InvalidInput("num_pages", problem, "leave it out: a launch says how many there are")
 
     @property
@@ -132,8 +132,8 @@ class AttentionOp(LaunchOp):
             InvalidInput: what would be right.
         """
         if self.shape.dtype is not dtype:
-            problem = f"{self.name} is of {self.shape.dtype}, and the workload of {dtype}"
-            raise InvalidInput("dtype", problem, "give all ops one element type")
+            problem = f"{self.name} is of {self.shape.dtype}, but the workload of {dtype}"
+            raise InvalidInput("dtype", problem, "use one element type for all ops")
         check_attention(self, ops)
 
     def check_shared(self, ops: Sequence[Op]) -> None:

@@ -154,7 +154,7 @@ def _check_pair(launches: list[Json], headers: list[Header]) -> None:
     if found != [(0, 0, False), (1, 0, True)]:
         raise wrong("launches", found, "two, with streams 0 and 1, one workspace, of which the second is_second")
     if headers[0].num_waits:
-        raise wrong("launches[0].plan", f"of {headers[0].num_waits} waits", "without any, in front of a second stream")
+        raise wrong("launches[0].plan", f"of {headers[0].num_waits} waits", "without any, before a second stream")
     gate, grid = launches[1].get("start_gate", launches[1].get("gate")), launches[0]["grid"][0]
     if headers[0].num_signals and (not gate or gate["num_ctas"] != grid):
         raise wrong("launches[1].start_gate", gate and gate["num_ctas"], f"one of the first launch's {grid} CTAs")
@@ -183,7 +183,7 @@ def check_spin_limit(field: str, cycles: int) -> None:
 
 def wrong(field: str, found: Any, right: Any) -> InvalidInput:
     """A field that is not what a launch's plan says."""
-    return InvalidInput(field, f"is {found}, and by its plan it must be {right}", _REMEDY)
+    return InvalidInput(field, f"is {found}, but according to its plan it must be {right}", _REMEDY)
 
 
-_REMEDY = "fetch or build it once more"
+_REMEDY = "fetch or build it again"

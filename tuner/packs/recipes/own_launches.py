@@ -35,7 +35,7 @@ def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:
     checks = {_ANY_KIND: check_own_launches} | {part.SECTION: part.check for part in parts if part}
     for section in (one for one in OWN_SECTIONS if manifest.get(one)):
         if section not in checks:
-            raise InvalidInput(section, "are of a kind of op that is not known here", "install the package that has it")
+            raise InvalidInput(section, "are of an unknown kind of op", "install the package that provides it")
         checks[section](manifest, files)
 
 
@@ -95,4 +95,4 @@ def _check_field(
 
 
 def _wrong(field: str, found: Any, right: str) -> InvalidInput:
-    return InvalidInput(field, f"is {found}", f"it must be {right}: fetch or build it once more")
+    return InvalidInput(field, f"is {found}", f"it must be {right}: fetch or build it again")

@@ -124,7 +124,7 @@ def build(folder: Path, *, compiler: str | None = None, flags: tuple[str, ...] =
     command = compiler or os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     program = shutil.which(command.split()[0]) or shutil.which("cc")
     if program is None:
-        raise RuntimeFailure(-1, "there is no C compiler: install gcc or clang, or name one in CC")
+        raise RuntimeFailure(-1, "there is no C compiler: install gcc or clang, or set CC")
     files = [*sources(), *sorted(FOLDER.rglob("*.h"))]
     flags = (*flags, *_flags_of_rows(folder))
     text = b"".join(path.read_bytes() for path in files) + repr((program, _FLAGS, flags)).encode()
@@ -138,7 +138,7 @@ def build(folder: Path, *, compiler: str | None = None, flags: tuple[str, ...] =
     ran = subprocess.run(arguments, capture_output=True, text=True)
     if ran.returncode != 0:
         Path(temporary).unlink()
-        raise RuntimeFailure(-1, f"the C compiler refused the runtime:\n{ran.stderr}")
+        raise RuntimeFailure(-1, f"the C compiler rejected the runtime:\n{ran.stderr}")
     os.replace(temporary, path)
     return path
 

@@ -55,13 +55,13 @@ def sentence_of(record: AbortRecord) -> str:
     """An abort's record in words."""
     if record.task == -2:
         return (
-            f"two launches ran at once on one workspace: CTA {record.cta} saw {record.seen} CTAs at work where its "
-            f"launch had {record.expected}; give each stream a strand of its own"
+            f"two launches ran at the same time on one workspace: CTA {record.cta} saw {record.seen} active CTAs, but "
+            f"its launch had {record.expected}; use a separate strand for each stream"
         )
     if record.task == -1:
         return f"the start gate saw {record.seen} of the first launch's {record.expected} CTAs start"
     if record.signal < 0:
-        return f"CTA {record.cta}, task {record.task} polled an intermediate whose elements did not come"
+        return f"CTA {record.cta}, task {record.task} polled an intermediate whose elements never arrived"
     return (
         f"CTA {record.cta}, task {record.task} waited for signal {record.signal}: {record.seen} posts seen, "
         f"{record.expected} expected"

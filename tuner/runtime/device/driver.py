@@ -63,7 +63,7 @@ class Driver:
         try:
             self._cuda = ctypes.CDLL(path)
         except OSError as error:
-            raise RuntimeFailure(-1, f"{path} is not to be loaded: is there a driver of NVIDIA's? ({error})") from error
+            raise RuntimeFailure(-1, f"{path} cannot be loaded: is an NVIDIA driver installed? ({error})") from error
 
     def call(self, name: str, *arguments: Any) -> None:
         """One call."""
@@ -82,7 +82,7 @@ class Driver:
         context = ctypes.c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(context))
         if not context:
-            remedy = 'make one current, e.g. by torch.zeros(1, device="cuda") or cupy.zeros(1)'
+            remedy = 'create one, e.g. with torch.zeros(1, device="cuda") or cupy.zeros(1)'
             raise RuntimeFailure(-1, f"this thread has no CUDA context: {remedy}")
 
     def device_name(self) -> str:

@@ -186,14 +186,14 @@ class CacheKernel:
 
     def _in_front(self, append: Json, addresses: Mapping[str, int], pages: Pages | None) -> Launch:
         if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
-            raise RuntimeFailure(
-                -1, f"{missing[0]} is missing: give all tensors of the kernel in front, or none of them"
-            )
+            raise RuntimeFailure(-1, f"{missing[0]} is missing: pass all tensors of the append kernel, or none of them")
         if self._append_function is None:
-            raise RuntimeFailure(-1, "this artifact has no cubin of the kernel in front: fetch it again")
+            raise RuntimeFailure(-1, "this artifact has no cubin of the append kernel: fetch it again")
         if pages and not pages.is_dense:
-            problem = f"the cache of {self._recipe['op']} has gaps, and the kernel in front writes lines without any"
-            raise WrongOperand(f"{problem}: turn and write by your own, and leave out {append['tensors'][0]['name']}")
+            problem = f"the cache of {self._recipe['op']} has gaps, but the append kernel writes lines without gaps"
+            raise WrongOperand(
+                f"{problem}: rotate and write in your own code, and leave out {append['tensors'][0]['name']}"
+            )
         of_pages = {"num_pages": pages.count, "max_pages": pages.width} if pages else {}
         parameter = pack_fields(append["parameter"], addresses, of_pages, lambda name: b"")
         return _packed(self._loader.driver, self._append_function, parameter, append)

@@ -99,7 +99,7 @@ class LaunchList:
             RuntimeFailure: an earlier call was enqueued in part, the stream runs on too few SMs, or the driver refuses.
         """
         if self.needs_reset:
-            sentence = "an earlier call enqueued some of its launches and not the others: reset the artifact first"
+            sentence = "an earlier call enqueued some of its launches but not the others: reset the artifact first"
             raise RuntimeFailure(NEEDS_RESET, sentence)
         if self._needed:
             self._check(stream)
@@ -111,7 +111,9 @@ class LaunchList:
                     raise
                 self.needs_reset = True
                 done = f"{count} of {len(launches)} launches were enqueued"
-                remedy = "reset the artifact before the next call, and do not use a graph that was captured meanwhile"
+                remedy = (
+                    "reset the artifact before the next call, and do not use a graph that was captured in the meantime"
+                )
                 raise RuntimeFailure(error.status, f"{error}; {done}: {remedy}") from error
 
     def _check(self, stream: int) -> None:

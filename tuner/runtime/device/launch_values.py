@@ -72,10 +72,10 @@ class Pages:
         heads = 1 if is_by_heads else values["kv_heads"]
         if self.line != self.head_dim and not recipe["tensor_maps"]:
             problem = f"{recipe['op']} has lines of {self.head_dim} elements, {self.line} from one to the next"
-            raise WrongOperand(f"{problem}, and its kernel reads lines without gaps: tune it by the engine `tma`")
+            raise WrongOperand(f"{problem}, but its kernel reads lines without gaps: tune it with the engine `tma`")
         if self.line % _BOX_DIMS or self.step_lines % heads:
             raise WrongOperand(
-                f"{recipe['op']}'s lines are {self.line} elements apart, and its pages {self.step_lines} lines: give "
+                f"{recipe['op']}'s lines are {self.line} elements apart, and its pages {self.step_lines} lines: use "
                 f"multiples of {_BOX_DIMS} and {heads}"
             )
         rows = self.step_lines // heads
@@ -104,24 +104,24 @@ def pages_of(caches: Sequence[str], views: Mapping[str, View], table: str) -> Pa
     found = {(view.shape, view.steps) for view in (views[name] for name in caches)}
     names = " and ".join(caches)
     if len(counts := {shape[0] for shape, _ in found}) > 1:
-        raise WrongOperand(f"{names} have {sorted(counts)} pages: give both as many")
+        raise WrongOperand(f"{names} have {sorted(counts)} pages: use the same number for both")
     if len(found) > 1:
-        raise WrongOperand(f"{names} have other steps from element to element: give both the same")
+        raise WrongOperand(f"{names} have different strides: use the same for both")
     ((shape, steps),) = found
     count, *middle, head_dim = shape
     if not 1 <= count <= _MOST_PAGES:
-        raise WrongOperand(f"{names} have {count} pages: give 1 to {_MOST_PAGES}")
+        raise WrongOperand(f"{names} have {count} pages: use 1 to {_MOST_PAGES}")
     lines, line = math.prod(middle), steps[-2] if steps else head_dim
     step_lines = steps[0] // line if steps and count > 1 else lines
     width = views[table].shape[1]
     if width < 1:
-        raise WrongOperand(f"{table} has rows of no page number: give at least 1")
+        raise WrongOperand(f"{table} has rows without page numbers: pass at least 1")
     return Pages(count=count, head_dim=head_dim, line=line, num_lines=lines, step_lines=step_lines, width=width)
 
 
 def _made_before(caches: Sequence[str]) -> WrongOperand:
-    problem = f"{' and '.join(caches)} have gaps, or their table rows of another width than was tuned"
-    return WrongOperand(f"{problem}, and this kernel was made before it could be told of any: tune it anew")
+    problem = f"{' and '.join(caches)} have gaps, or their table rows have another width than was tuned"
+    return WrongOperand(f"{problem}, but this kernel is too old to support that: tune it again")
 
 
 def refusal(cuda: Driver, at: int) -> str:

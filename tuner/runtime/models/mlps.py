@@ -107,14 +107,14 @@ def _replaced(model: Any, name: str, mlp: Any, opened: Callable[[], Pack]) -> st
 def _reason_against(mlp: Any) -> str:
     kind = type(mlp).__name__
     if kind not in FAMILIES:
-        return f"{kind} is none of {', '.join(sorted(FAMILIES))}"
+        return f"{kind} is not one of {', '.join(sorted(FAMILIES))}"
     if _activation_of(mlp) is None:
         return f"its activation {_module_of(mlp)} is neither SiLU nor the tanh form of GELU"
     for layer in _products(mlp):
         if type(layer) is not torch.nn.Linear:
-            return f"a product of it is a {type(layer).__name__}: quantised, or with an adapter"
+            return f"one of its products is a {type(layer).__name__}: quantised, or with an adapter"
         if name_of(layer.weight.dtype) not in _DTYPES:
-            return f"its weights are of {name_of(layer.weight.dtype)}, and kernels have {' or '.join(UNSCALED)}"
+            return f"its weights are of {name_of(layer.weight.dtype)}, but kernels have {' or '.join(UNSCALED)}"
         if layer.bias is not None:
             return "it has biases"
     return ""

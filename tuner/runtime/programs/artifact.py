@@ -97,7 +97,7 @@ class Artifact:
         most = most_rows(self.manifest)
         for rows in given:
             if not 1 <= rows <= most:
-                raise WrongOperand(f"there are {rows} rows, and the kernels serve 1 to {most}: give as many")
+                raise WrongOperand(f"there are {rows} rows, but the kernels support 1 to {most}: pass that many")
             return rows
         return 0
 
@@ -185,7 +185,7 @@ class Artifact:
             return self._memory[name]
         if role == "optional":
             return 0
-        raise WrongOperand(f"{name} is missing: give {tensor['shape']} of {tensor['dtype']}, the {role}")
+        raise WrongOperand(f"{name} is missing: pass {tensor['shape']} of {tensor['dtype']}, the {role}")
 
 
 def load_artifact(path: str | Path, *, shares_sms: bool = False) -> Artifact:
@@ -201,22 +201,22 @@ def load_artifact(path: str | Path, *, shares_sms: bool = False) -> Artifact:
         with zipfile.ZipFile(where) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
     else:
-        raise RuntimeFailure(-1, f"{where} is neither a folder nor a zip: give what `tuner-client fetch best` wrote")
+        raise RuntimeFailure(-1, f"{where} is neither a folder nor a zip: pass what `tuner-client fetch best` wrote")
     return Artifact(files, str(where), shares_sms=shares_sms)
 
 
 def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     if "manifest.json" not in files:
         raise RuntimeFailure(
-            -1, f"{name} has no manifest.json: give the zip of an artifact, or the folder of its files"
+            -1, f"{name} has no manifest.json: pass the zip of an artifact, or the folder of its files"
         )
     manifest: Json = json.loads(files["manifest.json"])
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
-        raise RuntimeFailure(-1, f"{name} is of format {found}, and this reads formats up to {NEWEST_FORMAT}")
+        raise RuntimeFailure(-1, f"{name} is of format {found}, but this version reads formats up to {NEWEST_FORMAT}")
     launched = {one["op"] for section in OWN_SECTIONS for one in manifest.get(section, ())}
     launched |= {name for one in manifest.get("launches", ()) for name in one["ops"]}
     if odd := [op for op in manifest["workload"]["ops"] if not is_product(op) and op["name"] not in launched]:
-        raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, and no launch of it: fetch it again")
+        raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, but no launch of it: fetch it again")
     for file, facts in manifest["files"].items():
         if hashlib.sha256(files.get(file, b"")).hexdigest() != facts["sha256"]:
             raise RuntimeFailure(-1, f"{file} of {name} is not the file that the manifest names: fetch it again")

@@ -31,9 +31,11 @@ class Attention(Program):
         try:
             shape.of_workload(workload)
         except InvalidInput as error:
-            problem = f"the artifact {error.problem}, and a call has operands for an attention with a plain product"
-            remedy = "load it with load_layer, which takes tensors by their names"
-            raise RuntimeFailure(-1, f"{problem} behind it: {remedy}") from error
+            problem = (
+                f"the artifact {error.problem}, but a call has operands only for an attention with a plain product"
+            )
+            remedy = "load it with load_layer, which takes tensors by name"
+            raise RuntimeFailure(-1, f"{problem} after it: {remedy}") from error
         self.op, self.product = self.ops[0], self.ops[1] if len(self.ops) > 1 else None
 
     @property

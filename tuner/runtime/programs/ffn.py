@@ -120,7 +120,9 @@ class Ffn:
         for name, one in more.items():
             if (one is not None) != (is_bound := getattr(weights, name)):
                 problem = f"{name} is missing" if one is None else f"{name} was given"
-                raise WrongOperand(f"{problem}, and the weights were bound with {name}={is_bound}: give what was bound")
+                raise WrongOperand(
+                    f"{problem}, but the weights were bound with {name}={is_bound}: pass the bound value"
+                )
         given = {"x": x} | {name: one for name, one in ({"out": out} | more).items() if one is not None}
         weights.operands.checked(given, beside=weights.views)
 

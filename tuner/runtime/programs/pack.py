@@ -91,7 +91,7 @@ class Pack:
             RuntimeFailure: it was.
         """
         if not self._handle:
-            raise RuntimeFailure(-1, f"{self._path} was closed, and its kernels with it: load it again")
+            raise RuntimeFailure(-1, f"{self._path} was closed with all its kernels: load it again")
 
     def when_closed(self, forget: Callable[[], None]) -> None:
         """Calls that in front of the end of all that was prepared: it lets go of it."""
@@ -129,7 +129,7 @@ class Pack:
             RuntimeFailure: a kernel cannot be loaded, or the shape is not in the pack.
         """
         if safe_weights and as_measured:
-            raise RuntimeFailure(-1, "give safe_weights or as_measured, not both")
+            raise RuntimeFailure(-1, "use safe_weights or as_measured, not both")
         flags = native.SAFE_WEIGHTS if safe_weights else native.AS_MEASURED if as_measured else 0
         by_rows = self._ladder(weights, strand, flags)
         most = len(by_rows) - 1
@@ -185,7 +185,7 @@ class Pack:
             RuntimeFailure: the pack has no answer, or the kernels cannot be loaded.
         """
         if dtype not in native.DTYPES:
-            raise RuntimeFailure(-1, f"dtype is {dtype!r}: give one of {', '.join(native.DTYPES)}")
+            raise RuntimeFailure(-1, f"dtype is {dtype!r}: use one of {', '.join(native.DTYPES)}")
         shape = AttentionShape(
             dtype=native.DTYPES[dtype],
             heads=heads,
@@ -243,7 +243,7 @@ class Pack:
             return fitting[0]
         listed = "; ".join(f"{index}: {', '.join(names)}" for index, names in enumerate(known)) or "none"
         problem = f"{len(fitting)} layers of the pack fit {', '.join(ops) or 'the call'}"
-        raise RuntimeFailure(native.NONE, f"{problem}: give the names or the number of one of these: {listed}")
+        raise RuntimeFailure(native.NONE, f"{problem}: pass the names or the number of one of these: {listed}")
 
     def _chosen(self, status: int, choice: AttentionChoice, *, shares_sms: bool = False) -> Artifact | None:
         """The artifact of what was found; None for the library."""

@@ -93,7 +93,7 @@ class Program:
         wanted = known[self.output]["dtype"]
         found = (array for name, array in given.items() if name in known and known[name]["dtype"] == wanted)
         if (like := next(found, None)) is None:
-            raise RuntimeFailure(-1, f"there is no tensor of {wanted}: give {', '.join(sorted(known))}")
+            raise RuntimeFailure(-1, f"there is no tensor {wanted}: pass {', '.join(sorted(known))}")
         return like
 
     def bind(self, tensors: Mapping[str, Any]) -> Launches:

@@ -30,7 +30,7 @@ def check_float(name: str, tensor: torch.Tensor) -> None:
         WrongOperand: it has another.
     """
     if tensor.dtype not in _FLOATS:
-        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: give {' or '.join(_OURS)}")
+        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: use {' or '.join(_OURS)}")
 
 
 def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
@@ -41,7 +41,9 @@ def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
     """
     rows, sequences = tensor.shape[0], lengths.shape[0]
     if sequences == 0 or rows == 0 or rows % sequences:
-        raise WrongOperand(f"{name} has {rows} rows for {sequences} sequences: give as many to each, at least 1")
+        raise WrongOperand(
+            f"{name} has {rows} rows for {sequences} sequences: use the same number for each, at least 1"
+        )
 
 
 def cache_operands(
@@ -59,19 +61,19 @@ def cache_operands(
         WrongOperand: these queries cannot meet this cache.
     """
     if keys.dim() != 4:
-        raise WrongOperand(f"keys have {keys.dim()} dimensions: give a cache of 4")
+        raise WrongOperand(f"keys have {keys.dim()} dimensions: pass a cache with 4")
     if pages is None and not heads_first:
-        raise WrongOperand("heads_first is False, and the cache has no pages: give True")
+        raise WrongOperand("heads_first is False, but the cache has no pages: use True")
     if not all(keys.shape):
         raise WrongOperand(
-            f"keys are [{', '.join(map(str, keys.shape))}]: give a cache of 1 at least in each dimension"
+            f"keys are [{', '.join(map(str, keys.shape))}]: pass a cache with at least 1 in each dimension"
         )
     if pages is not None and pages.dim() == 2 and not pages.shape[1]:
-        raise WrongOperand("pages has no page of any sequence: give 1 at least to each")
+        raise WrongOperand("pages has no page of any sequence: pass at least 1 for each")
     kv_heads, head_dim = keys.shape[1 if heads_first else 2], keys.shape[3]
     if q_columns % (kv_heads * head_dim):
         problem = f"q has {q_columns} columns for {kv_heads} KV heads of {head_dim}"
-        raise WrongOperand(f"{problem}: give heads * head_dim, as many heads to each KV head")
+        raise WrongOperand(f"{problem}: use heads * head_dim, with the same number of heads for each KV head")
     sequences = lengths.shape[0]
     cache = (sequences if pages is None else "pages", *keys.shape[1:])
     found = [
@@ -97,11 +99,11 @@ def check_scores(scale: float, window: int, soft_cap: float) -> None:
         WrongOperand: one is neither.
     """
     if not abs(scale) < _INFINITE:
-        raise WrongOperand(f"scale is {scale}: give the number that scores are multiplied by, e.g. head_dim ** -0.5")
+        raise WrongOperand(f"scale is {scale}: pass the number that scores are multiplied by, e.g. head_dim ** -0.5")
     if window < 0:
         raise WrongOperand(f"window is {window}: pass how many tokens a query can see, or 0 for all")
     if not 0 <= soft_cap < _INFINITE:
-        raise WrongOperand(f"soft_cap is {soft_cap}: give a positive number, or 0 for none")
+        raise WrongOperand(f"soft_cap is {soft_cap}: use a positive number, or 0 for none")
 
 
 def check_apart(written: Sequence[str], tensors: Mapping[str, torch.Tensor | None]) -> None:
@@ -115,10 +117,12 @@ def check_apart(written: Sequence[str], tensors: Mapping[str, torch.Tensor | Non
     for name in written:
         one = given[name]
         if any(step == 0 for size, step in zip(one.shape, one.stride(), strict=True) if size > 1):
-            raise WrongOperand(f"{name} is written and has several elements at one place: give it memory for each")
+            raise WrongOperand(
+                f"{name} is written, but several of its elements share a place in memory: use separate memory for each"
+            )
         for other, beside in given.items():
             if other != name and not _are_apart(one, beside):
-                raise WrongOperand(f"{name} is written and overlaps {other}: give it its own")
+                raise WrongOperand(f"{name} is written and overlaps {other}: use separate memory")
 
 
 def _are_apart(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -162,7 +166,7 @@ def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, 
     first, device = there[0][0], there[0][1].device
     for name, one in there:
         if one.layout is not torch.strided:
-            raise WrongOperand(f"{name} is {one.layout}: give a dense tensor")
+            raise WrongOperand(f"{name} is {one.layout}: pass a dense tensor")
         operands[name].check_form(tuple(one.shape), name_of(one.dtype), dims)
         if one.device != device:
             raise WrongOperand(f"{name} is on {one.device} and {first} on {device}: pass all on one device")

@@ -99,12 +99,12 @@ def address_of(array: Any) -> int:
     """
     if (pointer := getattr(array, "data_ptr", None)) is not None:  # PyTorch
         if not array.is_contiguous():
-            raise NotAnArray("the array is not contiguous: give .contiguous()")
+            raise NotAnArray("the array is not contiguous: pass .contiguous()")
         return int(pointer())
     data = getattr(array, "data", None)
     if (address := getattr(data, "ptr", None)) is not None:  # CuPy
         if not array.flags.c_contiguous:
-            raise NotAnArray("the array is not contiguous: give a contiguous copy")
+            raise NotAnArray("the array is not contiguous: pass a contiguous copy")
         return int(address)
     return view(array).address
 
@@ -132,7 +132,7 @@ def kind_reader(like: Any) -> Callable[[Any], Any]:
 
 def _address_in_torch(matrix: Any, columns: int) -> int:
     if not matrix.is_contiguous():
-        raise NotAnArray("the array is not contiguous: give .contiguous()")
+        raise NotAnArray("the array is not contiguous: pass .contiguous()")
     return matrix.data_ptr()  # type: ignore[no-any-return]
 
 
@@ -160,7 +160,7 @@ def view(array: Any, *, has_lines: bool = False) -> View:
     if has_lines and (of_lines := _of_lines(found)):
         return of_lines
     copy = ".contiguous()" if type(array).__module__.partition(".")[0] == "torch" else "a contiguous copy"
-    raise NotAnArray(f"the array is not contiguous: give {copy}")
+    raise NotAnArray(f"the array is not contiguous: pass {copy}")
 
 
 def named_view(name: str, array: Any, *, has_lines: bool = False) -> View:
@@ -195,7 +195,9 @@ def _view(array: Any) -> View:
         (address, is_read_only), number = interface["data"], getattr(getattr(array, "device", None), "id", None)
         size = int(interface["typestr"][2:])
         if odd := [stride for stride in strides or () if stride % size]:
-            raise NotAnArray(f"a stride is {odd[0]} bytes, which are no elements: give a contiguous copy")
+            raise NotAnArray(
+                f"a stride is {odd[0]} bytes, which is not a whole number of elements: pass a contiguous copy"
+            )
         return View(
             address=address,
             shape=shape,
@@ -206,7 +208,7 @@ def _view(array: Any) -> View:
         )
     if hasattr(array, "__dlpack__"):
         return _dlpack_view(array)
-    raise NotAnArray(f"a {type(array).__name__} has no __cuda_array_interface__ and no __dlpack__: give a device array")
+    raise NotAnArray(f"a {type(array).__name__} has no __cuda_array_interface__ and no __dlpack__: pass a device array")
 
 
 def _name(dtype: str) -> str:
@@ -280,7 +282,7 @@ class _Torch:
     def current_stream(self, like: Any) -> int:
         if like.device.type != "cuda":
             why = "" if self._torch.backends.cuda.is_built() else ", and this PyTorch was built without CUDA"
-            raise RuntimeFailure(-1, f"the tensors lie on {like.device}{why}: give tensors of a CUDA device")
+            raise RuntimeFailure(-1, f"the tensors are on {like.device}{why}: pass tensors of a CUDA device")
         return int(self._torch.cuda.current_stream(like.device).cuda_stream)
 
     def activate(self, z: Any, activation: str) -> Any:

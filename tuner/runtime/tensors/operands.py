@@ -62,7 +62,7 @@ class Operand:
             return
         wanted = ", ".join(str(before.get(one, one)) if isinstance(one, str) else str(one) for one in self.shape)
         given = f"[{', '.join(map(str, shape))}] of {dtype}"
-        raise WrongOperand(f"{self.name} is {given}: give [{wanted}] of {self.dtype}, the {self.role}")
+        raise WrongOperand(f"{self.name} is {given}: pass [{wanted}] of {self.dtype}, the {self.role}")
 
     def checked(self, array: Any, dims: dict[str, Any]) -> View:
         """Where an array lies that can be this operand; `dims` as `check_form` has it.
@@ -73,12 +73,12 @@ class Operand:
         found = named_view(self.name, array, has_lines=self.has_lines)
         self.check_form(found.shape, found.dtype, dims)
         if found.address == 0 != found.end:
-            raise WrongOperand(f"{self.name} has no memory, as a tensor of the device meta: give one that has")
+            raise WrongOperand(f"{self.name} has no memory, like a tensor of the device meta: pass one that has")
         if found.address % self.alignment_bytes:
-            problem = f"{self.name} lies at {found.address:#x}"
-            raise WrongOperand(f"{problem}: give an address that is a multiple of {self.alignment_bytes} bytes")
+            problem = f"{self.name} is at {found.address:#x}"
+            raise WrongOperand(f"{problem}: use an address that is a multiple of {self.alignment_bytes} bytes")
         if self.is_written and found.is_read_only:
-            raise WrongOperand(f"{self.name} is read-only, and the launch writes to it: give one that may be written")
+            raise WrongOperand(f"{self.name} is read-only, but the launch writes to it: pass a writable one")
         return found
 
 
@@ -105,7 +105,7 @@ class Table:
                 than the kernels, or two overlap where one is written.
         """
         if unknown := sorted(set(arrays) - set(self._operands)):
-            raise WrongOperand(f"there is no tensor {unknown[0]}: give {', '.join(sorted(self._operands))}")
+            raise WrongOperand(f"there is no tensor {unknown[0]}: pass {', '.join(sorted(self._operands))}")
         dims: dict[str, Any] = {}
         views = {one.name: one.checked(arrays[one.name], dims) for one in self if one.name in arrays}
         every = {**(beside or {}), **views}
@@ -123,7 +123,11 @@ class Table:
                     continue
                 is_shared = other in self[name].may_be or name in self[other].may_be
                 if not (is_shared and found.address == beside.address):
-                    may = f"{name} may be {other} itself, from its first element on" if is_shared else "give it its own"
+                    may = (
+                        (f"{name} may be {other} itself, from its first element on")
+                        if is_shared
+                        else "pass separate memory"
+                    )
                     raise WrongOperand(f"{name} is written and overlaps {other}: {may}")
 
 

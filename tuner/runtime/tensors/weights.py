@@ -45,7 +45,7 @@ class Weights:
         first, second = self.views["w1"], self.views["w2"]
         for name, one in (("w1", first), ("w2", second)):
             if len(one.shape) != 2:
-                raise WrongOperand(f"{name} has {len(one.shape)} dimensions: give nn.Linear's weight [rows, columns]")
+                raise WrongOperand(f"{name} has {len(one.shape)} dimensions: pass nn.Linear's weight [rows, columns]")
         rows, self.d_in = first.shape
         self.d_out, self.d_hidden = second.shape
         if rows != (2 if gated else 1) * self.d_hidden:
@@ -54,7 +54,7 @@ class Weights:
                 f"{2 * self.d_hidden if gated else self.d_hidden}"
             )
         if (b1 is None) != (b2 is None):
-            raise WrongOperand("give both biases or none")
+            raise WrongOperand("pass both biases or none")
         try:
             self.activation = str(canonical(activation))
         except InvalidInput as error:
@@ -64,7 +64,7 @@ class Weights:
         self.dtype = dtype or first.dtype
         if self.dtype not in native.DTYPES or first.dtype not in (self.dtype, "bits"):
             named = f", and dtype is {dtype!r}" if dtype else ""
-            raise WrongOperand(f"elements of {first.dtype}{named}: name one of {', '.join(native.DTYPES)} as dtype")
+            raise WrongOperand(f"elements of {first.dtype}{named}: pass one of {', '.join(native.DTYPES)} as dtype")
         #: Of a call, with these weights; elements as the arrays have them.
         self.operands = of_ffn(self.d_in, self.d_hidden, self.d_out, first.dtype, gated=gated)
         self.operands.checked({name: one for name, one in given.items() if one is not None})
@@ -94,7 +94,7 @@ class Weights:
         elif self._library is not None:
             held = self._library.empty_bytes(size, self.w1)
         else:
-            raise RuntimeFailure(-1, "arrays of this library need `memory`: a function that gives a device array")
+            raise RuntimeFailure(-1, "arrays of this library need `memory`: a function that returns a device array")
         return held, -(-address_of(held) // _ALIGNMENT) * _ALIGNMENT
 
     def empty(self, rows: int) -> Any:
@@ -114,9 +114,9 @@ class Weights:
             RuntimeFailure: it is not known, or does not know what its arrays hold.
         """
         if self._library is None:
-            raise RuntimeFailure(native.LIBRARY, "the table says the library, and arrays of this one have none here")
+            raise RuntimeFailure(native.LIBRARY, "the table chooses the library, but arrays of this one have none here")
         if self.views["w1"].dtype == "bits":
-            problem = f"the table says the library, and to this one {self.dtype} is bits"
+            problem = f"the table chooses the library, for which {self.dtype} is plain bits"
             raise RuntimeFailure(native.LIBRARY, f"{problem}: compute these rows elsewhere")
         z = x @ self.w1.T
         if row_scale is not None:

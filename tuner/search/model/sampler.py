@@ -84,7 +84,7 @@ class PoolSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Never asked: `sample_relative` gives every axis."""
-        raise AssertionError(f"{param_name} is no axis of a schedule")
+        raise AssertionError(f"{param_name} is not an axis of a schedule")
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -51,8 +51,12 @@ class ClockSteps:
                     with self._store.write() as session:
                         queue.move_deadlines(session, step_s)
                 self._stepped_at = self._steady()
-                what = "deadlines of open jobs make it, too" if leads else "it moves no deadline, since another leads"
-                _log.warning("the clock made a step of %+.0f s; %s", step_s, what)
+                what = (
+                    "the deadlines of open jobs are shifted too"
+                    if leads
+                    else ("no deadline is shifted, since another server leads")
+                )
+                _log.warning("the clock jumped by %+.0f s; %s", step_s, what)
             self._ahead_s = ahead_s
 
     @property

@@ -56,7 +56,7 @@ class RetryingWriter:
             Stopped: the service is closing.
         """
         if not self.trouble:
-            _log.warning("the work waits: %s", error)
+            _log.warning("work is suspended: %s", error)
         self.trouble = str(error)
         if self._stop.wait(RETRY_PAUSES_S[min(num_failures, len(RETRY_PAUSES_S)) - 1]):
             raise Stopped from error
@@ -64,7 +64,7 @@ class RetryingWriter:
     def is_well(self) -> None:
         """Notes that the database answers."""
         if self.trouble:
-            _log.warning("the work continues: the database answers again")
+            _log.warning("work continues: the database is available again")
         self.trouble = ""
 
     def _until_done(self, attempt: Callable[[], T]) -> T:

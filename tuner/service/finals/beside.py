@@ -26,7 +26,7 @@ def time_beside(store: Store, dispatcher: Dispatcher, job_id: str, baselines: Se
     with store.read() as session:
         job, best = jobs.get(session, job_id), bests.find(session, job_id)
     if best is None or best.winner_row is None:
-        raise NotFound(f"{job_id} has no result: there is nothing to time programs beside")
+        raise NotFound(f"{job_id} has no result: there is nothing to compare programs with")
     timed = [index for index, row in enumerate(best.finals) if row.time_us is not None]
     candidates = tuple(best.finals[index].candidate for index in timed)
     rounds = (best.procedure or FinalsProcedure()).rounds_in(job.spec.objective.regime)

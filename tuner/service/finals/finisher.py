@@ -137,7 +137,7 @@ class Finisher:
         no form in an artifact."""
         row = judgement.kernel
         if without := without_artifact(problem.workload):
-            _log.warning("%s: an artifact has no form for %s", job.id, " and ".join(without))
+            _log.warning("%s: there is no artifact format for %s", job.id, " and ".join(without))
         if row is None or without:
             return None
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}

@@ -71,7 +71,7 @@ class LadderMaker(BackgroundWork):
             if self._stop.is_set():  # closing pulled the worker from under it
                 raise Stopped from error
             _log.error("ladder %d of %s failed", number, batch_id, exc_info=error)
-            ladder = without_answer(largest, f"a fault of {culprit(error)}: {type(error).__name__}: {error}")
+            ladder = without_answer(largest, f"an error in {culprit(error)}: {type(error).__name__}: {error}")
         now = self._clock()
         self._writer.write(lambda session: batches.answer(session, batch_id, number, ladder, now))
         _log.info("ladder %d of %s: %d kernels for %d jobs", number, batch_id, len(ladder.kernels), len(members))

@@ -76,7 +76,7 @@ class TrialReader:
         with self._store.read() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
         if trial.candidate.schedule is None:
-            raise NotFound(f"trial {number} of {job_id} runs the library's kernels, which have no source here")
+            raise NotFound(f"trial {number} of {job_id} runs the library's kernels, whose source is not available")
         return source_of(job.spec.workload, trial.candidate.schedule)
 
     def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:

@@ -301,7 +301,7 @@ class Pipeline:
             if one.lane is None or one.lane is self._lane:
                 self._patience.failed(error)
             else:
-                _log.warning("a card that helps failed, and is left out: %s", error)
+                _log.warning("a helper card failed, and is no longer used: %s", error)
                 self._forsaken.append(one.lane)
             if one.measuring is not None:
                 one.measuring = None

@@ -138,7 +138,7 @@ class Prefetch:
             self._build(begun, search, job, builds)
             begun.job, begun.search = job, search
         except Exception as error:  # whatever it is, its job meets it again, or never
-            _log.info("what was begun beforehand is dropped: %s: %s", type(error).__name__, error)
+            _log.info("a prefetched build was dropped: %s: %s", type(error).__name__, error)
 
     @staticmethod
     def _build(begun: _Begun, search: BegunSearch, job: NextJob, builds: BuildPool) -> None:

@@ -44,7 +44,7 @@ class Probing:
         except (Stopped, WorkerError) as error:
             _log.info("%s stays in quarantine: %s", target_id, error)
             return False
-        _log.warning("%s is fit again", target_id)
+        _log.warning("%s is usable again", target_id)
         return True
 
     @property

@@ -151,7 +151,7 @@ class Runner:
             if self._stop.is_set() or isinstance(error, Stopped):
                 return  # closing pulls the workers from under it: all goes on at the next start
             self.fault = f"{type(error).__name__}: {error}"
-            _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
+            _log.critical("the runner of %s has stopped; restart the server", self.target.id, exc_info=error)
         finally:
             self._helpers.withdraw(self._lane)
             self._prefetch.close()
@@ -224,17 +224,17 @@ class Runner:
         """Ends a job that `error` stopped; the other jobs continue."""
         match error:
             case Conflict() | NotFound() if self._has_ended(job_id):
-                _log.info("%s was ended by a client", job_id)
+                _log.info("%s was cancelled by a client", job_id)
                 return
             case JobFailed() | WorkerError():
                 reason = str(error)
             case _:
                 _log.error("%s failed", job_id, exc_info=error)
-                reason = f"a fault of {culprit(error)}: {type(error).__name__}: {error}"
+                reason = f"an error in {culprit(error)}: {type(error).__name__}: {error}"
         try:
             self._step(job_id, JobState.FAILED, reason)
         except (Conflict, NotFound):
-            _log.info("%s was ended by a client before it failed: %s", job_id, reason)
+            _log.info("%s was cancelled by a client before it failed: %s", job_id, reason)
 
     def _has_ended(self, job_id: str) -> bool:
         """Whether it is over, or deleted since."""

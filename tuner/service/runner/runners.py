@@ -77,7 +77,7 @@ class Runners:
             for runner in self._runners:
                 if runner.fault:
                     raise WorkerError(
-                        f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server"
+                        f"the runner of {runner.target.id} has stopped ({runner.fault}); restart the server"
                     )
 
     def check_ready(self) -> None:
@@ -89,6 +89,6 @@ class Runners:
         with self._lock:
             for runner in self._runners:
                 if runner.trouble:
-                    raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
+                    raise StoreUnavailable(f"work on {runner.target.id} is suspended: {runner.trouble}")
                 if not runner.is_alive():
                     raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")

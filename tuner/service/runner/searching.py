@@ -65,7 +65,7 @@ class LostSearches:
         """Counts one lost search; the reason to end the job where there were too many."""
         self._num += 1
         if self._num < MOST_LOST:
-            _log.warning("the search of %s is lost, and begins again from the recorded trials: %s", job_id, error)
+            _log.warning("the search of %s was lost, and restarts from the recorded trials: %s", job_id, error)
             return None
         self._num = 0
         return JobFailed(f"its search was lost {MOST_LOST} times in a row: {error}")

@@ -134,7 +134,7 @@ class Batches:
             if batch.cancelled_at is not None:
                 return batch
             if batch.state.is_final:
-                raise Conflict(f"a batch that is {batch.state} cannot become cancelled")
+                raise Conflict(f"a batch that is {batch.state} cannot be cancelled")
             for job in batches.open_jobs(session, batch_id):
                 self._submissions.withdraw(session, job, batch, caller)
             batches.cancel(session, batch_id, now)
@@ -154,7 +154,7 @@ class Batches:
             batch = batches.get(session, batch_id)
             _check_owner(batch, caller, verb)
             if batch.state.is_final:
-                raise Conflict(f"{batch_id} has ended ({batch.state}), and can neither wait nor go on")
+                raise Conflict(f"{batch_id} has ended ({batch.state}), and can neither be paused nor resumed")
             for job in batches.open_jobs(session, batch_id):
                 is_shared = len(job.owners) > 1 and caller.role is not Role.ADMIN
                 if caller.owns(job.owners) and not (is_paused and is_shared):
@@ -227,12 +227,12 @@ def _digest_of(specs: Sequence[JobSpec]) -> str:
 def _check_specs(specs: Sequence[JobSpec]) -> None:
     if not 1 <= len(specs) <= MAX_JOBS:
         raise InvalidInput(
-            "shapes", f"the batch has {len(specs)} jobs", f"give 1 to {MAX_JOBS}: cut it into several batches"
+            "shapes", f"the batch has {len(specs)} jobs", f"use 1 to {MAX_JOBS}: split it into several batches"
         )
     if len({spec.target_id for spec in specs}) > 1:
-        raise InvalidInput("target", "the jobs are of several targets", "give each target a batch of its own")
+        raise InvalidInput("target", "the jobs have several targets", "use a separate batch for each target")
     seen: set[str] = set()
     for spec in specs:
         if spec.problem_digest in seen:
-            raise InvalidInput("m", f"{spec.workload.describe()} is asked for twice", "ask for each problem once")
+            raise InvalidInput("m", f"{spec.workload.describe()} is requested twice", "ask for each problem once")
         seen.add(spec.problem_digest)

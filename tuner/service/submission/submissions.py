@@ -160,8 +160,8 @@ class Submissions:
             return job
         new = set(terms.labels) - set(job.labels)
         if new and (count := jobs.num_labels_of(session, job.id, caller.owner) + len(new)) > MAX_LABELS:
-            problem = f"{job.id} works on this problem, and would have {count} labels of yours with these"
-            remedy = f"an owner gives a job at most {MAX_LABELS}: leave some out, or use those that it has"
+            problem = f"{job.id} already works on this problem, and would have {count} of your labels with these"
+            remedy = f"an owner may give a job at most {MAX_LABELS} labels: leave some out, or reuse existing ones"
             raise InvalidInput("labels", problem, remedy)
         now = self._clock()
         audit.append(session, caller, "job.attach", job.id, now)
@@ -249,7 +249,7 @@ class Submissions:
             job = jobs.get(session, job_id)
             check_owner(caller, job, verb)
             if is_paused and caller.role is not Role.ADMIN and len(job.owners) > 1:
-                raise Forbidden(f"others share the run of {job_id}; only an admin may pause it")
+                raise Forbidden(f"{job_id} is shared with others; only an admin may pause it")
             audit.append(session, caller, f"job.{verb}", job_id, now)
             return self.with_wait(jobs.set_paused(session, job_id, is_paused, now))
 
@@ -265,7 +265,7 @@ class Submissions:
             own = [one.url for one in webhooks.of_job(session, job_id) if one.owner == caller.owner]
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             raise Conflict(
-                f"only a job that failed or was cancelled is tried again; {job_id} has the state {job.state}"
+                f"only a job that failed or was cancelled can be retried; {job_id} has the state {job.state}"
             )
         deadline_s = None if job.deadline_at is None else job.deadline_at - job.created_at
         priority = job.priority if caller.role is Role.ADMIN else min(job.priority, 0)
@@ -330,7 +330,9 @@ class Submissions:
         quarantine = self._dispatcher.quarantine(target_id)
         if quarantine is None:
             return self.unserved(target_id)
-        return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
+        return (
+            f"it waits, since {target_id} is in quarantine and is checked again from time to time: {quarantine.reason}"
+        )
 
     def with_wait(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing continues with it."""
@@ -345,7 +347,7 @@ class Submissions:
         workload, target_id = job.spec.workload, job.spec.target_id
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
-            known = f"it has an op of kind {which}, which is not known here"
+            known = f"it has an op of the unknown kind {which}"
             broken = [f"{kind} cannot be used: {why}" for kind, why in broken_kinds().items() if kind in unknown]
             remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that provides it"
             return f"{known}: {remedy}, or cancel it"
@@ -357,8 +359,8 @@ class Submissions:
         if not lacking or not all(lacking):
             return ""
         which = " and ".join(sorted(sorted(lacking, key=len)[0]))
-        remedy = "install the package that provides it there, in this server's version"
-        return f"it waits, since no worker of {target_id} has the kind of op {which}: {remedy}, or cancel it"
+        remedy = "install the package that provides it there, in the same version as here"
+        return f"it waits, since no worker of {target_id} supports the kind of op {which}: {remedy}, or cancel it"
 
     def _wait_of_ladder(self, job: JobRecord) -> str:
         """Which jobs of its ladder a job waits for, those first that continue only when somebody has them; empty where
@@ -371,7 +373,7 @@ class Submissions:
         if paused:
             return f"it waits for {', '.join(paused)} of its ladder, which {'is' if len(paused) == 1 else 'are'} paused"
         others = f"{len(found)} other job{'s' if len(found) > 1 else ''}"
-        return f"it waits for {others} of its ladder to come as far" if found else ""
+        return f"it waits for {others} of its ladder to catch up" if found else ""
 
 
 def check_terms(terms: JobTerms, caller: Caller) -> None:
@@ -379,7 +381,7 @@ def check_terms(terms: JobTerms, caller: Caller) -> None:
     Forbidden: a priority above 0, and `caller` is no admin.
     """
     if terms.priority > 0 and caller.role is not Role.ADMIN:
-        raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
+        raise Forbidden(f"only an admin may set a priority above 0, got {terms.priority}")
 
 
 def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:

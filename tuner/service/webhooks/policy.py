@@ -38,13 +38,15 @@ class WebhookPolicy:
         """
         if not self.hosts:
             raise InvalidInput(
-                "webhook", "is given, and this server sends none", "leave it out, or have TUNER_WEBHOOK_HOSTS set"
+                "webhook",
+                "is set, but this server sends no webhooks",
+                ("leave it out, or ask for TUNER_WEBHOOK_HOSTS to be set"),
             )
         try:
             self._check(_split(url))
         except NotAllowed as error:
             allowed = ", ".join(sorted(self.hosts))
-            raise InvalidInput("webhook", str(error), f"give https:// and one of the hosts {allowed}") from error
+            raise InvalidInput("webhook", str(error), f"use https:// and one of the hosts {allowed}") from error
 
     def _check(self, parts: SplitResult) -> None:
         host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
@@ -53,7 +55,7 @@ class WebhookPolicy:
         if not known & self.hosts:
             raise NotAllowed(f"the host {shown}:{port} is not allowed")
         if parts.scheme == "http" and not _names_loopback(host):
-            raise NotAllowed("http:// is for this machine alone")
+            raise NotAllowed("http:// is allowed only for this machine")
 
     def addresses(self, host: str, port: int) -> list[str]:
         """The addresses that a host's name leads to now, each of them allowed.
@@ -74,10 +76,10 @@ class WebhookPolicy:
             return
         if _names_loopback(host):
             if not inner.is_loopback:
-                raise NotAllowed(f"{host} leads to {address}, which is not this machine")
+                raise NotAllowed(f"{host} resolves to {address}, which is not this machine")
             return
         if not inner.is_global or inner.is_multicast or inner.is_reserved:
-            raise NotAllowed(f"{host} leads to {address}, which is private; TUNER_WEBHOOK_NETWORKS allows such")
+            raise NotAllowed(f"{host} resolves to {address}, which is private; TUNER_WEBHOOK_NETWORKS can allow it")
 
 
 def _split(url: str) -> SplitResult:
@@ -85,16 +87,16 @@ def _split(url: str) -> SplitResult:
     NotAllowed: it is no plain address of the web.
     """
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
-        raise NotAllowed("it holds what no address holds")
+        raise NotAllowed("it has characters that no address may have")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise NotAllowed(f"it is no address: {error}") from error
+        raise NotAllowed(f"it is not an address: {error}") from error
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise NotAllowed("it is no address of https://")
+        raise NotAllowed("it is not an https:// address")
     if parts.username is not None or parts.fragment or parts.port == 0:
-        raise NotAllowed("it names a user, a fragment or the port 0")
+        raise NotAllowed("it contains a user, a fragment or port 0")
     return parts
 
 

@@ -149,15 +149,15 @@ class WebhookSender:
         now = self._clock()
         if not problem:
             self._writer.write(partial(webhooks.delivered, seq=webhook.seq, now=now))
-            _log.info("%s is delivered to %s", webhook.delivery, webhook.host)
+            _log.info("%s was delivered to %s", webhook.delivery, webhook.host)
             return True
         if is_final or webhook.num_attempts >= len(PAUSES_S):
             self._writer.write(partial(webhooks.give_up, seq=webhook.seq, now=now, reason=problem))
-            _log.warning("%s to %s is given up: %s", webhook.delivery, webhook.host, problem)
+            _log.warning("%s to %s was given up: %s", webhook.delivery, webhook.host, problem)
             return False
         due_at = now + PAUSES_S[webhook.num_attempts]
         self._writer.write(partial(webhooks.postpone, seq=webhook.seq, due_at=due_at, reason=problem))
-        _log.info("%s to %s is tried again: %s", webhook.delivery, webhook.host, problem)
+        _log.info("%s to %s will be tried again: %s", webhook.delivery, webhook.host, problem)
         return False
 
     def _send(self, webhook: Webhook) -> tuple[str, bool]:

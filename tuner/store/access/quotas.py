@@ -47,7 +47,7 @@ def drop(session: Session, scope: QuotaScope, name: str) -> None:
     """
     one = (QuotaRow.scope == str(scope), QuotaRow.name == name)
     if session.scalar(select(QuotaRow.name).where(*one)) is None:
-        raise NotFound(f"there is no quota of the {scope} {name[:80]!r}; `tuner quota list` lists those there are")
+        raise NotFound(f"there is no quota for the {scope} {name[:80]!r}; `tuner quota list` lists all quotas")
     session.execute(delete(QuotaRow).where(*one))
 
 

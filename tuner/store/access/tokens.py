@@ -44,9 +44,11 @@ def create(
         InvalidInput: owner or note are too long, or the owner is no plain name.
     """
     if not is_name(owner):
-        raise InvalidInput("owner", f"{owner[:80]!r} is no name", "give 1 to 64 printable characters, e.g. `alice`")
+        raise InvalidInput(
+            "owner", f"{owner[:80]!r} is not a valid name", ("use 1 to 64 printable characters, e.g. `alice`")
+        )
     if len(note) > 255:
-        raise InvalidInput("note", f"has {len(note)} characters", "give at most 255")
+        raise InvalidInput("note", f"has {len(note)} characters", "use at most 255")
     secret = SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     row = TokenRow(
         id=f"tok-{secrets.token_hex(6)}",
@@ -93,7 +95,7 @@ def revoke(session: Session, token_id: str, now: float) -> Token:
     """
     row = session.scalar(select(TokenRow).where(TokenRow.id == token_id))
     if row is None:
-        raise NotFound(f"there is no token {token_id[:80]!r}; `tuner token list` lists those there are")
+        raise NotFound(f"there is no token {token_id[:80]!r}; `tuner token list` lists all tokens")
     if row.revoked_at is None:
         row.revoked_at = now
     return _to_token(row)

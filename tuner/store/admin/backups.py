@@ -31,7 +31,7 @@ from tuner.store.engine.faults import words_of
 FORMAT = 1
 _MANIFEST = "backup.json"
 _VERSION_TABLE = "alembic_version"
-_REMEDY = "give a file that `tuner db backup` wrote"
+_REMEDY = "pass a file that `tuner db backup` wrote"
 #: Rows that are written at a time.
 _SLICE = 1000
 
@@ -99,15 +99,16 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
         StoreError: it is no backup, or of a newer version, or damaged; or the database is not empty.
     """
     if set(inspect(engine).get_table_names()) - {_VERSION_TABLE}:
-        raise StoreError(f"the database at {engine.url!r} is not empty; give an empty one, or move it away")
+        raise StoreError(f"the database at {engine.url!r} is not empty; pass an empty one, or move it away")
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = _manifest(archive, path)
             if manifest["format"] != FORMAT:
-                raise StoreError(f"{path} is a backup of format {manifest['format']}, and this version reads {FORMAT}")
+                raise StoreError(f"{path} is a backup of format {manifest['format']}, but this version reads {FORMAT}")
             if str(manifest["revision"]) not in migrate.revisions():
                 raise StoreError(
-                    f"{path} is of revision {manifest['revision']}, and this version's tables go up to {migrate.head()}"
+                    f"{path} is of revision {manifest['revision']}, but this version's tables only go up to "
+                    f"{migrate.head()}"
                 )
             migrate.upgrade(engine, manifest["revision"])
             try:
@@ -115,7 +116,7 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
                 if counts != manifest["rows"]:
                     listed = manifest["rows"]
                     names = ", ".join(name for name in {**listed, **counts} if counts.get(name) != listed.get(name))
-                    raise StoreError(f"{path} is damaged: {_MANIFEST} counts other rows of {names}; {_REMEDY}")
+                    raise StoreError(f"{path} is damaged: {_MANIFEST} has other numbers of rows for {names}; {_REMEDY}")
             except BaseException:
                 migrate.downgrade(engine)
                 raise
@@ -124,7 +125,9 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
     except SQLAlchemyError as error:
         raise StoreError(f"{path} cannot be restored: {words_of(error)}; {_REMEDY}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
-        raise StoreError(f"{path} cannot be restored, since it is no intact zip: {error}; {_REMEDY}") from error
+        raise StoreError(
+            f"{path} cannot be restored, since it is not an intact zip file: {error}; {_REMEDY}"
+        ) from error
     migrate.upgrade(engine)
     return counts
 
@@ -138,7 +141,7 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(archive.read(_MANIFEST))
     except (KeyError, ValueError) as error:
-        raise StoreError(f"{path} has no {_MANIFEST} that can be read; {_REMEDY}") from error
+        raise StoreError(f"{path} has no readable {_MANIFEST}; {_REMEDY}") from error
     for name, kind in (("format", int), ("revision", str), ("rows", dict)):
         if not isinstance(found, dict) or not isinstance(found.get(name), kind):
             raise StoreError(f"{path} has no {name} in its {_MANIFEST}; {_REMEDY}")
@@ -197,7 +200,7 @@ def _rows(table: Table, lines: Iterable[bytes], path: Path) -> Iterator[dict[str
             yield _row(table, line)
         except (ValueError, KeyError, TypeError) as error:
             where = f"line {number} of {table.name}.jsonl"
-            raise StoreError(f"{path} is damaged: {where} is no row of that table; {_REMEDY}") from error
+            raise StoreError(f"{path} is damaged: {where} is not a row of that table; {_REMEDY}") from error
 
 
 def _row(table: Table, line: bytes) -> dict[str, Any]:

@@ -30,8 +30,8 @@ def check_file(engine: Engine, directory: Path) -> None:
     if (not is_there or revision_of(engine) is None) and _has_artifacts(directory):
         state = "has no tables" if path.exists() else "is gone"
         raise StoreError(
-            f"{path} {state}, but {directory / 'artifacts'} holds what its jobs found; put a backup in its place, "
-            "or, to begin anew, move the folder artifacts away"
+            f"{path} {state}, but {directory / 'artifacts'} has results of its jobs; restore a backup, or, to start "
+            "from scratch, move the folder artifacts away"
         )
 
 
@@ -43,7 +43,7 @@ def check_tables(engine: Engine) -> list[str]:
     """
     found = revision_of(engine)
     if found is None:
-        raise StoreError(f"the database at {engine.url!r} has no tables; `tuner db upgrade` makes them")
+        raise StoreError(f"the database at {engine.url!r} has no tables; `tuner db upgrade` creates them")
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             for word in ("pragma integrity_check(1)", "pragma foreign_key_check"):
@@ -58,8 +58,8 @@ def check_tables(engine: Engine) -> list[str]:
         num_jobs, promised = connection.execute(text(counted)).one()
         num_trials = connection.execute(text(all_trials)).scalar()
     if num_trials != promised:
-        raise StoreError(f"the jobs tell of {promised} trials, and there are {num_trials}; restore a backup")
-    return [f"the tables are at revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]
+        raise StoreError(f"the jobs count {promised} trials, but there are {num_trials}; restore a backup")
+    return [f"the tables are at revision {found}", f"{num_jobs} jobs, {num_trials} trials: the counts agree"]
 
 
 def _has_artifacts(directory: Path) -> bool:

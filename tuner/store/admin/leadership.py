@@ -134,7 +134,7 @@ class Leadership:
         except StoreUnavailable:
             return False
         if last != self._name:
-            raise StoreError(f"another server ran the jobs meanwhile: {last}")
+            raise StoreError(f"another server has run the jobs in the meantime: {last}")
         return True
 
     def _drop_connection(self) -> None:

@@ -46,9 +46,8 @@ def _check_known(engine: Engine) -> None:
     """Refuses tables that this version has never heard of."""
     if not is_known(engine):
         raise StoreError(
-            f"{engine.url!r} was written by a newer version: its tables are at revision {revision_of(engine)}, and "
-            f"{DISTRIBUTION} {__version__} knows them up to {head()}; "
-            "install that version, or pass another --data"
+            f"{engine.url!r} was written by a newer version: its tables are at revision {revision_of(engine)}, but "
+            f"{DISTRIBUTION} {__version__} supports only up to {head()}; install that version, or pass another --data"
         )
 
 

@@ -73,7 +73,7 @@ def mark(session: Session, job_id: str, now: float, reason: str) -> None:
     """
     row = row_of(session, job_id)
     if not JobState(row.state).is_final:
-        raise Conflict(f"{job_id} is {row.state}; cancel it before it is deleted")
+        raise Conflict(f"{job_id} is {row.state}; cancel it before deleting it")
     row.deleted_at = now
     session.add(DeletedJobRow(job_id=job_id, deleted_at=now, reason=reason[:255]))
     for model in (ResultKeyRow, IdempotencyKeyRow, WebhookRow):
@@ -173,7 +173,7 @@ def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) ->
             time.sleep(_PAUSE_S)
         cursor.execute("pragma wal_checkpoint(passive)").fetchall()
     except sqlite3.OperationalError as error:  # somebody writes for long; the next sweep tries again
-        _log.info("the database's file stays as large as it is for now: %s", error)
+        _log.info("the database file keeps its size for now: %s", error)
     finally:
         raw.close()
 

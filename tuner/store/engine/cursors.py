@@ -26,13 +26,15 @@ def decode_cursor(listing: str, cursor: str, shape: tuple[type, ...]) -> list[An
     try:
         owner, position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidInput("cursor", "is not a cursor of this service", "give next_cursor as it was sent") from None
+        raise InvalidInput(
+            "cursor", "is not a cursor of this service", ("pass next_cursor exactly as it was sent")
+        ) from None
     if owner != listing:
         raise InvalidInput(
             "cursor", "belongs to another listing", "use it with the job, filters and order that it came from"
         )
     if not isinstance(position, list) or [type(value) for value in position] != list(shape) or not _fits(position):
-        raise InvalidInput("cursor", "is not a cursor of this service", "give next_cursor as it was sent")
+        raise InvalidInput("cursor", "is not a cursor of this service", "pass next_cursor exactly as it was sent")
     return position
 
 

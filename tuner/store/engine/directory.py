@@ -49,10 +49,10 @@ def make_folder(directory: Path, *, holds_database: bool) -> None:
         for path in filter(Path.exists, (directory / name for name in _ONCE_OPEN)):
             close_to_others(path)
     except OSError as error:
-        raise StoreError(f"{directory} cannot be made: {error.strerror}; pass another --data") from error
+        raise StoreError(f"{directory} cannot be created: {error.strerror}; pass another --data") from error
     if is_open:
         _log.warning(
-            "%s is not this user's, and other users may look into it; its owner can close it: chmod 700", directory
+            "%s belongs to another user, and others may read it; its owner can restrict it: chmod 700", directory
         )
     if holds_database:
         check_local(directory)
@@ -72,8 +72,8 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     point, kind = mount_of(path.resolve(), mounts)
     if kind in _NETWORK_KINDS:
         raise StoreError(
-            f"{path} is on a network mount ({kind} at {point}), where SQLite can lose data; "
-            "pass a directory on a local disk as --data, or the URL of a PostgreSQL as --database-url"
+            f"{path} is on a network mount ({kind} at {point}), where SQLite can lose data; pass a directory on a "
+            "local disk as --data, or a PostgreSQL URL as --database-url"
         )
 
 

@@ -36,7 +36,7 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
         elif url.drivername == "postgresql+psycopg":
             engine = _postgresql(url, lock_patience_s)
         else:
-            raise StoreError(f"{url.drivername} is no database that tuner knows; use SQLite or postgresql://")
+            raise StoreError(f"{url.drivername} is not supported; use SQLite or postgresql://")
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise StoreError(f"the driver of {url.drivername} is missing: {install_command('postgres')}") from error
     return engine
@@ -59,7 +59,7 @@ def _url(directory: Path, database_url: str | None) -> URL:
         return make_url(database_url)
     except ArgumentError as error:
         raise StoreError(
-            f"{database_url!r} is no URL of a database; give postgresql://USER@HOST/NAME, or leave it out"
+            f"{database_url!r} is not a database URL; use postgresql://USER@HOST/NAME, or leave it out"
         ) from error
 
 

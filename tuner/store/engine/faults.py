@@ -16,7 +16,7 @@ _MEANINGS = {
     5: "the database is locked by another program",
     6: "the database is locked by another program",
     8: "the database is read-only",
-    10: "the disk refuses to be read or written; it may be full",
+    10: "the disk cannot be read or written; it may be full",
     11: "the database is damaged",
     13: "the disk is full",
     14: "the database cannot be opened",

@@ -64,7 +64,9 @@ def by_key(session: Session, key: str, body_digest: str) -> BatchRecord | None:
     row = session.scalar(select(BatchRow).where(BatchRow.idempotency_key == key))
     if row is not None and row.body_digest != body_digest:
         raise InvalidInput(
-            "Idempotency-Key", f"was used for another body, which made {row.id}", "use a new key for a new request"
+            "Idempotency-Key",
+            (f"was used for a different body, which created {row.id}"),
+            "use a new key for a new request",
         )
     return _records(session, [row])[0] if row else None
 

@@ -123,7 +123,7 @@ def _why_absent(session: Session, job_id: str) -> str:
     if gone is None:
         return f"there is no job {job_id[:80]!r}; GET /jobs lists those there are"
     at = datetime.fromtimestamp(gone.deleted_at, UTC).isoformat(timespec="seconds")
-    return f"{job_id} was deleted at {at}, with all that was known of it: {gone.reason}"
+    return f"{job_id} was deleted at {at}, with all its data: {gone.reason}"
 
 
 def insert(
@@ -320,7 +320,7 @@ def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> Jo
     row = row_of(session, job_id)
     if row.state not in OPEN_STATES:
         again = "" if row.state == JobState.SUCCEEDED else "; :retry submits it again"
-        raise Conflict(f"{job_id} has ended ({row.state}), and can neither wait nor go on{again}")
+        raise Conflict(f"{job_id} has ended ({row.state}), and can neither be paused nor resumed{again}")
     if row.is_paused != is_paused:
         row.is_paused = is_paused
         events.append(session, job_id, "state", now, {"state": row.state, "reason": "paused" if is_paused else ""})

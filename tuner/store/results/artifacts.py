@@ -30,7 +30,7 @@ class ArtifactFolder:
             InvalidInput: not 64 lower-case hex digits.
         """
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise InvalidInput("digest", f"{digest[:80]!r} is no artifact digest", "give 64 lower-case hex digits")
+            raise InvalidInput("digest", f"{digest[:80]!r} is not an artifact digest", "use 64 lower-case hex digits")
         return self.root / digest[:2] / digest
 
     def put(self, content: bytes) -> str:
@@ -45,7 +45,9 @@ class ArtifactFolder:
             make_private_folder(path.parent)
             _write_whole(path, content)
         except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be written: {error.strerror}; make room, or free it") from error
+            raise StoreUnavailable(
+                f"{path} cannot be written: {error.strerror}; free some space, or fix its permissions"
+            ) from error
         return digest
 
     def get(self, digest: str) -> bytes:

@@ -53,9 +53,9 @@ def record(
     """
     job = row_of(session, job_id)
     if job.state != JobState.SEARCHING:
-        raise Conflict(f"{job_id} is {job.state}: it takes no more trials")
+        raise Conflict(f"{job_id} is {job.state}: it accepts no more trials")
     if trial.number != job.num_measured + job.num_rejected + job.num_failed:
-        raise Conflict(f"{job_id} has no room for a trial {trial.number}")
+        raise Conflict(f"{job_id} has no place for trial {trial.number}")
     row = trial_to_row(job_id, trial)
     session.add(row)
     job.samples_bytes += len(row.samples or b"")

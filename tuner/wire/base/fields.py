@@ -11,7 +11,7 @@ from tuner.core.problem.workload import Dtype
 
 Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
 # JSON knows no enumerations: a strict model would refuse the string.
-DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are fp32")]
+DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are in fp32")]
 
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]

@@ -23,10 +23,10 @@ class ComparedRow(View):
     """One figure, or one choice, of both."""
 
     name: str
-    first: str | None = Field(description="null where it has none")
+    first: str | None = Field(description="null if it has none")
     second: str | None
     differs: bool
-    ratio: float | None = Field(description="the second over the first, where both are times; else null")
+    ratio: float | None = Field(description="the second divided by the first if both are times; else null")
 
 
 class ComparedGroup(View):
@@ -44,4 +44,4 @@ class ComparePage(View):
     sides: list[ComparedSide]
     groups: list[ComparedGroup]
     num_different: int
-    suggestions: list[dict[str, Any]] = Field(description="jobs to compare with: id and workload, the newest first")
+    suggestions: list[dict[str, Any]] = Field(description="jobs to compare with: id and workload, newest first")

@@ -25,8 +25,8 @@ MAX_CTAS = 64
 class DrawnQuery(OrdersQuery):
     """An order of the explorer, and what it is tried on."""
 
-    target: Annotated[str | None, Field(max_length=100, description="by default the server's own")] = None
-    ctas: Annotated[int, Field(ge=1, le=MAX_CTAS, description="CTAs that share the tiles")] = 4
+    target: Annotated[str | None, Field(max_length=100, description="default: the server's own")] = None
+    ctas: Annotated[int, Field(ge=1, le=MAX_CTAS, description="number of CTAs that share the tiles")] = 4
 
 
 def drawn_body(query: DrawnQuery, default_target_id: str | None) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def drawn_file(query: DrawnQuery, default_target_id: str | None) -> dict[str, An
 def _target(query: DrawnQuery, default_target_id: str | None) -> tuple[str, Gpu]:
     target_id = query.target or default_target_id
     if target_id is None:
-        raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+        raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
     return target_id, parse_target(target_id).gpu
 
 
@@ -83,5 +83,5 @@ def _drawn(query: DrawnQuery, gpu: Gpu) -> Schedule:
     view = OrdersView.of(query)
     if not view.is_whole:
         problem = f"has {len(view.steps)} of {view.num_tiles} tiles"
-        raise InvalidInput("path", problem, "draw the rest: a kernel computes every tile")
+        raise InvalidInput("path", problem, "draw the other tiles too: a kernel computes every tile")
     return in_order(_plain(query, gpu), stops_of(view.path))

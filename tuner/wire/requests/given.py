@@ -28,7 +28,7 @@ class GivenSchedule(Strict):
     """Our candidate."""
 
     plan_kind: KindName
-    schedule: dict[str, Any] = Field(description="tiling and ordering, as a trial has them")
+    schedule: dict[str, Any] = Field(description="tiling and ordering, in the form that a trial has")
 
 
 def candidates_of(
@@ -61,7 +61,7 @@ def _schedule(field: str, one: GivenSchedule) -> Schedule:
         raise InvalidInput(f"{field}.plan_kind", "is the library, which has no schedule", "leave it out")
     for number in _numbers(one.schedule):
         if not isinstance(number, int) or abs(number) >= _MOST:
-            raise _refusal(field, f"has the number {str(number)[:20]}, and counts are whole and below 2^31")
+            raise _refusal(field, f"has the number {str(number)[:20]}; counts must be whole and below 2^31")
     try:
         return Schedule.from_json(one.schedule)
     except IllegalSchedule as error:
@@ -80,4 +80,4 @@ def _numbers(value: Any) -> Iterator[int | float]:
 
 
 def _refusal(field: str, problem: str) -> InvalidInput:
-    return InvalidInput(f"{field}.schedule", problem, "give one as `GET /jobs/{id}/trials` has it")
+    return InvalidInput(f"{field}.schedule", problem, "use the form of `GET /jobs/{id}/trials`")

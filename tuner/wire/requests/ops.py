@@ -27,7 +27,7 @@ class _Op(Strict):
 @cache
 def _model(kind: OpKind) -> type[Strict]:
     asked = asked_op(kind.name)
-    named: Any = (Literal[kind.name], pydantic.Field(description="the kind of the op; a product says nothing"))
+    named: Any = (Literal[kind.name], pydantic.Field(description="the kind of the op; products leave it out"))
     op: dict[str, Any] = {} if kind.is_unnamed else {"op": named}
     return create_model(asked.__name__, __base__=_Op, __doc__=asked.__doc__, **op, **members(asked))
 

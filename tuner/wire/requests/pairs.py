@@ -39,7 +39,7 @@ class Chain(Pair):
 
     kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
     m: Size = Field(description="rows of every tensor")
-    ops: list[AnyOp] = Field(min_length=1, description="each after those that it reads")
+    ops: list[AnyOp] = Field(min_length=1, description="in an order where each op comes after those that it reads")
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
@@ -50,9 +50,9 @@ class Chain(Pair):
 class UnknownOps(Strict):
     """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
 
-    kind: Literal["unknown"] = Field(description="an op's kind is not known here")
+    kind: Literal["unknown"] = Field(description="an op's kind is unknown")
     unknown_kinds: list[str] = Field(description="the kinds: install the packages that bring them")
-    ops: list[dict[str, Any]] = Field(description="as the server that took the job kept them")
+    ops: list[dict[str, Any]] = Field(description="as stored by the server that accepted the job")
     dtype: DtypeName
 
     @classmethod
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     AnswerPair = Pair
 else:
     FfnShape = create_model("FfnShape", __base__=Strict, **members(asked_workloads()["ffn"], without=("m",)))
-    _ABOUT = {"discriminator": "kind", "description": "the ops; a preset, expanded"}
+    _ABOUT = {"discriminator": "kind", "description": "the ops; presets are expanded"}
     Asked = Annotated[Union[tuple(_MODELS.values())], Field(discriminator="kind", description="the ops to tune")]  # noqa: UP007
     AnyKept = Annotated[Union[(*_ANSWERED, Chain, UnknownOps)], Field(**_ABOUT)]
     AnswerPair = Annotated[Union[(*_ANSWERED, Chain)], Field(**_ABOUT)]

@@ -34,7 +34,7 @@ class FieldProblem(BaseModel):
 
     field: str = Field(description="dotted path, e.g. `pair.m`")
     problem: str = Field(description="what is wrong")
-    remedy: str = Field(description="what would be right")
+    remedy: str = Field(description="what would be valid")
 
 
 class Problem(BaseModel):
@@ -69,14 +69,14 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
         case "extra_forbidden":
             return FieldProblem(field=field, problem="is not a known field", remedy="check its spelling, or remove it")
         case "union_tag_not_found":
-            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy=f"give one of {', '.join(KINDS)}")
+            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy=f"use one of {', '.join(KINDS)}")
         case "union_tag_invalid" if remedy := of_unknown_kind(context):
             problem = f"{_echo(error['input']['op'])} is not one of the choices"
             return FieldProblem(field=f"{field}.op", problem=problem, remedy=remedy)
         case "union_tag_invalid":
             return FieldProblem(
                 field=f"{field}.kind",
-                problem=f"no kind is called {_echo(context['tag'])}",
+                problem=f"there is no kind called {_echo(context['tag'])}",
                 remedy=f"use one of {context['expected_tags']}",
             )
         case "enum" | "literal_error":
@@ -90,7 +90,7 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
             return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
         case "string_pattern_mismatch":
             problem = f"{_echo(error['input'])} does not match {context['pattern']}"
-            return FieldProblem(field=field, problem=problem, remedy="give a value that does")
+            return FieldProblem(field=field, problem=problem, remedy="use a value that does")
     first, _, rest = error["type"].partition("_")
     if first in _TYPES and rest in _TYPE_ERRORS:
         problem = f"should be {_TYPES[first]}, got {_echo(error['input'])}"
@@ -107,7 +107,7 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
         "max_length": "at most",
     }  # fmt: skip
     found = [f"{words} {str(context[key]).removesuffix('.0')}" for key, words in bounds.items() if key in context]
-    return f"give {' and '.join(found)}" if found else f"give a value that {message.replace('should be', 'is')}"
+    return f"give {' and '.join(found)}" if found else f"use a value that {message.replace('should be', 'is')}"
 
 
 def _path(location: Sequence[int | str]) -> str:

@@ -34,7 +34,7 @@ _OPTIONS = dict.fromkeys(("bias", "gated", "residual", "row_scale"), False)
 EXAMPLES: dict[str, Any] = {
     "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
     "all_fields": {
-        "summary": "A feed-forward block with SiLU, every field given",
+        "summary": "A feed-forward block with SiLU, with every field set",
         "value": {
             "pair": {**LLAMA_FFN, **_OPTIONS, "activation": "silu"},
             "target": "simulated:h200",
@@ -51,7 +51,7 @@ EXAMPLES: dict[str, Any] = {
         },
     },
     "chain": {
-        "summary": "Three products: the second adds what the first wrote, the third norms that",
+        "summary": "Three products: the second adds what the first wrote, the third normalizes the sum",
         "value": {
             "pair": {
                 "kind": "chain",
@@ -79,15 +79,22 @@ class TuneRequest(JobRequest):
     schedules: list[GivenSchedule] = Field(
         default=[],
         max_length=MAX_SCHEDULES,
-        description="exactly these are tried, beside the library, and nothing is searched: `budget.trials` is theirs",
+        description=(
+            "only these are tried, besides the library, and nothing is searched: `budget.trials` is their number"
+        ),
     )
     sweep: SweepName | None = Field(
         default=None,
-        description="tried, too, is all that this study makes of the schedules, or of one that it chooses: `rasters`, "
-        "`merges`, `signals`, `launches` or `shares` are varied, and all else stays",
+        description=(
+            "also tries all variants that this study makes of the schedules, or of one that it chooses: `rasters`, "
+            "`merges`, `signals`, `launches` or `shares` are varied, and everything else stays fixed"
+        ),
     )
     webhook: str | None = Field(
-        default=None, min_length=1, max_length=500, description="address that is told of its end, of an allowed host"
+        default=None,
+        min_length=1,
+        max_length=500,
+        description=("address that is notified when it ends, on an allowed host"),
     )
 
     @property
@@ -120,10 +127,10 @@ class TuneRequest(JobRequest):
         bases = given or (base_of(sweep, workload, gpu),)
         found = tuple(dict.fromkeys(one for each in bases for one in swept(sweep, workload, gpu, each)))
         if len(found) == len(bases):
-            remedy = "give more rows, or a schedule with more tiles"
-            raise InvalidInput("sweep", f"finds no other {sweep} of {bases[0].schedule}", remedy)
+            remedy = "use more rows, or a schedule with more tiles"
+            raise InvalidInput("sweep", f"finds no other {sweep} for {bases[0].schedule}", remedy)
         if len(found) > MAX_SCHEDULES:
-            remedy = f"give fewer schedules: at most {MAX_SCHEDULES} are tried"
+            remedy = f"pass fewer schedules: at most {MAX_SCHEDULES} are tried"
             raise InvalidInput("sweep", f"makes {len(found)} schedules", remedy)
         return found
 

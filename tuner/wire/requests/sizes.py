@@ -26,15 +26,15 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     """
     for name, size in _sizes(field, pair.model_dump()):
         if size > MOST_SIZE:
-            raise InvalidInput(name, f"is {size}, and no size of a product is searched above {MOST_SIZE}", "give less")
+            raise InvalidInput(name, f"is {size}; sizes of a product above {MOST_SIZE} are not searched", "give less")
     if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
         problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"
-        remedy = f"keep them at or under {MOST_TILES} in all ops together: give fewer rows or columns"
+        remedy = f"use at most {MOST_TILES} in all ops together: use fewer rows or columns"
         raise InvalidInput(field, problem, remedy)
     gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))  # a card that no data sheet is of tells it itself
     if gpu is not None and workload.compulsory_bytes > gpu.dram_bytes:
-        problem = f"reads and writes {_gib(workload.compulsory_bytes)}, and the {gpu.name} has {_gib(gpu.dram_bytes)}"
-        raise InvalidInput(field, problem, "give smaller sizes, or another target")
+        problem = f"reads and writes {_gib(workload.compulsory_bytes)}, but the {gpu.name} has {_gib(gpu.dram_bytes)}"
+        raise InvalidInput(field, problem, "use smaller sizes, or another target")
 
 
 def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:

@@ -115,16 +115,18 @@ INPUTS = {one.name: one for one in sorted(_inputs(), key=lambda one: -len(one.wh
 class _Form(View):
     """What was filled in, as text; a model gives the sizes, the activation and the gate."""
 
-    what: str = Field(default=FFN, description="what is tuned: one of the page's choices")
+    what: str = Field(default=FFN, description="what to tune: one of the page's choices")
     dtype: str = "fp16"
     target: str = ""
     trials: str = "60"
     seconds: str = "600"
-    patience: str = Field(default="", description="trials without progress that end a search; empty for none")
-    priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it begins with earlier winners")
+    patience: str = Field(
+        default="", description=("the search stops after this many trials without progress; empty for no limit")
+    )
+    priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it starts from earlier winners")
     energy_within: str = Field(
         default="",
-        description="per cent over the fastest, within which the least energy is taken; empty for the fastest",
+        description="percent over the fastest time, within which the least energy wins; empty for the fastest",
     )
     project: str = ""
     labels: str = ""
@@ -164,13 +166,13 @@ class _Form(View):
     def _pair(self) -> dict[str, Any]:
         """What is tuned, spelled as `POST /jobs` takes it; of an FFN perhaps for several numbers of rows."""
         if self.what not in WHAT:
-            raise InvalidInput("what", f"{self.what!r} is none that is known", f"choose one of {', '.join(WHAT)}")
+            raise InvalidInput("what", f"{self.what!r} is unknown", f"choose one of {', '.join(WHAT)}")
         one, said = WHAT[self.what]
         texts = {name: str(getattr(self, name)) for name in INPUTS}
         given = self._by_model(one, texts)
         for name, text in texts.items():
             if text not in ("", INPUTS[name].value) and self.what not in INPUTS[name].whats:
-                raise InvalidInput(name, f"is {text!r}, and {self.what} has none", "leave it out")
+                raise InvalidInput(name, f"is {text!r}, but {self.what} has no such field", "leave it out")
         pair = {"kind": one.KIND, "dtype": self.dtype, **said, **given}
         called, hints = parameter_names(one), hints_of(one)
         for field in fields_of(one):
@@ -195,7 +197,7 @@ class _Form(View):
         text = str(getattr(self, "m", ""))
         rows = sorted({_whole("m", text.strip()) for text in text.split(",") if text.strip()})
         if not 1 <= len(rows) <= MAX_ROWS:
-            raise InvalidInput("m", f"gives {len(rows)} numbers of rows", f"give 1 to {MAX_ROWS}, e.g. 1, 16, 64")
+            raise InvalidInput("m", f"has {len(rows)} numbers of rows", f"use 1 to {MAX_ROWS}, e.g. 1, 16, 64")
         return rows if len(rows) > 1 else rows[0]
 
 
@@ -220,7 +222,7 @@ def _read(name: str, hint: Any, text: str, field: dataclasses.Field[Any]) -> Any
         return _number(name, text)
     choices = _choices(field, hint)
     if choices and text not in choices:
-        raise InvalidInput(name, f"{text!r} is none that is known", f"choose one of {', '.join(choices)}")
+        raise InvalidInput(name, f"{text!r} is unknown", f"choose one of {', '.join(choices)}")
     return listed(name, hint, text)
 
 

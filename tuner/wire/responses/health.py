@@ -16,7 +16,7 @@ class Health(View):
 
     status: Literal["ok"] = "ok"
     version: str = Field(default=__version__, description="of the program")
-    wire_version: int = Field(default=WIRE_VERSION, description="of requests and answers")
+    wire_version: int = Field(default=WIRE_VERSION, description="version of the format of requests and answers")
 
 
 class Readiness(Health):

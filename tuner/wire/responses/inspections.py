@@ -21,7 +21,7 @@ MAX_METRICS = 64
 MetricName = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[!-~]+$")]
 
 COUNTERS_EXAMPLES: dict[str, Any] = {
-    "base set": {"summary": "The base set: an empty object, or no body at all", "value": {}},
+    "base set": {"summary": "The base set: an empty object, or no body", "value": {}},
     "by name": {
         "summary": "Metrics by the vendor's names",
         "value": {"metrics": ["dram__bytes_read.sum", "lts__t_sector_hit_rate.pct"]},
@@ -33,7 +33,7 @@ class CountersRequest(Strict):
     """The body of `POST /jobs/{job_id}/trials/{number}/counters`; it may be left out."""
 
     metrics: list[MetricName] | None = Field(
-        default=None, min_length=1, max_length=MAX_METRICS, description="by the vendor's names; by default the base set"
+        default=None, min_length=1, max_length=MAX_METRICS, description="by the vendor's names; default: the base set"
     )
 
     @property
@@ -49,8 +49,8 @@ class InspectionView(View):
     trial_number: int
     kind: InspectionKind
     state: InspectionState
-    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
-    reason: str = Field(description="why there is no result (yet); empty otherwise")
+    simulated: bool = Field(description="whether its figures are simulated")
+    reason: str = Field(description="why there is no result yet; empty otherwise")
     href: Link = Field(description="path of the result")
     asked_at: datetime
     finished_at: datetime | None
@@ -74,7 +74,7 @@ class InspectionView(View):
 class CounterView(View):
     """One hardware metric, or a figure derived from some."""
 
-    name: str = Field(description="the vendor's, or ours for a derived figure")
+    name: str = Field(description="the vendor's name, or ours for a derived figure")
     unit: str
     description: str
     value: float
@@ -83,9 +83,11 @@ class CounterView(View):
 class CountersView(InspectionView):
     """Hardware counters of a trial's candidate, over one cold run of it."""
 
-    metrics: list[str] | None = Field(description="as asked; null for the base set")
-    counters: list[CounterView] = Field(description="as read, then derived; empty while pending, or where a reason is")
-    num_passes: int = Field(description="times that the kernel was replayed")
+    metrics: list[str] | None = Field(description="as requested; null for the base set")
+    counters: list[CounterView] = Field(
+        description=("measured ones first, then derived ones; empty while pending, or if there is a reason")
+    )
+    num_passes: int = Field(description="how many times the kernel was replayed")
     absent: dict[str, str] = Field(description="metric -> why it could not be read on this GPU")
 
     @classmethod
@@ -108,8 +110,10 @@ class CountersView(InspectionView):
 class EnergyView(InspectionView):
     """What a run of a trial's candidate takes under continuous load."""
 
-    run_mj: float | None = Field(description="millijoules of one run, the whole card's; null while pending, or unknown")
-    power_w: float = Field(description="mean power over the window, watts; 0 where there is none, or a model says it")
+    run_mj: float | None = Field(
+        description=("millijoules of one run, of the whole card; null while pending, or if unknown")
+    )
+    power_w: float = Field(description="mean power over the window, watts; 0 if there is none, or it is simulated")
     window_s: float = Field(description="seconds of it")
 
     @classmethod
@@ -133,7 +137,7 @@ class TaskSpanView(View):
     sm: int
     taken_ns: int
     ready_ns: int = Field(description="its waits were over")
-    loaded_ns: int = Field(description="its first operands were in shared memory")
+    loaded_ns: int = Field(description="its first operands had arrived in shared memory")
     computed_ns: int = Field(description="its last product was done")
     stored_ns: int = Field(description="its tile was stored and published")
 
@@ -151,11 +155,11 @@ class OpSharesView(View):
 class TraceView(InspectionView):
     """A Gantt chart of one run of a trial's candidate."""
 
-    makespan_ns: int = Field(description="from the first task taken to the last one stored")
-    tail: float = Field(description="share of all CTAs' time behind their last tasks")
+    makespan_ns: int = Field(description="from the first task's start to the last one's end")
+    tail: float = Field(description="share of the CTAs' total time that came after their last tasks")
     shares: list[OpSharesView] = Field(description="one entry per op")
     op_names: list[str]
-    spans: list[TaskSpanView] = Field(description="one per task; empty while pending, or where a reason is")
+    spans: list[TaskSpanView] = Field(description="one per task; empty while pending, or if there is a reason")
 
     @classmethod
     def of(cls, inspection: Inspection, job: JobRecord) -> Self:
@@ -174,7 +178,7 @@ class TraceView(InspectionView):
 class TraceFile(View):
     """A trace in the Trace Event Format, for ui.perfetto.dev: the answer with `format=perfetto`."""
 
-    traceEvents: list[dict[str, Any]] = Field(description="one per phase of a task, and the names of rows")  # noqa: N815
+    traceEvents: list[dict[str, Any]] = Field(description="one per phase of a task, plus names of rows")  # noqa: N815
     displayTimeUnit: str  # noqa: N815
     otherData: dict[str, Any] = Field(description="makespan, tail and shares; `simulated`")  # noqa: N815
 
@@ -183,7 +187,7 @@ class InspectionOnPage(InspectionView):
     """An inspection as a page shows it."""
 
     figures: list[MetricView]
-    download: Link | None = Field(description="path of the trace as a file for Perfetto; null where there is none")
+    download: Link | None = Field(description="path of the trace as a file for Perfetto; null if there is none")
 
     @classmethod
     def of(cls, inspection: Inspection, job: JobRecord) -> Self:

@@ -21,7 +21,7 @@ MAX_CACHE = 512
 
 
 #: Of a measured schedule that shared no rounds with the others.
-_ALONE = "not in the shared rounds, which take the 64 fastest: this is its trial's own time"
+_ALONE = "not in the shared rounds, which include only the 64 fastest: this is the time of its own trial"
 
 
 class StudyQuery(BaseModel):
@@ -35,21 +35,25 @@ class StudyQuery(BaseModel):
 class StudyMember(View):
     """A schedule, or the library."""
 
-    varied: str = Field(description="the words of its line that not all members have; the library's name")
+    varied: str = Field(description="the words of its line in which the members differ; the library's name")
     candidate: CandidateView
-    trial_number: int | None = Field(description="null where it was not tried yet")
+    trial_number: int | None = Field(description="null if it was not tried yet")
     time_us: float | None = Field(
-        description="the median of the shared rounds; before the finals, or outside of them, of the trial's own"
+        description="the median of the shared rounds; before the finals, or outside them, of its own trial"
     )
     interval_us: tuple[float, float] | None = Field(description="95 % interval; null before the finals")
-    speedup: float | None = Field(description="library time over this time")
+    speedup: float | None = Field(description="library time divided by this time")
     speedup_ci95: tuple[float, float] | None
-    forecast_us: float | None = Field(description="the simulator's; null of the library, and of what was not measured")
-    panels: int | None = Field(
-        description="operand panels that its order brings in through such a cache, as `GET /orders` counts them; null "
-        "for grids over 8 x 8 tiles, and for other work than a product or a pair"
+    forecast_us: float | None = Field(
+        description=("from the simulator; null for the library, and for what was not measured")
     )
-    reason: str = Field(description="why there is no time, or none of the shared rounds; empty otherwise")
+    panels: int | None = Field(
+        description=(
+            "operand panels that its order loads through such a cache, as `GET /orders` counts them; null "
+            "for grids over 8 x 8 tiles, and for anything but a product or a pair"
+        )
+    )
+    reason: str = Field(description="why there is no time, or none from the shared rounds; empty otherwise")
 
 
 class StudyView(View):

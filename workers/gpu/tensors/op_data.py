@@ -159,7 +159,7 @@ class OpData:
         found: Mapping[str, Expected] = self._numbers.reference(self.op, given, self.workload.dtype, cupy)
         missing = {one.name for one in self.tensors if one.role is Role.OUTPUT} - set(found)
         if missing:
-            raise WorkerError(f"{self.op.describe()}: its reference says nothing of {', '.join(sorted(missing))}")
+            raise WorkerError(f"{self.op.describe()}: its reference does not define {', '.join(sorted(missing))}")
         columns = {one.name: one.shape[-1] for one in self.tensors} | {self.op.name: self.op.c_columns}
         return {name: _reference(expected, columns[name]) for name, expected in found.items()}
 

@@ -62,7 +62,7 @@ class OwnCall:
             WorkerError: the kind has none.
         """
         if (part := part_of(op.KIND, "card")) is None:
-            raise WorkerError(f"{op.name}: no library makes a {op.KIND}, and its kind has no kernel to measure beside")
+            raise WorkerError(f"{op.name}: no library supports a {op.KIND}, and its kind has no kernel to compare with")
         self._call: Callable[[int, int, int], None] = part.kernel_of(op, dtype)
 
     def recipe(self, op: TileOp, *, algorithm: int) -> None:

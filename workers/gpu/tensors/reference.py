@@ -53,7 +53,7 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
         WorkerError: the kind has no reference.
     """
     if (part := part_of(op.KIND, "reference")) is None:
-        raise WorkerError(f"{op.name}: nothing says here what a {op.KIND} must be")
+        raise WorkerError(f"{op.name}: there is no reference for a {op.KIND}")
     row, stored = dtype.row, op.stored_in(dtype).row
     check_row(row)
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values

@@ -33,19 +33,19 @@ def check_row(row: OperandRow) -> None:
             _check(row, kind, (values[:-1] + share * gaps) if row.bits <= 16 else wanted, wanted)
         nan = row.from_bits(np, np.asarray(row.to_bits(np, np.full(1, np.nan, np.float32)))).astype(np.float64)
     if not np.isnan(nan).all():
-        raise WorkerError(f"dtype {row.name}: to_bits makes {nan[0]} of a NaN")
+        raise WorkerError(f"dtype {row.name}: to_bits turns a NaN into {nan[0]}")
 
 
 def _check(row: OperandRow, kind: Any, given: Any, wanted: Any) -> None:
     narrow = given.astype(np.float32)
     bits = np.asarray(row.to_bits(np, narrow))
     if bits.dtype != kind:
-        raise WorkerError(f"dtype {row.name}: to_bits makes {bits.dtype}, and elements of {row.bits} bits are {kind}")
+        raise WorkerError(f"dtype {row.name}: to_bits returns {bits.dtype}, but elements of {row.bits} bits are {kind}")
     got = row.from_bits(np, bits).astype(np.float64)
     exact = narrow.astype(np.float64)
     off = np.abs(got - exact)
     bad = (got != wanted) | (off > row.roundoff * np.abs(exact) + row.smallest_step)
     if bad.any():
         at = int(np.argmax(bad))
-        what = f"{exact[at]:g} becomes {got[at]:g}, where {wanted[at]:g} is nearest and the roundoff {row.roundoff:g}"
-        raise WorkerError(f"dtype {row.name}: {what}: mend its to_bits, from_bits or roundoff")
+        what = f"{exact[at]:g} becomes {got[at]:g}, but {wanted[at]:g} is nearest and the roundoff is {row.roundoff:g}"
+        raise WorkerError(f"dtype {row.name}: {what}: fix its to_bits, from_bits or roundoff")

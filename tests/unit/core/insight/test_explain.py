@@ -23,10 +23,12 @@ def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None
     starts = [sentence.split(":")[0] for sentence in words[1:]]
     assert starts == ["Forecasts", "Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Policy", "Next best"]
     assert "so the tensor cores bind" in words[2]
-    assert "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 in the last: alone it would fill 97% of them" in words[3]
+    assert (
+        "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 tiles in the last: on its own it would keep 97% of them"
+    ) in words[3]
     (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
     assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[7]
-    assert "What binds: " in words[7]
+    assert "Bottleneck: " in words[7]
 
 
 def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
@@ -60,12 +62,12 @@ def test_the_edges_are_those_of_the_tasks_that_run() -> None:
 
 
 def test_a_schedule_in_the_order_of_a_policy_is_told_to_be_that() -> None:
-    assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order is that of no rule."
+    assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order follows no known policy."
     named = policy_schedules(PAIR, H200, SCHEDULE)
     assert len(named) == 3
     for name, schedule in named.items():
         sentence = explain(PAIR, H200, schedule)[-2]
-        assert sentence == f"Policy: the order is that of {name.replace('_', ' ')}."
+        assert sentence == f"Policy: the order is the same as that of {name.replace('_', ' ')}."
 
 
 def test_the_next_best_differs_in_one_named_axis_and_has_a_shorter_forecast() -> None:

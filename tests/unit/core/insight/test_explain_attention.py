@@ -31,8 +31,8 @@ def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> No
 def test_who_brings_keys_and_values_is_told() -> None:
     workload = attention()
     found = [" ".join(explain(workload, H200, alone(engine=engine))) for engine in AttentionEngine]
-    assert "in 6 stages, brought by the copy engine" in found[0]
-    assert "in 6 stages, brought by cp.async of two warps" in found[1]
+    assert "in 6 stages, loaded by the copy engine" in found[0]
+    assert "in 6 stages, loaded by cp.async of two warps" in found[1]
 
 
 def test_ragged_lengths_show_as_empty_tasks_and_uneven_queues() -> None:
@@ -41,7 +41,7 @@ def test_ragged_lengths_show_as_empty_tasks_and_uneven_queues() -> None:
     tasks, live = map(int, re.findall(r"has (\d+) of 512 tokens, of which (\d+)", text)[0])
     assert live < tasks == 16 * 8 * 8
     assert float(re.findall(r"the fullest reads (\d\.\d+)", text)[0]) > 1.02
-    assert "8 spans of a context meet in memory" in text
+    assert "8 spans of a context are combined in memory" in text
 
 
 def test_a_pair_names_both_launches() -> None:
@@ -56,7 +56,7 @@ def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chai
     launches = ", ".join(rf"{op.name} \d+\.\d us" for op in (*workload.launch_ops, *workload.tile_ops))
     assert re.search(rf"Forecast: {launches}; \d+\.\d us plainly", text)
     assert "Waves: gate_up has" in text
-    assert "Op: qkv reads down, norms by down, turns queries and keys, writes keys and values to a cache" in text
+    assert "Op: qkv reads down, norms by down, rotates queries and keys, writes keys and values to a cache" in text
     assert "Cuts: of 8 ways to launch it" in text
 
 

@@ -96,7 +96,7 @@ def test_the_quality_of_the_forecasts_is_reported_or_why_it_is_not() -> None:
 
 def test_trials_without_a_forecast_and_finalists_without_a_time_say_so() -> None:
     bare = [replace(one, outcome=replace(one.outcome, metrics=())) for one in TRIALS]
-    assert "its trial keeps no forecast" in explain_job(best(), FINALS[3], bare, GOOD)[0]
+    assert "its trial has no stored forecast" in explain_job(best(), FINALS[3], bare, GOOD)[0]
     lost = row(PlanKind.FUSED, 1, None, reason="it hung")
     assert best_fused((FINALS[0], lost)) == lost
     assert explain_job(best(FINALS[0], lost), lost, TRIALS, GOOD)[0].endswith("no time from the finals: it hung.")

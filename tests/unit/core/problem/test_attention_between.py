@@ -64,7 +64,7 @@ def test_bytes_count_new_keys_and_values_as_written_and_not_as_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "field", "problem"),
     [
-        ({"kv_heads": 1, "query_heads": 4}, "kv_heads", "is 1, and qkv"),
+        ({"kv_heads": 1, "query_heads": 4}, "kv_heads", "is 1, but qkv"),
         ({"query_heads": 4}, "heads", "is 8, and qkv"),
         ({"head_dim": 128, "query_heads": 1}, "heads", "is 2, and qkv"),
         ({"head_dim": 128}, "head_dim", "is 128, and qkv"),
@@ -82,7 +82,7 @@ def test_an_attention_of_another_cache_than_the_product_writes_is_refused(
     with pytest.raises(InvalidInput, match=problem) as caught:
         replace(workload, ops=(workload.ops[0], other, *workload.ops[2:]))
     assert caught.value.field == f"attention.{field}"
-    assert "give both" in caught.value.remedy
+    assert "use" in caught.value.remedy
 
 
 def test_a_cache_of_pages_has_one_table_where_it_is_written_and_read() -> None:

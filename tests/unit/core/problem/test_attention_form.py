@@ -41,7 +41,7 @@ def test_pages_are_as_many_as_all_longest_contexts_have() -> None:
     assert form_for(SHAPE, page_tokens=16).paged == PagedCache(num_pages=4 * 32, page_tokens=16)
     (op,) = attention(form={"page_tokens": 16, "heads_first": False}).launch_ops
     assert op.cache_shape == (4 * 44, 16, 2, 64)
-    with pytest.raises(InvalidInput, match="175 pages, and all longest contexts have 176"):
+    with pytest.raises(InvalidInput, match="175 pages, but the longest contexts need 176"):
         replace(op, form=AttentionForm(paged=PagedCache(num_pages=175, page_tokens=16)))
 
 
@@ -54,9 +54,9 @@ def test_a_window_that_hides_nothing_is_none() -> None:
     ("fields", "field", "says"),
     [
         ({"page_tokens": 128}, "page_tokens", "give one of 16, 32, 64"),
-        ({"window": 0}, "window", "give 1 or more"),
-        ({"soft_cap": float("inf")}, "soft_cap", "give a finite number above 0"),
-        ({"heads_first": False}, "heads_first", "give page_tokens too"),
+        ({"window": 0}, "window", "use 1 or more"),
+        ({"soft_cap": float("inf")}, "soft_cap", "use a finite number above 0"),
+        ({"heads_first": False}, "heads_first", "set page_tokens too"),
     ],
 )
 def test_a_bad_field_is_named_with_what_would_be_right(fields: dict[str, Any], field: str, says: str) -> None:

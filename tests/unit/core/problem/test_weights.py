@@ -69,10 +69,10 @@ def test_json_has_the_format(scheme: Scheme) -> None:
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"up\.k: is 320, and int4_g128 has 128 weights of a row together"):
+    with pytest.raises(InvalidInput, match=r"up\.k: is 320, but int4_g128 packs 128 weights of a row together"):
         pair(Scheme.INT4, d=320)
     with pytest.raises(InvalidInput, match=r"up\.weights: are stored in e4m3, which is converted to 16 bits"):
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.W8A16, dtype=Dtype.FP8_E4M3).to_workload()
     up, down = pair(Scheme.INT4).tile_ops
-    with pytest.raises(InvalidInput, match="give all products one format"):
+    with pytest.raises(InvalidInput, match="use one format for all products"):
         replace(pair(Scheme.INT4), ops=(up, replace(down, weights=None)))

@@ -57,7 +57,7 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
     targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
     if len(targets) != 1 or len(l2s) != 1:
         several = ", ".join(sorted(targets | l2s))
-        raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
+        raise click.UsageError(f"the jobs have several targets or objectives: {several}; pass jobs with the same ones")
     shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
     order |= others
@@ -69,7 +69,7 @@ def _shape_of(job_id: str, pair: Mapping[str, Any]) -> AnyShape:
         return shape_of(asked_workload(pair).to_json())
     except InvalidInput as error:
         raise click.UsageError(
-            f"{job_id} has no place in a pack: its workload {error.problem}. `fetch best --job {job_id} "
+            f"{job_id} cannot be in a pack: its workload {error.problem}. `fetch best --job {job_id} "
             "--accept-unfused` writes its artifact, which tuner.runtime.load_artifact runs"
         ) from error
 
@@ -102,7 +102,7 @@ def make(
             now = found or Lock(key=signed_by)
             if now.key not in (lock.key, signed_by):
                 raise Refused(
-                    f"{lock_path} pins {now.key} since this began, and {signed_by} signed the pack; run again"
+                    f"{lock_path} has pinned {now.key} since this began, but {signed_by} signed the pack; run again"
                 )
             return replace(now, key=signed_by).with_pack(locked)
 
@@ -148,7 +148,7 @@ def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_de
     best = client.best(job["id"])
     if best["artifact"] is None:
         if is_demanded:
-            raise Refused(f"nothing that is signed says what {job['id']} is: it has no kernel of ours; leave it out")
+            raise Refused(f"{job['id']} cannot be verified, since it has no signed kernel; leave it out")
         return
     check_kernel(
         client.artifact(best["artifact"]["digest"], key).manifest,
@@ -178,7 +178,7 @@ def pack(
     """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
     named = (*jobs_named, *job_ids)
     if not named:
-        raise click.UsageError("no job is named: give the ids of finished jobs")
+        raise click.UsageError("no job was given: pass the ids of finished jobs")
     jobs = [client.job(job_id) for job_id in named]
     order = order_of_jobs(jobs, min_gain, batch_invariant)
     print_table(ladder_table(make(client, order, output, lock, pinned(key), jobs)))
@@ -186,8 +186,10 @@ def pack(
 
 @click.command()
 @lock_option
-@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Where packs are kept by digest.")
-@click.option("--key", help="Pins another public key, as `tuner key show` prints it.")
+@click.option(
+    "--cache", type=click.Path(file_okay=False, path_type=Path), help=("Folder in which packs are cached by digest.")
+)
+@click.option("--key", help="Pins another public key, as printed by `tuner key show`.")
 @click.pass_obj
 def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> None:
     """Asks for each locked pack again, shows what changed in speed, and writes the lock."""
@@ -211,9 +213,9 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
     def noted(found: Lock | None) -> Lock:
         now = found or old
         if now.key != old.key or any(one not in now.packs for one in old.packs):
-            raise Refused(f"{lock} was changed by somebody else since this began; run again")
+            raise Refused(f"{lock} was changed by somebody else in the meantime; run again")
         if signed_by != old.key and len(now.packs) != len(old.packs):
-            raise Refused(f"{lock} has got packs of its old key since this began; run again")
+            raise Refused(f"{lock} has gained packs with its old key in the meantime; run again")
         now = replace(now, key=signed_by)
         for one in renewed:
             now = now.with_pack(one)
@@ -225,7 +227,7 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
 def _what_else_changed(before: Pack | None, after: Pack) -> str:
     key = signer(after.signature)
     is_newly_signed = before is not None and signer(before.signature) != key
-    return f"{key} signs it now" if is_newly_signed else "other jobs or figures stand behind it"
+    return f"it is now signed by {key}" if is_newly_signed else "it is now based on other jobs or figures"
 
 
 def fetch_locked(
@@ -245,7 +247,7 @@ def fetch_locked(
             raise NoResult(f"{pack.path} ({pack.sha256}) is not in the cache; fetch it once without --offline")
         content = client.content(pack.sha256) if content is None else content
         if len(content) != pack.size_bytes:
-            raise Refused(f"{pack.path} has {len(content)} bytes, and the lock says {pack.size_bytes}")
+            raise Refused(f"{pack.path} has {len(content)} bytes, but the lock says {pack.size_bytes}")
         if (expected := key or lock.key) is not None:
             whole = opened(content)
             check_signed(whole.sums, whole.signature, expected, is_demanded=key is not None)
@@ -253,7 +255,7 @@ def fetch_locked(
     try:
         check_places([place for place, _, _ in found])
     except OSError as error:
-        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing was written") from error
     for place, sha256, content in found:
         cache.put(sha256, content)
         write_or_print(content, place)

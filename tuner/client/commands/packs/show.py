@@ -77,7 +77,7 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
         print_json({"changed": changed, "kernels": {"both": shared, "alone": alone}, "ranges": named})
         return
     if packs[0].digest == packs[1].digest:
-        click.echo("they are the same, byte for byte")
+        click.echo("they are identical, byte for byte")
         return
     for word, (old, new) in changed.items():
         click.echo(f"{word}: {old or 'not said'} before, {new or 'not said'} after")
@@ -85,4 +85,4 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
     if table.row_count:
         print_table(table)
     else:
-        click.echo("every range of rows runs and gains the same")
+        click.echo("the kernels and gains of every range of rows are the same")

@@ -32,8 +32,8 @@ _PROGRAM = "tuner.workers.host.try_kernels"
 
 @click.command()
 @click.argument("path", metavar="PACK", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it.")
-@click.option("--bytes-only", is_flag=True, help="Run no kernel: check digests and the signature.")
+@click.option("--key", help="The public key of the required signature, as printed by `tuner key show`.")
+@click.option("--bytes-only", is_flag=True, help="Run no kernels: only check digests and the signature.")
 @as_json
 def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None:
     """Checks a pack, runs its kernels on this machine's card against a reference, and says what they gain here."""
@@ -42,12 +42,12 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
     signed = "not signed"
     if (expected := pinned(key) or named) is not None:
         is_verified = check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
-        signed = f"signed by {named}" if is_verified else f"signed, as it says, by {named}"
+        signed = f"signed by {named}" if is_verified else f"signed, according to itself, by {named}"
     click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
     if bytes_only:
         return
     if not kernels_of(pack):
-        click.echo("tuner-client: it has no kernel to run: the library is kept everywhere", err=True)
+        click.echo("tuner-client: it has no kernel to run: the library is used everywhere", err=True)
         return
     found = run_kernels(pack)
     if as_json:

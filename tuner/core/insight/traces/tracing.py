@@ -75,7 +75,7 @@ def _check_complete(launch: int, plan: Plan, table: Stamps) -> None:
     if missing.size:
         row = int(missing[0])
         what = f"task {row}" if row < plan.num_tasks else f"CTA {row - plan.num_tasks}"
-        raise ValueError(f"{what} of launch {launch} left no stamps, and {missing.size - 1} others")
+        raise ValueError(f"{what} of launch {launch} and {missing.size - 1} others left no stamps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def _lines(ctas: Stamps, origin_ns: int) -> dict[int, _Line]:
     num_cycles = sum(float(x.max()) for _, x, _ in points.values())
     mean_slope = sum(float(np.ptp(y)) for _, _, y in points.values()) / num_cycles if num_cycles else 0.0
     if mean_slope <= 0:
-        raise ValueError("the stamps' clocks do not run")
+        raise ValueError("the clocks of the stamps did not advance")
     lines = {}
     for sm, (first_cycle, x, y) in points.items():
         slope = mean_slope
@@ -213,7 +213,7 @@ def _stamped(workload: Workload, launch: int, op: int, plan: Any, words: Stamps)
     """
     one = workload.launch_ops[op - len(workload.tile_ops)]
     if (part := part_of(one.KIND, "stamps")) is None:
-        raise ValueError(f"{one.name}: kernels of its kind leave no stamps")
+        raise ValueError(f"{one.name}: kernels of this kind leave no stamps")
     found: Stamped = part.stamped_of(launch, op, plan, words)
     return found
 

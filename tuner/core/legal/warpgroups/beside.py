@@ -23,7 +23,9 @@ def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_s
     adds = tiling.num_parts(op_index) > 1 or (takes_turns and bool(tiling.split_k))
     if not adds or num_sums <= MAX_ACCUMULATORS_WITH_NORMS or not any(op.norm for op in workload.tile_ops):
         return None
-    what = f"tile {tiling.tiles[op_index]}: {num_sums} sums a thread spill where parts are added and rows are normed"
+    what = (
+        f"tile {tiling.tiles[op_index]}: {num_sums} sums per thread spill when parts are added and rows are normalized"
+    )
     return f"{what}: use at most {MAX_ACCUMULATORS_WITH_NORMS}"
 
 

@@ -11,9 +11,9 @@ def epilogue_problem(workload: Workload, tiling: Tiling, line: int) -> str | Non
     if tiling.epilogue is not Epilogue.TMA:
         return None
     if (index := workload.cache_op) is not None:
-        return f"epilogue tma of {workload.tile_ops[index].name}: the copy engine knows no cache, use direct"
+        return f"epilogue tma of {workload.tile_ops[index].name}: the copy engine cannot write to a cache; use direct"
     if tiling.swap_ab:
-        return "epilogue tma of swapped operands: threads turn what they store, use direct"
+        return "epilogue tma of swapped operands: threads transpose what they store; use direct"
     if (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
-        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, use direct"
+        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once; use direct"
     return None

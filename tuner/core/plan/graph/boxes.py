@@ -43,9 +43,7 @@ class Extent:
             raise ValueError(f"begin and end of an extent by axes {self.axes} have the shapes {shapes}")
         if self.begin.dtype != np.int64 or self.end.dtype != np.int64 or (self.begin < 0).any():
             kinds = f"{self.begin.dtype} and {self.end.dtype}, from {self.begin.min(initial=0)} on"
-            raise ValueError(
-                f"begin and end of an extent by axes {self.axes} are {kinds}; they must be int64, 0 and more"
-            )
+            raise ValueError(f"begin and end of an extent by axes {self.axes} are {kinds}; use int64, 0 and more")
         self.begin.setflags(write=False)
         self.end.setflags(write=False)
 
@@ -113,7 +111,7 @@ class Read:
 
     def __post_init__(self) -> None:
         if self.is_late and any(STEP in extent.axes for extent in self.box.extents):
-            raise ValueError(f"{self.box.tensor} is read behind the last step, so its box does not go by steps")
+            raise ValueError(f"{self.box.tensor} is read after the last step, so its box does not move with the steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,7 @@ class RunTimeInput:
     def __post_init__(self) -> None:
         if self.count < 1 or not 0 <= self.least <= self.most:
             given = f"{self.count} numbers of {self.least} to {self.most}"
-            raise ValueError(f"{self.name} has {given}; there must be one at least, and 0 <= least <= most")
+            raise ValueError(f"{self.name} has {given}; at least one is needed, with 0 <= least <= most")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,23 +177,25 @@ class TileSpace:
         counts = (*self.grid, self.num_steps, self.num_parts)
         if not self.grid or min(counts) < 1 or not 0 <= self.row_axes <= len(self.grid):
             given = f"a grid of {self.grid}, {self.num_steps} steps in {self.num_parts} parts, {self.row_axes} row axes"
-            raise ValueError(f"{self.name} has {given}; there must be one of each, and no more row axes")
+            raise ValueError(f"{self.name} has {given}; one of each is needed, and no more row axes")
         sizes = {**dict(enumerate(self.grid)), STEP: self.num_steps}
         for box in (*self.writes, *(read.box for read in self.reads)):
             for dimension, extent in enumerate(box.extents):
                 wanted = tuple(sizes.get(axis, 0) for axis in extent.axes)
                 if extent.begin.shape != wanted:
-                    what = f"{self.name}: dimension {dimension} of {box.tensor} goes by axes {extent.axes}"
-                    raise ValueError(f"{what}, in an array of the shape {extent.begin.shape}; it must be {wanted}")
+                    what = f"{self.name}: dimension {dimension} of {box.tensor} uses axes {extent.axes}"
+                    raise ValueError(f"{what}, in an array of shape {extent.begin.shape}; it must be {wanted}")
         for box in self.writes:
             if any(STEP in extent.axes or (extent.begin >= extent.end).any() for extent in box.extents):
-                raise ValueError(f"{self.name}: a tile writes a box of {box.tensor} once, and none is empty")
+                raise ValueError(f"{self.name}: a tile writes one box of {box.tensor}, which must not be empty")
         for bound in self.bounds:
             boxes = [box for box in (*self.writes, *(read.box for read in self.reads)) if box.tensor == bound.tensor]
             most = max(bound.dimension, bound.by or 0)
             if not boxes or bound.dimension == bound.by or any(most >= len(box.extents) for box in boxes):
                 what = f"{bound.tensor} in dimension {bound.dimension} by {bound.by}"
-                raise ValueError(f"{self.name}: {bound.limit.name} bounds {what}, which no box of it has")
+                raise ValueError(
+                    f"{self.name}: {bound.limit.name} bounds {what}, which is not a dimension of any of its boxes"
+                )
 
     @cached_property
     def word_grid(self) -> tuple[int, int]:

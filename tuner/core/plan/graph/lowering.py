@@ -33,7 +33,7 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
     wanted = (op.tile_grid(tile.m, tile.n), op.num_steps(tile.k))
     if (space.word_grid, space.num_steps) != wanted:
         made = f"{space.word_grid} tiles of {space.num_steps} steps"
-        raise ValueError(f"{op.name}: its kind makes {made}, and says {wanted[0]} of {wanted[1]}")
+        raise ValueError(f"{op.name}: its kind makes {made}, but declares {wanted[0]} of {wanted[1]}")
     return space
 
 
@@ -42,5 +42,5 @@ def _lowering_of(cls: type[Op]) -> Lowering:
     kinds = [one.KIND for one in cls.__mro__ if issubclass(one, Op) and "KIND" in vars(one)]
     found = next((part for part in (part_of(kind, "lowering") for kind in kinds) if part), None)
     if found is None:
-        raise IllegalSchedule(f"{cls.KIND}: nothing is known here of what its tiles read and write")
+        raise IllegalSchedule(f"{cls.KIND}: this program does not know what its tiles read and write")
     return cast(Lowering, found)

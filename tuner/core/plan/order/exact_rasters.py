@@ -117,26 +117,26 @@ def grid_text(path: Path) -> str:
 
 def _check(num_rows: int, num_cols: int, cache_panels: int, num_steps: int, policy: CachePolicy) -> None:
     if min(num_rows, num_cols) < 1:
-        raise InvalidInput("grid", f"{num_rows} x {num_cols} has no tiles", "give at least 1 x 1")
+        raise InvalidInput("grid", f"{num_rows} x {num_cols} has no tiles", "use at least 1 x 1")
     if max(num_rows, num_cols) > MAX_SIDE:
         raise InvalidInput(
             "grid",
-            f"exact orders of {num_rows} x {num_cols} tiles are out of reach, the limit is {MAX_SIDE} x {MAX_SIDE}",
-            "take a corner of the grid, or the raster hilbert, which stays near the best on any grid",
+            f"exact orders of {num_rows} x {num_cols} tiles take too long; the limit is {MAX_SIDE} x {MAX_SIDE}",
+            "take a corner of the grid, or the hilbert raster, which is near the optimum on any grid",
         )
     if cache_panels < 2:
         raise InvalidInput(
             "cache",
             f"{cache_panels} panels cannot hold the operands of one tile, a row panel and a column panel",
-            "give at least 2",
+            "use at least 2",
         )
     if num_steps < 1 or (num_steps > 1 and num_steps * num_rows * num_cols > MAX_SPLIT):
         most = max(1, MAX_SPLIT // (num_rows * num_cols))
-        what = f"exact orders of {num_rows} x {num_cols} tiles with {num_steps} k-steps are out of reach"
-        raise InvalidInput("k", what, f"give 1 to {most}, or a smaller grid")
+        what = f"exact orders of {num_rows} x {num_cols} tiles with {num_steps} k-steps take too long"
+        raise InvalidInput("k", what, f"use 1 to {most}, or a smaller grid")
     if policy is CachePolicy.OPTIMAL:
-        remedy = "give lru or fifo, or walk paths one by one"
-        raise InvalidInput("policy", "exact orders are known for lru and fifo alone", remedy)
+        remedy = "use lru or fifo, or follow paths one by one"
+        raise InvalidInput("policy", "exact orders are known only for lru and fifo", remedy)
 
 
 class _Search:

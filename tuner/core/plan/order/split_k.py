@@ -64,15 +64,20 @@ def split_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not split:
         return None
     if len(split) != len(workload.tile_ops):
-        return f"{len(split)} splits for {len(workload.tile_ops)} ops: give one number of parts per op, or none"
+        return f"{len(split)} splits for {len(workload.tile_ops)} ops: pass one number of parts per op, or none"
     if strange := [parts for parts in split if parts not in NUM_PARTS]:
         return f"{strange[0]} parts: use one of {', '.join(map(str, NUM_PARTS))}"
     if set(split) == {1}:
         return "no op is split: use an empty split_k"
     for op, tile, parts in zip(workload.tile_ops, tiling.tiles, split, strict=True):
         if parts > num_steps(op, tile):
-            return f"{parts} parts of {op.name}: a tile has {num_steps(op, tile)} k-steps of {tile.k}, use no more"
+            return (
+                f"{parts} parts of {op.name}: a tile has {num_steps(op, tile)} k-steps "
+                f"of {tile.k}; use no more parts than that"
+            )
         if parts > 1 and num_steps(op, tile) > MAX_PART_STEPS:
-            steps = f"a tile has {num_steps(op, tile)} k-steps of {tile.k}, a plan has room for {MAX_PART_STEPS}"
-            return f"{parts} parts of {op.name}: {steps}, use deeper ones"
+            steps = (
+                f"a tile has {num_steps(op, tile)} k-steps of {tile.k}, but a plan supports at most {MAX_PART_STEPS}"
+            )
+            return f"{parts} parts of {op.name}: {steps}, use deeper tiles"
     return None

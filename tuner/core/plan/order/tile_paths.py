@@ -52,8 +52,8 @@ class TileGrid:
             if value < 1:
                 raise InvalidInput(name, f"must be at least 1, got {value}", "give 4")
         if self.cache_size < 2:
-            what = f"{self.cache_size} cannot hold what one k-step reads, a piece of each operand"
-            raise InvalidInput("cache", what, "give at least 2")
+            what = f"{self.cache_size} cannot hold what one k-step reads, one piece of each operand"
+            raise InvalidInput("cache", what, "use at least 2")
 
     @property
     def is_pair(self) -> bool:
@@ -92,10 +92,10 @@ class TileGrid:
                 cols = " and ".join(f"{self.num_rows} x {self.num_cols_of(op)}" for op in range(1 + self.is_pair))
                 raise InvalidInput("path", f"{where} is outside the grid", f"the grid has {cols} tiles")
             if stop in done:
-                raise InvalidInput("path", f"{where} was done before", "meet each tile once")
+                raise InvalidInput("path", f"{where} was already computed", "visit each tile once")
             if missing := self.missing(stop, done):
                 remedy = f"do {', '.join(need.name for need in missing)} before"
-                raise InvalidInput("path", f"{where} reads tiles that are not done", remedy)
+                raise InvalidInput("path", f"{where} reads tiles that are not computed yet", remedy)
             done.add(stop)
 
     def steps(self, path: Sequence[Stop]) -> list[CacheStep]:
@@ -151,7 +151,7 @@ class TileGrid:
             InvalidInput: it is not known for such a grid.
         """
         if self.is_pair:
-            raise InvalidInput("second_cols", "the exact optimum of a pair is not known", "look at one product")
+            raise InvalidInput("second_cols", "the exact optimum is not known for a pair", "ask for a single product")
         asked = (self.num_rows, self.num_cols, self.cache_size, self.num_steps, self.policy)
         return fewest_panels(*asked), tuple(Stop(0, *tile) for tile in best_path(*asked))
 

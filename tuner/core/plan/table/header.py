@@ -100,9 +100,9 @@ def read_header(table: bytes) -> Header:
         WordError: the table is not a plan; the message names the word that is wrong, and what would be right.
     """
     if len(table) % 4:
-        raise WordError("not a plan", f"the table has {len(table)} bytes; it must have whole words of 4")
+        raise WordError("not a plan", f"the table has {len(table)} bytes; it must be whole words of 4 bytes")
     if len(table) < 4 * HEADER_WORDS or struct.unpack_from("<2i", table) != (MAGIC, VERSION):
-        raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
+        raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and contain a 16-word header")
     words = struct.unpack_from(f"<{HEADER_WORDS}i", table)
     for value, (word, low, high) in zip(words, HEADER_RANGES, strict=True):
         if not low <= value <= high:
@@ -125,9 +125,11 @@ def read_header(table: bytes) -> Header:
     *places, size = layout(header.num_queue_words, num_tasks, num_waits)
     for name, offset, right in zip(("queue", "task", "wait"), offsets, places, strict=True):
         if offset != right:
-            raise wrong_word(f"{name}_offset", offset, f"be {right}, by the counts of CTAs, tasks and waits")
+            raise wrong_word(f"{name}_offset", offset, f"be {right}, given the counts of CTAs, tasks and waits")
     if len(table) != 4 * size:
-        raise WordError("not a plan", f"the table has {len(table) // 4} words; by its header it must have {size}")
+        raise WordError(
+            "not a plan", f"the table has {len(table) // 4} words; according to its header it must have {size}"
+        )
     return header
 
 
@@ -166,7 +168,7 @@ def read_older_header(table: bytes) -> OlderHeader:
     num_tasks, num_signals, num_ctas, assignment, _, task_offset, wait_offset, num_waits = words
     size = wait_offset + num_waits * (_FIRST_WAIT_WORDS if version == 1 else WAIT_WORDS)
     if wait_offset != task_offset + num_tasks * TASK_WORDS or len(table) != 4 * size:
-        raise WordError("not a plan", f"the table has {len(table) / 4:g} words, and its header counts {size}")
+        raise WordError("not a plan", f"the table has {len(table) / 4:g} words, but its header counts {size}")
     return OlderHeader(num_signals=num_signals, num_ctas=num_ctas, assignment=assignment)
 
 
@@ -180,7 +182,7 @@ def layout(num_queue_words: int, num_tasks: int, num_waits: int) -> tuple[int, i
 
 def wrong_word(word: str, value: int, right: str) -> WordError:
     """That a word is out of its range."""
-    return WordError("a word of the plan is out of its range", f"{word} is {value}; it must {right}")
+    return WordError("a word of the plan is out of range", f"{word} is {value}; it must {right}")
 
 
 def _check_assignment(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int) -> None:

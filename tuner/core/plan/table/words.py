@@ -279,9 +279,21 @@ class Plan:
         """What a word says of the tables in the same plan."""
         tasks, waits, queues = self.tasks, self.waits, self.queues
         rules = (
-            (tasks[:, 4] > len(waits), "wait_end", "task", tasks[:, 4], f"be at most {len(waits)}, the waits"),
+            (
+                tasks[:, 4] > len(waits),
+                "wait_end",
+                "task",
+                tasks[:, 4],
+                f"be at most {len(waits)}, the number of waits",
+            ),
             (tasks[:, 4] < tasks[:, 3], "wait_end", "task", tasks[:, 4], "not be below wait_begin"),
-            (tasks[:, 5] >= self.num_signals, "post", "task", tasks[:, 5], f"be below {self.num_signals}, the signals"),
+            (
+                tasks[:, 5] >= self.num_signals,
+                "post",
+                "task",
+                tasks[:, 5],
+                f"be below {self.num_signals}, the number of signals",
+            ),
             (waits[:, 1] <= waits[:, 0], "signal_end", "wait", waits[:, 1], "be above signal_begin"),
             (waits[:, 1] > self.num_signals, "signal_end", "wait", waits[:, 1], f"be at most {self.num_signals}"),
         )
@@ -293,8 +305,8 @@ class Plan:
             return
         _check_ranges(queues[:, None], (WordRange("queue", 0, len(tasks)),), " word")
         if queues[0] != 0 or queues[-1] != len(tasks) or (np.diff(queues) < 0).any():
-            right = f"they must rise from 0 to {len(tasks)}, the tasks"
-            raise WordError("the queues do not partition the tasks", f"they begin {queues.tolist()[:9]}; {right}")
+            right = f"they must rise from 0 to {len(tasks)}, the number of tasks"
+            raise WordError("the queues do not cover each task once", f"they begin {queues.tolist()[:9]}; {right}")
 
 
 def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> None:

@@ -130,9 +130,9 @@ class AddedPart(Part):
         place = f"epilogue.{op.epilogue.index(self)}"
         found = [(place, problem, remedy) for problem, remedy in [self.problem(op)] if problem]
         if [type(one) for one in op.epilogue].count(type(self)) > 1:
-            found.append((place, f"{self.name} is there twice", "give it once"))
+            found.append((place, f"{self.name} occurs twice", "give it once"))
         if op.rotary:
-            found.append((place, f"{op.name} is turned, and {self.name} knows no heads", "leave it out"))
+            found.append((place, f"{op.name} is rotated, and {self.name} does not support heads", "leave it out"))
         return found
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
@@ -180,7 +180,7 @@ class AddedPart(Part):
         return {"function": self.describe()}
 
     def torch(self, op: Product) -> str:
-        return f"PyTorch has no call that applies {self.name} behind a product: compare without it"
+        return f"PyTorch has no call that applies {self.name} after a product: compare without it"
 
     @classmethod
     def text(cls) -> str:
@@ -259,24 +259,24 @@ def _loaded(point: EntryPoint) -> tuple[Any, str]:
 def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str:
     """Why what a package declares is no part of an epilogue; empty where it is one."""
     if not (isinstance(part, type) and issubclass(part, AddedPart)) or not is_dataclass(part):
-        return f"{part!r} is no dataclass that is an AddedPart"
+        return f"{part!r} is not a dataclass derived from AddedPart"
     if isabstract(part) or not hasattr(part, "stage") or not hasattr(part, "name"):
         missing = sorted({*part.__abstractmethods__, *({"stage", "name"} - set(dir(part)))})
         return f"{part.__name__} lacks {', '.join(missing)}"
     if part.name != name or not _NAME.fullmatch(name):
-        return f"is called {part.name!r} and declared as {name!r}: give both one name of small letters, digits and _"
+        return f"is called {part.name!r} but declared as {name!r}: use one name of lower-case letters, digits and _"
     if name in others:
-        return f"another package has a part that is called {name}"
+        return f"another package has a part called {name}"
     if problem := spelling_problem(part, ("part",)):
         return f"{part.__name__} {problem}"
     if other := next((field.name for field in fields(part) if hints_of(part)[field.name] not in _NUMBERS), ""):
-        return f"{part.__name__}.{other} is no number: give {', '.join(one.__name__ for one in _NUMBERS)}"
+        return f"{part.__name__}.{other} is not a number: use {', '.join(one.__name__ for one in _NUMBERS)}"
     if problem := _interface_problem(part):
         return f"{part.__name__} has {problem}"
     try:
         part.text()
     except (OSError, ValueError) as error:
-        return f"{part.__name__} has no file on the device: {error}"
+        return f"{part.__name__} has no device file: {error}"
     return ""
 
 
@@ -287,7 +287,7 @@ def _interface_problem(part: type[AddedPart]) -> str:
     if problem := value_problem(part.owns, tuple[Own, ...]):
         return f"owns, which {problem}"
     if strange := next((own for own in part.owns if own.dtype not in ("", *_ELEMENTS)), None):
-        return f"the tensor {strange.name!r} of {strange.dtype!r}: give {', '.join(_ELEMENTS)}, or '' for the op's own"
+        return f"the tensor {strange.name!r} of {strange.dtype!r}: use {', '.join(_ELEMENTS)}, or '' for the op's own"
     tensors = ", ".join(own.name for own in part.owns)
     for name, count in (("host", 2), ("spread", 3)):
         asked = positional(1 + count + len(part.owns))
@@ -323,9 +323,9 @@ def asked_part() -> type:
     more = [
         (name, of | None, field(default=None, metadata={"doc": f"the part's {name}"})) for name, of in types.items()
     ]
-    part = ("part", str, field(metadata={"doc": "the name of a part that a package of the server brings"}))
+    part = ("part", str, field(metadata={"doc": "the name of a part that a package on the server provides"}))
     made = make_dataclass("ChainPart", [part, *more], frozen=True, kw_only=True)
-    made.__doc__ = "A part of an epilogue that a package brings, and its numbers."
+    made.__doc__ = "A part of an epilogue that a package provides, and its numbers."
     return made
 
 
@@ -336,7 +336,7 @@ def parts_from_json(given: Any) -> tuple[AddedPart, ...]:
         InvalidInput: names the entry, and what would be right.
     """
     if not isinstance(given, list | tuple):
-        raise InvalidInput("epilogue", f"is {given!r}", "give a list of parts")
+        raise InvalidInput("epilogue", f"is {given!r}", "pass a list of parts")
     return tuple(_part_from_json(f"epilogue.{place}", one) for place, one in enumerate(given))
 
 

@@ -49,16 +49,19 @@ class Norm(Part):
     def broken(self, op: Product) -> list[Broken]:
         found: list[Broken] = []
         if op.norm and op.row_scale:
-            problem = f"the norm of {op.norm} and a row scale both scale the rows"
-            found.append(("norm", problem, "give the norm or the row scale"))
+            problem = f"the norm of {op.norm} and a row scale would both scale the rows"
+            found.append(("norm", problem, "set the norm or the row scale, not both"))
         if not op.norm and op.eps != DEFAULT_EPS:
-            found.append(("eps", "belongs to a norm, and there is none", "leave it out"))
+            found.append(("eps", "belongs to a norm, but there is none", "leave it out"))
         if not 0 <= op.eps < 1:
-            found.append(("eps", f"must be at least 0 and below 1, got {op.eps}", "give such as 1e-5"))
+            found.append(("eps", f"must be at least 0 and below 1, got {op.eps}", "for example 1e-5"))
         return found
 
     def reads(self, op: Product) -> tuple[Read, ...]:
-        why, remedy = "that is a norm over a width that no op writes whole", "norm what the op reads as A"
+        why, remedy = (
+            "that is a norm over a width that no op writes in full",
+            "normalize the tensor that the op reads as A",
+        )
         return (Read("norm", op.norm, (op.m, op.k), verb="norms", why=why, remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:

@@ -46,13 +46,13 @@ class Residual(Part):
     def broken(self, op: Product) -> list[Broken]:
         if not op.residual_source or op.residual:
             return []
-        problem = f"names {op.residual_source}, and no residual is added"
-        return [("residual_source", problem, "set residual, or name no source")]
+        problem = f"names {op.residual_source}, but no residual is added"
+        return [("residual_source", problem, "set residual, or leave the source out")]
 
     def reads(self, op: Product) -> tuple[Read, ...]:
         if not op.residual_source:
             return ()
-        remedy = "add a tensor of the op's own m and n"
+        remedy = "add a tensor with the op's own m and n"
         return (Read("residual_source", op.residual_source, (op.m, op.n), verb="adds", remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:

@@ -34,7 +34,7 @@ def fields_from_json(cls: type[T], data: dict[str, Any]) -> T:
     """
     hints, needed = _hints_and_needed(cls)  # type: ignore[arg-type]  # a class is hashable
     if other := next((name for name in data if name not in hints), None):
-        raise InvalidInput(other, "is not a known field", f"give some of {', '.join(hints)}")
+        raise InvalidInput(other, "is not a known field", f"use some of {', '.join(hints)}")
     if missing := next((name for name in needed if name not in data), None):
         raise InvalidInput(missing, "is missing", "add it")
     return cls(**{name: _typed(name, value, hints[name]) for name, value in data.items()})
@@ -69,7 +69,7 @@ def spelling_problem(cls: Any, taken: Collection[str]) -> str:
     """Why the fields of a class cannot be those of a document, which has keys `taken` beside; empty where they can."""
     params = getattr(cls, "__dataclass_params__", None)
     if params is None or not params.frozen:
-        return "is no frozen dataclass"
+        return "is not a frozen dataclass"
     try:
         hints = hints_of(cls)
     except Exception as error:  # whatever another package wrote there
@@ -83,9 +83,9 @@ def spelling_problem(cls: Any, taken: Collection[str]) -> str:
 
 def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     if one.name in taken:
-        return "as documents have it for something else"
+        return "which documents use for something else"
     if not _has_form(hint):
-        return f"of type {hint}, which has no form in JSON: give {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
+        return f"of type {hint}, which has no form in JSON: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
     for bound in BOUNDS:
         if bound in one.metadata and type(one.metadata[bound]) not in (int, hint):
             return f"of type {hint.__name__}, with {one.metadata[bound]!r} for {bound!r}"
@@ -145,14 +145,14 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         if isinstance(value, hint):
             return value
         if value not in list(hint):
-            raise InvalidInput(name, f"is {value!r}", f"give one of {', '.join(hint)}")
+            raise InvalidInput(name, f"is {value!r}", f"use one of {', '.join(hint)}")
         return hint(value)
     return _number_or_text(name, value, hint)
 
 
 def _nested(name: str, value: Any, hint: Any) -> Any:
     if not isinstance(value, dict):
-        raise InvalidInput(name, f"is {value!r}", "give a JSON object")
+        raise InvalidInput(name, f"is {value!r}", "pass a JSON object")
     try:
         return fields_from_json(hint, value)
     except InvalidInput as error:
@@ -166,5 +166,5 @@ def _number_or_text(name: str, value: Any, hint: Any) -> Any:
     if not fits or (isinstance(value, bool) and hint is not bool):
         raise InvalidInput(name, f"is {value!r}", f"give {_PLAIN[hint]}")
     if hint is float and not math.isfinite(value):
-        raise InvalidInput(name, f"is {value!r}", "give a finite number")
+        raise InvalidInput(name, f"is {value!r}", "use a finite number")
     return float(value) if hint is float else value

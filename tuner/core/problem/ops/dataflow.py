@@ -48,8 +48,8 @@ def check_names(flows: Sequence[Flow]) -> None:
     operands = {operand: operand.rpartition(".")[0] for flow in flows for operand in flow.operands}
     for name in (*names, *(read.tensor for flow in flows for read in flow.reads)):
         if name in operands:
-            problem = f"{name} is the name of an operand of {operands[name]}"
-            raise InvalidInput("ops", problem, "give the op, or the input, another name")
+            problem = f"{name} is already an operand of {operands[name]}"
+            raise InvalidInput("ops", problem, "rename the op, or the input")
 
 
 def check_dataflow(flows: Sequence[Flow]) -> None:
@@ -74,7 +74,7 @@ def check_dataflow(flows: Sequence[Flow]) -> None:
 
 def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput:
     """What an op reads depends on it in turn, or is merely written too late."""
-    remedy = "list the ops in topological order: each after those that it reads"
+    remedy = "list the ops in topological order: each after the ops that it reads"
     if read.tensor == flow.name:
         return InvalidInput("ops", f"{flow.name} reads {read.tensor}, its own output", remedy)
     reads_of = {other.name: [one.tensor for one in other.reads] for other in flows}

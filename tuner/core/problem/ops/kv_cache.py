@@ -57,9 +57,11 @@ class PagedCache:
         """
         if self.page_tokens not in PAGE_TOKENS:
             known = ", ".join(map(str, PAGE_TOKENS))
-            raise InvalidInput("page_tokens", f"{self.page_tokens!r} has no kernel", f"give one of {known}")
+            raise InvalidInput(
+                "page_tokens", f"{self.page_tokens!r} is not supported by any kernel", f"use one of {known}"
+            )
         if self.num_pages < 1:
-            raise InvalidInput("num_pages", f"{self.num_pages!r} pages hold nothing", "give 1 or more")
+            raise InvalidInput("num_pages", f"{self.num_pages!r} pages cannot hold anything", "use 1 or more")
 
     def pages_of(self, op: CacheSizes) -> int:
         """Pages of the longest context."""
@@ -114,7 +116,7 @@ def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_
     if page_tokens is None:
         if not heads_first:
             problem = "a contiguous cache is [sequences, kv_heads, max_length, head_dim]: heads come before tokens"
-            raise InvalidInput("heads_first", problem, "give page_tokens too, or leave it out")
+            raise InvalidInput("heads_first", problem, "set page_tokens too, or leave it out")
         return None
     one = PagedCache(num_pages=1, page_tokens=page_tokens, heads_first=heads_first)
     return PagedCache(num_pages=sequences * one.pages_of(op), page_tokens=page_tokens, heads_first=heads_first)

@@ -51,26 +51,31 @@ class Rotary:
         """
         for field in ("heads", "kv_heads", "new_tokens", "max_length"):
             if (value := getattr(self, field)) < 1:
-                raise InvalidInput(field, f"must be at least 1, got {value}", "give a whole number from 1 on")
+                raise InvalidInput(field, f"must be at least 1, got {value}", "use a positive whole number")
         rules = (
             (
                 self.heads % self.kv_heads != 0,
                 "heads",
                 f"{self.heads} query heads cannot share {self.kv_heads} KV heads evenly",
-                f"give a multiple of kv_heads, {self.kv_heads}",
+                f"use a multiple of kv_heads, {self.kv_heads}",
             ),
-            (self.head_dim not in HEAD_DIMS, "head_dim", f"{self.head_dim} has no kernel", "give 64 or 128"),
+            (
+                self.head_dim not in HEAD_DIMS,
+                "head_dim",
+                f"{self.head_dim} is not supported by any kernel",
+                "give 64 or 128",
+            ),
             (
                 self.new_tokens > MOST_NEW_TOKENS,
                 "new_tokens",
-                f"{self.new_tokens} new tokens are prefill, and this is decode",
-                f"give 1 to {MOST_NEW_TOKENS}",
+                f"{self.new_tokens} new tokens are prefill, but only decode is supported",
+                f"use 1 to {MOST_NEW_TOKENS}",
             ),
             (
                 self.max_length < self.new_tokens,
                 "max_length",
-                f"{self.max_length} tokens do not hold the {self.new_tokens} new ones",
-                f"give at least new_tokens, {self.new_tokens}",
+                f"{self.max_length} tokens cannot hold the {self.new_tokens} new ones",
+                f"use at least new_tokens, {self.new_tokens}",
             ),
         )
         for is_broken, field, problem, remedy in rules:

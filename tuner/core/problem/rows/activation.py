@@ -41,8 +41,8 @@ class ActivationRow:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            remedy = "give lower-case letters, digits and underscores"
-            raise InvalidInput(f"activation {self.name!r}", "is no name for C and CUDA", remedy)
+            remedy = "use lower-case letters, digits and underscores"
+            raise InvalidInput(f"activation {self.name!r}", "is not a valid name in C and CUDA", remedy)
 
     @property
     def is_added(self) -> bool:

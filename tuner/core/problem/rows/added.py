@@ -64,11 +64,11 @@ def check_broken(group: str, name: object) -> None:
 
 def _problem(row: _Row, taken: dict[object, str]) -> str:
     if row.name in taken:
-        return f"another row is called {row.name}"
+        return f"another row is also called {row.name}"
     if row.number in taken:
-        return f"its number {row.number} is that of {taken[row.number]}"
+        return f"its number {row.number} is already used by {taken[row.number]}"
     if row.number < FIRST_ADDED_NUMBER:
-        return f"its number is {row.number}, and those of packages begin at {FIRST_ADDED_NUMBER}"
+        return f"its number is {row.number}; those of packages begin at {FIRST_ADDED_NUMBER}"
     return ""
 
 
@@ -80,7 +80,7 @@ def _rows_of(point: EntryPoint, of: type[R]) -> Iterator[R]:
         return
     for row in found if isinstance(found, tuple | list) else (found,):
         if not isinstance(row, of):
-            _broken[point.group, point.name] = f"{point.value} is a {type(row).__name__} and no {of.__name__}"
+            _broken[point.group, point.name] = f"{point.value} is a {type(row).__name__}, not a {of.__name__}"
         elif problem := fields_problem(row):
             named = row.name if isinstance(row.name, str) else point.name
             _broken[point.group, named] = f"{point.value} {problem}"

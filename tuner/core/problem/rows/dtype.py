@@ -102,13 +102,13 @@ class OperandRow(DtypeRow):
     def __post_init__(self) -> None:
         if self.bits not in _BITS:
             given = f"{self.bits} bits"
-            raise InvalidInput(f"dtype {self.name}", f"an element has {given}", f"give one of {_BITS}")
+            raise InvalidInput(f"dtype {self.name}", f"an element has {given}", f"use one of {_BITS}")
         if self.tensor_kind is not None and self.bits != 16:
-            problem = f"has {self.bits} bits and a tensor_kind, and engines of tensor cores take 16"
-            raise InvalidInput(f"dtype {self.name}", problem, "leave tensor_kind out: simt multiplies it")
+            problem = f"has {self.bits} bits and a tensor_kind, but tensor-core engines need 16"
+            raise InvalidInput(f"dtype {self.name}", problem, "leave out tensor_kind: simt multiplies it")
         if self.fp8_kind is not None and self.bits != 8:
-            problem = f"has {self.bits} bits and an fp8_kind, which is of 8"
-            raise InvalidInput(f"dtype {self.name}", problem, "leave fp8_kind out: simt multiplies it")
+            problem = f"has {self.bits} bits and an fp8_kind, but fp8 has 8"
+            raise InvalidInput(f"dtype {self.name}", problem, "leave out fp8_kind: simt multiplies it")
 
     @property
     def map_type(self) -> VendorType:
@@ -131,5 +131,7 @@ class OperandRow(DtypeRow):
 
 def _needed(row: OperandRow, found: VendorType | None, field: str) -> VendorType:
     if found is None:
-        raise InvalidInput(f"dtype {row.name}", f"its row has no {field}", "give it one, or do without what needs it")
+        raise InvalidInput(
+            f"dtype {row.name}", f"its row has no {field}", "add it to the row, or do without what needs it"
+        )
     return found

@@ -75,7 +75,7 @@ def least_cover(sets: Sequence[int], needed: int, *, max_steps: int = MAX_STEPS)
     search = _Search(sets, max_steps)
     holders = search.holders(needed)
     if any(not of_it for of_it in holders.values()):
-        raise ValueError("what is needed is in no set")
+        raise ValueError("no set contains what is needed")
     search.best = _greedy(sets, needed)
     least = search.bound(needed, holders)
     search.visit(needed, (), holders)

@@ -40,7 +40,7 @@ def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
         ValueError: the candidate is the library.
     """
     if candidate.schedule is None:
-        raise ValueError("the library has no kernel of ours")
+        raise ValueError("there is no kernel: the library is recommended")
     tiles = candidate.schedule.tiling.tiles
     rows = tuple(op.tile_grid(tile.m, tile.n)[0] for op, tile in zip(workload.tile_ops, tiles, strict=True))
     return KernelName(
@@ -215,7 +215,7 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
     """
     by_rows = sorted(measurements, key=lambda one: one.m)
     if not by_rows or len({one.m for one in by_rows}) < len(by_rows):
-        raise ValueError("a ladder takes one measurement for each number of rows, and at least one")
+        raise ValueError("a ladder needs one measurement for each number of rows, and at least one")
     chosen, least = choose_kernels(by_rows, slack)
     options = {one.m: None if one.is_librarys(slack) else _fastest(one, chosen) for one in by_rows}
     served = [

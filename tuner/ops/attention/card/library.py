@@ -91,7 +91,7 @@ class AttentionLibrary(TorchOpLibrary):
                 continue
             found.append(name)
         if not found:
-            raise WorkerError("no backend of PyTorch's attention takes this problem")
+            raise WorkerError("no backend of PyTorch's attention supports this problem")
         return found
 
     def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: Sequence[str]) -> Any:
