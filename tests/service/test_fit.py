@@ -112,7 +112,7 @@ def test_too_few_trials_are_counted_and_what_was_timed_warm_is_none(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("gpu", "words"),
-    [("simulated:h200", "the simulator; choose"), ("abacus", "there is no GPU called 'abacus': give one of a100")],
+    [("simulated:h200", "the simulator; choose"), ("abacus", "there is no GPU called 'abacus': use one of a100")],
 )
 def test_what_is_no_measured_gpu_is_refused(tmp_path: Path, gpu: str, words: str) -> None:
     Store.open(tmp_path).close()

@@ -73,9 +73,9 @@ BAD_CHAINS = {
 
 #: What the form of the request refuses.
 BAD_FORMS = {
-    "no ops": BadChain(chain(), "pair.ops", "has 0 entries", "numbers: pass at least 1"),
-    "no rows": BadChain(chain(A, B, m=0), "pair.m", "greater than or equal to 1, got 0", "numbers: pass at least 1"),
-    "an op without columns": BadChain(chain(A, {**B, "n": 0}), "pair.ops.1.n", "got 0", "numbers: pass at least 1"),
+    "no ops": BadChain(chain(), "pair.ops", "has 0 entries", "use at least 1"),
+    "no rows": BadChain(chain(A, B, m=0), "pair.m", "greater than or equal to 1, got 0", "use at least 1"),
+    "an op without columns": BadChain(chain(A, {**B, "n": 0}), "pair.ops.1.n", "got 0", "use at least 1"),
     "columns in quotes": BadChain(chain({**A, "n": "64"}), "pair.ops.0.n", "got '64'", "give an integer"),
     "an op without k": BadChain(
         chain({name: size for name, size in A.items() if name != "k"}), "pair.ops.0.k", "is missing", "add it"

@@ -117,7 +117,7 @@ def _faults_of_object(document: Json, schema: Mapping[str, Any], where: str) -> 
             yield from faults(value, known[name], place)
     for name in schema["required"]:
         if name not in document:
-            yield where or "the file", f"has no {name}", "give it"
+            yield where or "the file", f"has no {name}", "use it"
 
 
 def _type_of(value: Any) -> str:

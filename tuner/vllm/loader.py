@@ -36,7 +36,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         inner_format, self._has_layers = extra.pop(INNER_FORMAT, "auto"), extra.pop(LAYERS, True)
         if not isinstance(self._has_layers, bool):
             name = f"model_loader_extra_config.{LAYERS}"
-            raise InvalidInput(name, f"is {self._has_layers!r}", "give true or false, or leave it out")
+            raise InvalidInput(name, f"is {self._has_layers!r}", "use true or false, or leave it out")
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
             raise InvalidInput(name, f"is {FORMAT!r}, which is this plugin's own", "name one of vLLM's, or none")

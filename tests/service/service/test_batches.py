@@ -239,7 +239,7 @@ def test_a_ladder_none_of_whose_jobs_succeeded_says_so(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("rows", "terms", "error", "words"),
     [
-        ((), JobTerms(), InvalidInput, "give 1 to"),
+        ((), JobTerms(), InvalidInput, "use 1 to"),
         ((16, 16), JobTerms(), InvalidInput, "requested twice"),
         ((16,), JobTerms(priority=1), Forbidden, "only an admin"),
     ],

@@ -374,7 +374,7 @@ def test_an_array_that_does_not_fit_is_refused_by_name(recorder: Recorder) -> No
         ("down.w", replace(given["down.w"], shape=(4, 4)), "down\\.w is \\[4, 4\\] of bits"),
         ("down.w", replace(given["down.w"], typestr="<f4"), "of float32: give"),
         ("qkv", replace(given["qkv"], address=0x108), "give an address that is a multiple of 16"),
-        ("nobody", given["qkv"], "there is no tensor nobody: give down, "),
+        ("nobody", given["qkv"], "there is no tensor nobody: pass down, "),
     ):
         wrong = {key: value for key, value in {**given, name: array}.items() if value is not None}
         with pytest.raises(RuntimeFailure, match=says):

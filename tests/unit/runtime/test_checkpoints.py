@@ -117,7 +117,7 @@ def test_a_scale_that_is_no_number_above_0_is_refused(value: str) -> None:
         ("gptq", "mlp.qzeros", (1, 2), 0x77777776, r"mlp\.qzeros: has a zero point of 7, and the config says sym"),
         ("gptq", "mlp.g_idx", 0, 1, r"mlp\.g_idx: has groups in an order of their own \(act order\)"),
         ("compressed_fp8", "mlp.weight", (4, 9), 0xFF, r"mlp\.weight: is NaN at \[4, 9\]"),
-        ("compressed_int4_g64", "mlp.weight_shape", 1, 512, r"mlp\.weight_shape: is \[32, 512\].*give \[32, 256\]"),
+        ("compressed_int4_g64", "mlp.weight_shape", 1, 512, r"mlp\.weight_shape: is \[32, 512\].*use \[32, 256\]"),
     ],
 )
 def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place: Any, value: int, problem: str) -> None:
@@ -131,14 +131,14 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
     [
         (
             {"quant_method": "awq", "bits": 4, "version": "gemv"},
-            "version: is gemv; give a checkpoint in AWQ's usual layout",
+            "version: is gemv; use a checkpoint in AWQ's usual layout",
         ),
-        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 32}, "group_size: is 32; give one of 64, 128"),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 32}, "group_size: is 32; use one of 64, 128"),
         ({"quant_method": "mxfp4"}, "quant_method: is mxfp4: kernels have no codes of e2m1"),
         ({}, "quant_method: is missing"),
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*give one of 64, 128"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*use one of 64, 128"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, r"weight_block_size: is \[128, 128\]"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo: is NVFP4"),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: have 0 formats"),

@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused_with_what_would(op: Any) -> None:
     x, w_in, _, w_out = of_mlp(torch.float32)
     y = torch.zeros(5, 64)
     for given, says in (
-        ([x, w_in, None], r"there are 3 tensors: give 4, in this order: residual, gate_up\.w, residual\.squares, down"),
+        ([x, w_in, None], r"there are 3 tensors: pass 4, in this order: residual, gate_up\.w, residual\.squares, down"),
         ([x, w_in[:9], None, w_out], r"gate_up\.w is \[9, 64\] of float32: give \[512, 64\] of float32, the weight"),
         ([x[None], w_in, None, w_out], r"residual is \[1, 5, 64\] of float32: give \[rows, 64\]"),
         ([x, w_in, None, None], r"down\.w must be given: None is allowed only for sums of squares"),
@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_refused_with_what_would(op: Any) -> None:
             with pytest.raises(ValueError, match=says):
                 run(MLP, given, [y])
     for written, says in (
-        ([], "there are 0 tensors that are written: give 1, in this order: down"),
+        ([], "there are 0 tensors that are written: pass 1, in this order: down"),
         ([y[:4]], r"down is \[4, 64\] of float32: give \[5, 64\] of float32, the output"),
         ([x], "down is written and overlaps residual: use separate memory"),
     ):

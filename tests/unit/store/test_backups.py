@@ -123,15 +123,15 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"backup.json": None}, "has no backup.json that can be read"),
-        ({"backup.json": b"{"}, "has no backup.json that can be read"),
+        ({"backup.json": None}, "has no readable backup.json"),
+        ({"backup.json": b"{"}, "has no readable backup.json"),
         ({"backup.json": b"[]"}, "has no format in its backup.json"),
         ({"backup.json": b'{"format": 1, "revision": [], "rows": {}}'}, "has no revision in its backup.json"),
         ({"backup.json": b'{"format": 1, "revision": "0027", "rows": 5}'}, "has no rows in its backup.json"),
         ({"trials.jsonl": None}, "is damaged: it has no trials.jsonl"),
-        ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
-        ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
-        ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+        ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
+        ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
+        ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
     ],
 )
 def test_what_is_wrong_in_a_damaged_backup_is_named(

@@ -25,7 +25,7 @@ def first_problem(**changes: Any) -> FieldProblem:
 @pytest.mark.parametrize(
     ("changes", "field", "word", "remedy"),
     [
-        ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "numbers: pass at least 1"),
+        ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "use at least 1"),
         ({"budget": {"seconds": 0}}, "budget.seconds", "got 0", "give more than 0"),
         ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "give at most 100000"),
         ({"seed": "1"}, "seed", "got '1'", "give an integer"),
@@ -42,15 +42,15 @@ def first_problem(**changes: Any) -> FieldProblem:
             {"pair": {"m": 1}},
             "pair.kind",
             "is missing",
-            f"give one of {', '.join(KINDS)}",
+            f"use one of {', '.join(KINDS)}",
         ),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
         ({"pair": {**LAYER, "run": "x"}}, "pair.run", "'x'", LAYER_RUNS),
         ({"pair": 3}, "pair", "should be a JSON object, got 3", "pass a JSON object"),
         ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "give an integer"),
         ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "give true or false"),
-        ({"labels": "a"}, "labels", "should be a list, got 'a'", "give a list"),
-        ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "numbers: pass at least 1"),
+        ({"labels": "a"}, "labels", "should be a list, got 'a'", "pass a list"),
+        ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "use at least 1"),
         ({"project": "x" * 65}, "project", "has 65 characters", "give at most 64"),
     ],
 )
@@ -65,7 +65,7 @@ def test_a_refusal_names_the_field_what_is_wrong_and_what_would_be_right(
 def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
     kinds = {tag for member in get_args(get_args(Asked)[0]) for tag in get_args(member.model_fields["kind"].annotation)}
     assert set(KINDS) == kinds
-    assert first_problem(pair={"m": 1}).remedy == f"give one of {', '.join(KINDS)}"
+    assert first_problem(pair={"m": 1}).remedy == f"use one of {', '.join(KINDS)}"
 
 
 @pytest.mark.parametrize(

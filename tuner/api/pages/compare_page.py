@@ -66,7 +66,7 @@ def _side(service: Service, field: str, name: str) -> _Side:
     found = re.fullmatch(r"(job-[0-9a-f]+)(?:[/ ](\d{1,9}))?", name)
     if found is None:
         raise InvalidInput(
-            field, f"{name!r} is neither a job nor a trial", ("give job-0123456789ab, or job-0123456789ab/7")
+            field, f"{name!r} is neither a job nor a trial", ("use job-0123456789ab, or job-0123456789ab/7")
         )
     return _job(service, found[1]) if found[2] is None else _trial(service, found[1], int(found[2]))
 

@@ -98,7 +98,7 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 )
 @as_json
 def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: bool, **options: Any) -> None:
-    """Says what kernels would gain for a model, before anything is tuned.
+    """Estimates how much a model would gain, before anything is tuned.
 
     The figures are of cards that were measured, of shapes like the model's, or of the simulator: each line says which.
     """

@@ -25,7 +25,7 @@ _EACH = 2
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.pass_obj
 def import_(client: Client, path: Path) -> None:
-    """Hands the winners of a file of results to the service, whose jobs may begin with them.
+    """Imports the winners in a file of results into the service, whose jobs may start from them.
 
     FILE is what `tuner-client export --format t4` wrote. Later jobs of like shapes on the same target try its fastest
     schedules early, and measure them as every other. They never answer for a job, nor for `best`.

@@ -135,7 +135,7 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
 @click.argument("job_id")
 @click.pass_obj
 def cancel(client: Client, job_id: str) -> None:
-    """Ends a job, or a batch; trials remain. Where others share a job's run, it goes on for them."""
+    """Cancels a job, or a batch; trials are kept. If others share a job's run, it continues for them."""
     if is_batch(job_id):
         click.echo(client.cancel_batch(job_id)["state"])
         return

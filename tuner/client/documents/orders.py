@@ -74,7 +74,7 @@ def in_orders(
         InvalidInput: one is none.
     """
     if not schedules:
-        raise InvalidInput("orders", "need schedules, but there are none", "give `schedules`, too")
+        raise InvalidInput("orders", "need schedules, but there are none", "pass `schedules` too")
     found = list[Schedule]()
     for number, one in enumerate(schedules):
         base = read_line(one) if isinstance(one, str) else _of_json(f"schedules.{number}", one)

@@ -1,4 +1,4 @@
-"""Rules of weights that are stored in fewer bits than what they are multiplied as, and converted in registers."""
+"""Rules for weights that are stored with fewer bits than they are multiplied in, and converted in registers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile
 
-#: Compute capability of the GPUs whose tensor cores take converted weights from registers.
+#: Compute capability of the GPUs whose tensor cores accept converted weights from registers.
 COMPUTE_CAPABILITY = (9, 0)
-#: fp32 sums of a thread beside fragments of weights; with groups it has twice as many again, of a group each.
+#: fp32 sums per thread besides fragments of weights; with groups it has twice as many again, for one group each.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
-#: The same of a kernel that converts nothing.
+#: The same for a kernel without conversion.
 MAX_ACCUMULATORS = 192
-#: Bytes of a line of codes, and groups that take turns in a thread's registers.
+#: Bits of a line of codes, and groups that alternate in a thread's registers.
 _LINE_BITS, _GROUPS = 1024, 2
 
 
 def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """Why nothing on the GPU converts the weights."""
+    """Why the GPU cannot convert the weights."""
     stored = next((op.weights for op in workload.tile_ops if op.weights), None)
     if stored is None or gpu.compute_capability == COMPUTE_CAPABILITY:
         return None
@@ -28,7 +28,7 @@ def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 
 def engine_problem(workload: Workload, engine: Engine) -> str | None:
-    """Why the engine does not convert the weights."""
+    """Why the engine cannot convert the weights."""
     op = next((op for op in workload.tile_ops if op.weights), None)
     if op is None or engine is Engine.WGMMA:
         return None
@@ -36,7 +36,7 @@ def engine_problem(workload: Workload, engine: Engine) -> str | None:
 
 
 def most_converted(op: TileOp) -> int:
-    """fp32 sums of a thread, at most."""
+    """Maximum fp32 sums per thread."""
     if not op.weights:
         return MAX_ACCUMULATORS
     return MAX_GROUPED if op.weights.row.group else MAX_CONVERTED
@@ -50,7 +50,7 @@ def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:
 
 
 def depth_problem(op: TileOp, depth: int) -> str | None:
-    """Why a stage cannot have such weights of so many elements of k."""
+    """Why a stage cannot have such weights with this many elements of k."""
     if not op.weights:
         return None
     row = op.weights.row

@@ -1,4 +1,4 @@
-"""What is legal of ops that have launches of their own: what holds for all kinds, and what each kind refuses."""
+"""Rules for ops with their own launches: common ones, and those of each kind."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ class Rules(Protocol):
     """The file ``rules`` of a kind of launch op."""
 
     def refuse(self, workload: Workload, gpu: Gpu, op: Any, schedule: Any) -> str | None:
-        """Why a schedule of the op cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
+        """Why a schedule of the op cannot be compiled, does not fit the GPU, or is not the simplest name of its plan.
+        """
 
     def resources_of(self, op: Any, schedule: Any) -> Resources:
-        """What a CTA of its launch takes."""
+        """Resources of a CTA of its launch."""
 
 
 def rules_of(op: LaunchOp) -> Rules:
     """The rules of an op's kind.
 
     Raises:
-        IllegalSchedule: the kind is not known here, or has none.
+        IllegalSchedule: the kind is unknown, or has none.
     """
     rules = part_of(op.KIND, "rules")
     if rules is None:
@@ -55,8 +56,8 @@ def launch_ops_problem(workload: Workload, gpu: Gpu, schedules: Sequence[OpSched
 
 
 def launch_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
-    """Why a launch op, and the tile ops around it, cannot be launched this way: it has a launch of its own in each
-    kind, and what a kind fuses are tile ops of one of its sides."""
+    """Why a launch op, and the tile ops around it, cannot be launched this way: it has its own launch in each plan
+    kind, and a kind only fuses tile ops on one side of it."""
     if not kind.is_ours or _is_apart(kind):
         return None
     if workload.forced_starts:
@@ -80,7 +81,7 @@ def _is_apart(kind: PlanKind) -> bool:
 
 
 def _both_sides_problem(workload: Workload, kind: PlanKind, first_behind: int) -> str | None:
-    """What is wrong with tile ops on both sides of a launch op, by a kind that has not a launch for each op."""
+    """Why a plan kind without a launch per op cannot have tile ops on both sides of a launch op."""
     front, behind = workload.tile_ops[first_behind - 1].name, workload.tile_ops[first_behind].name
     stands = f"{_called(workload)} has its own launch between {front} and {behind}"
     if len(workload.tile_ops) == 2:

@@ -1,7 +1,7 @@
-"""THE statement of what is legal. Sampler, verifier, service and tests call it; each refusal is a sentence.
+"""The definition of legality. Sampler, verifier, service and tests call it; each refusal is a sentence.
 
-Every rule is a function of one axis and what it depends on, and answers None or the sentence. A second name for the
-same plan is refused with the name to use, so two legal schedules never mean the same source and the same plan.
+Every rule is a function of one axis and its dependencies, and returns None or the sentence. A second name for the same
+plan is refused with the name to use, so two legal schedules never mean the same source and the same plan.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REGISTERS_PER_SM = 65_536
 
 
 class _Rules(Protocol):
-    """What each engine says of its tilings, in a module of its own."""
+    """The rules of an engine, in a separate module."""
 
     def workload_problem(self, workload: Workload, gpu: Gpu) -> str | None: ...
     def tiling_problem(self, workload: Workload, tiling: Tiling) -> str | None: ...
@@ -63,14 +63,14 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Shared memory that the kernel asks for and is launched with, bytes: the engine's, or that of an op whose kind has
-    what a task does, where one is used after the other."""
+    """Shared memory that the kernel requests and is launched with, bytes: the maximum of the engine's and that of
+    ops whose kind defines the task, since they are used one after the other."""
     smem_bytes = _RULES[tiling.engine].smem_bytes(workload, tiling)
     return max(smem_bytes, own_task_bytes(workload, tiling)) if workload.own_tile_ops else smem_bytes
 
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:
-    """Registers of a thread, before the compiler has spoken."""
+    """Registers per thread, estimated before compilation."""
     registers = _RULES[tiling.engine].registers(workload, tiling)
     own = own_resources(workload, tiling)
     most = max(registers, *(one.registers_per_thread for one in own)) if own else registers
@@ -78,17 +78,17 @@ def estimated_registers(workload: Workload, tiling: Tiling) -> int:
 
 
 def register_cap(tiling: Tiling) -> int:
-    """Most registers of a thread with which the resident CTAs fit an SM.
+    """Maximum registers per thread with which the resident CTAs fit on an SM.
 
-    Source: CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers an SM, given to a warp in units of 8 a
-    thread.
+    Source: CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers per SM, allocated to a warp in units of
+    8 per thread.
     """
     share = REGISTERS_PER_SM // (tiling.resident_ctas * tiling.num_threads)
     return min(share // 8 * 8, MAX_REGISTERS_PER_THREAD)
 
 
 def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why the compiler cannot make do with that share of the registers, or need not."""
+    """Why the compiler cannot work with that share of the registers, or does not need to."""
     if not 1 <= tiling.resident_ctas <= MAX_CTAS_PER_SM:
         return f"{tiling.resident_ctas} resident CTAs: use 1 to {MAX_CTAS_PER_SM}"
     if tiling.resident_ctas == 1:
@@ -105,7 +105,7 @@ def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
-    """What a CTA will take, before the compiler has spoken."""
+    """Resources of a CTA, estimated before compilation."""
     return Resources(
         num_threads=tiling.num_threads,
         smem_bytes=dynamic_smem_bytes(workload, tiling),
@@ -128,7 +128,7 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
-    """Why the engine cannot run this workload on this GPU, whatever the tiles."""
+    """Why the engine cannot run this workload on this GPU with any tiles."""
     row = workload.dtype.row
     refused = conversion_problem(workload, gpu) or multiply_problem(workload.dtype, engine)
     refused = refused or converted.engine_problem(workload, engine)
@@ -140,7 +140,7 @@ def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
 
 
 def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
-    """Why the tiling cannot be compiled, or would not fit the GPU."""
+    """Why the tiling cannot be compiled, or does not fit the GPU."""
     if len(tiling.tiles) != len(workload.tile_ops):
         return f"{len(tiling.tiles)} tiles for {len(workload.tile_ops)} ops: pass one tile per op"
     return (
@@ -157,7 +157,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
 
 
 def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str | None:
-    """Why so many CTAs do not fit one SM."""
+    """Why this many CTAs do not fit on one SM."""
     if resources.smem_bytes > gpu.smem_per_cta_bytes:
         return f"the stages take {resources.smem_bytes} bytes; a CTA on {gpu.name} has {gpu.smem_per_cta_bytes}"
     limits = occupancy_limits(resources, gpu)
@@ -170,7 +170,7 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
 def grid_problem(
     num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int, neighbours: int = 1
 ) -> str | None:
-    """Why there is no such grid, or which plainer numbers give it."""
+    """Why there is no such grid, or which simpler numbers give it."""
     if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
         return f"{ctas_per_sm} CTAs per SM: use 1 to {MAX_CTAS_PER_SM}"
     cluster = resources.cluster_size
@@ -208,8 +208,8 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
 
 
 def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: tuple[int, ...] = ()) -> str | None:
-    """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with each op of
-    `forced`."""
+    """Why the products cannot be launched in these runs, or which kind launches them like this; a run begins with
+    each op of `forced`."""
     if not kind.is_in_runs:
         return f"runs that begin at {run_starts}: only the kind runs has them; leave them out" if run_starts else None
     if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
@@ -225,10 +225,10 @@ def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forc
 
 
 def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule) -> None:
-    """Whether the workload can be launched this way on the GPU, with this schedule.
+    """Checks whether the workload can be launched this way on the GPU, with this schedule.
 
     Raises:
-        IllegalSchedule: it cannot, as a sentence.
+        IllegalSchedule: it cannot; the message is a sentence.
     """
     problem = kind_problem(workload, gpu, kind)
     starts, forced = schedule.ordering.run_starts, workload.forced_starts
@@ -246,27 +246,27 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
 
 
 def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
-    """Whether the schedule can be compiled, fits the GPU, and is the plain name of its plan.
+    """Checks whether the schedule can be compiled, fits the GPU, and is the simplest name of its plan.
 
     Raises:
-        IllegalSchedule: the first rule that it breaks, as a sentence.
+        IllegalSchedule: the first violated rule, as a sentence.
     """
     if problem := _schedule_problem(workload, gpu, schedule):
         raise IllegalSchedule(f"{schedule}: {problem}")
 
 
 def check_tiles(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
-    """The same of what is chosen of tile ops alone, whatever is chosen of launch ops.
+    """The same for the schedules of tile ops only, whatever those of launch ops.
 
     Raises:
-        IllegalSchedule: the first rule that it breaks, as a sentence.
+        IllegalSchedule: the first violated rule, as a sentence.
     """
     if problem := tiles_problem(workload, gpu, schedule):
         raise IllegalSchedule(f"{schedule}: {problem}")
 
 
 def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
-    """Whether `check_schedule` takes it."""
+    """Whether `check_schedule` accepts it."""
     return _schedule_problem(workload, gpu, schedule) is None
 
 
@@ -285,13 +285,13 @@ def tiles_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | Non
     return None
 
 
-#: Neighbours of a schedule mostly share its tiling, and so does what is forecast in many orders.
+#: Neighbours of a schedule mostly share its tiling, and so do forecasts of many orders.
 _kept_tiling_problem = lru_cache(maxsize=256)(tiling_problem)
 _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
 
 def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
-    """Why what only a kind of tile op chooses may not be so."""
+    """Why a choice that only a kind of tile op knows is invalid."""
     for op, one in zip(workload.tile_ops, schedule.tile_ops, strict=True):
         wanted = schedule_class(op.KIND) or TileOpSchedule
         if type(one) is not wanted:
@@ -343,7 +343,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
 
 
 def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why a grid of so many CTAs, or clusters, cannot share the tasks so."""
+    """Why a grid of this many CTAs, or clusters, cannot share the tasks like this."""
     return (
         assignment_problem(graph, ordering.interleave, ordering.assignment, ordering.partition, num_ctas)
         or split_tiles_problem(graph, ordering, num_ctas)
@@ -352,7 +352,7 @@ def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 
 
 def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: int) -> str | None:
-    """Why the fallback for cards that hold fewer clusters than this one cannot share them so."""
+    """Why the fallback for cards that hold fewer clusters than this one cannot share them like this."""
     common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling)
     if common == num_ctas or not (problem := _queues_problem(graph, ordering, common)):
         return None

@@ -1,4 +1,4 @@
-"""What the engines that have one ring, mma and simt, do not have: the options of the wgmma engine."""
+"""Options of the wgmma engine that the engines with one ring, mma and simt, do not have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
 
 def one_ring_problem(tiling: Tiling) -> str | None:
-    """Which option the tiling has that its engine does not."""
+    """An option of the tiling that its engine does not support."""
     engine = f"the {tiling.engine} engine"
     if tiling.cluster_size > 1:
         return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: not supported by {engine}; use 1 for each"

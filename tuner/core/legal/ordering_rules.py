@@ -1,6 +1,6 @@
-"""What is legal of an ordering, axis by axis; `tuner.core.legal.legality` is the whole statement.
+"""Rules for an ordering, axis by axis; `tuner.core.legal.legality` has the complete definition.
 
-Every rule answers None or a sentence. A second name for the same plan is refused with the name to use.
+Every rule returns None or a sentence. A second name for the same plan is refused with the name to use.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Tile
 
-#: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.
+#: Percentage of the stages that weights may fill ahead of a task's waits, the default first.
 RUN_AHEADS = (100, 0, 25, 50)
-#: Each band is a block of its own to plan: millions of tile rows take wider ones.
+#: Each band is planned separately: millions of tile rows need wider ones.
 MAX_BANDS = 1024
 
 
 def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: str) -> str | None:
-    """Why the raster is no walk, or not the plain name of its walk, over blocks of these (tile rows, tile columns)."""
+    """Why the raster is invalid, or not the simplest name of its path, over blocks of these (tile rows, tile columns).
+    """
     fewest = 1 if raster.kind in WIDTHLESS or raster.kind is RasterKind.SNAKE else 2
     if raster.width < fewest or (raster.kind in WIDTHLESS and raster.width != 1):
         should = "1" if raster.kind in WIDTHLESS else f"at least {fewest}"
@@ -62,7 +63,7 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
 
 @lru_cache(maxsize=65536)
 def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
-    """Why the merge is none, or not the plain name of itself, for these tiles."""
+    """Why the merge is invalid, or not its simplest name, for these tiles."""
     kind, ops = interleave.kind, tuple(range(len(workload.tile_ops)))
     if kind is InterleaveKind.BANDS and not interleave.tiles:
         return _bands_problem(workload, tuple(tile.m for tile in tiles), interleave) or _chunks_problem(
@@ -89,7 +90,7 @@ def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: 
 
 
 def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
-    """Why the table has not each tile of each op once. Whether tasks wait for later ones is the proof's to say."""
+    """Why the table does not have each tile of each op once. The proof decides whether tasks wait for later ones."""
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{interleave.kind} has no bands: rows and lag must be 0 and chunks 1"
     grids = [op.tile_grid(tile.m, tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
@@ -336,7 +337,7 @@ def _first_reads(stream: Streamed, steps: tuple[tuple[int, int, int], ...]) -> I
 def assignment_problem(
     graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
 ) -> str | None:
-    """Why the tasks cannot be dealt so, or which plainer assignment gives the same queues."""
+    """Why the tasks cannot be assigned like this, or which simpler assignment gives the same queues."""
     if assignment not in ASSIGNMENTS:
         return f"{assignment} existed in older kernels only: use {', '.join(ASSIGNMENTS)}"
     if not 0 <= partition < PARTITION_EIGHTHS:

@@ -1,4 +1,4 @@
-"""Where each part of a tile may add up a share of it, and wait for the others to leave their sums."""
+"""When each part of a tile may add up a share of it, and wait for the others' sums."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 from tuner.core.schedule.tiling import Engine, Epilogue, PartSums, Tiling, Warpgroups
 
-#: Parts of a tile, at most: a kernel has an epilogue for each share.
+#: Maximum parts of a tile: a kernel has an epilogue for each share.
 MOST_PARTS = 4
 
 
 def scattered_sums_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why scattered sums are refused; None where they are legal."""
+    """Why scattered sums are refused; None if they are legal."""
     if tiling.part_sums is PartSums.LAST:
         return None
     asked = f"part_sums {tiling.part_sums}"
@@ -45,7 +45,7 @@ def scattered_sums_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def parts_at_once_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why parts that wait for each other would not run at once."""
+    """Why parts that wait for each other would not run at the same time."""
     tiling = graph.tiling
     if tiling.part_sums is PartSums.LAST:
         return None

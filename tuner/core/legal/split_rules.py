@@ -1,4 +1,4 @@
-"""What is legal of tiles in parts at run time: which tiles, cut where, in which order."""
+"""Rules for tiles in parts at run time: which tiles, where they are cut, in which order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind,
 
 
 def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
-    """Why parts do not take their k-steps so, or take the same ones by the plain name."""
+    """Why parts cannot take their k-steps like this, or take the same ones under the default name."""
     if order is SplitOrder.CONTIGUOUS:
         return None
     split = [op for op in graph.op_indices if graph.num_parts(op) > 1]
@@ -28,7 +28,7 @@ def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
 
 
 def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
-    """Why the parts of tiles are not swept."""
+    """Why the parts of tiles cannot be ordered part by part."""
     if interleave != Interleave():
         return "part_major needs producer_first, where the tasks of an op follow each other: drop part_major"
     if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
@@ -37,7 +37,7 @@ def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
 
 
 def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
-    """[tiles] the op of each tile of the global order, whatever the rasters."""
+    """[tiles] the op of each tile of the global order, for any rasters."""
     blocks = merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave)
     sizes = [(block.row_end - block.row_begin) * (block.col_end - block.col_begin) for block in blocks]
     ops = np.repeat(np.array([block.op for block in blocks], dtype=np.int64), sizes)
@@ -45,15 +45,15 @@ def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
 
 
 def tail_splits(graph: TileGraph, interleave: Interleave, partition: int, num_ctas: int) -> tuple[int, int]:
-    """Tiles of ops that are split: those of the launch's last wave, and all."""
+    """Tiles of the split ops: those of the launch's last wave, and all."""
     ops = ops_in_order(graph, interleave)
     in_parts = parts_of(graph)[ops] > 1
     return int((tail_of(ops, num_ctas, partition) & in_parts).sum()), int(in_parts.sum())
 
 
 def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of what is split do not
-    fit."""
+    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of the split tiles do
+    not fit."""
     workload, tiling = graph.workload, graph.tiling
     num_split = num_split_tiles(workload, tiling)
     if ordering.split_tiles is SplitTiles.ALL:
@@ -80,7 +80,7 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
 
 
 def _tails_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why the last wave of each op is no choice of its own."""
+    """Why splitting the last wave of each op is not a separate choice."""
     if ordering.partition:
         return "the sides of a partition have their own waves: use split_tiles tail, or partition 0"
     ops = ops_in_order(graph, ordering.interleave)
@@ -103,7 +103,7 @@ def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
 
 
 def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why the tail's k-steps cannot be dealt evenly to the CTAs, or which plainer name gives the same tasks."""
+    """Why the tail's k-steps cannot be divided evenly among the CTAs, or which simpler name gives the same tasks."""
     if ordering.assignment is not Assignment.STATIC:
         return (
             f"even shares of the k-steps need queues that are filled by stride, not {ordering.assignment}: use static"
@@ -119,7 +119,7 @@ def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 
 
 def _plainer_split(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """What gives one launch the tasks and queues that dealing its tail by k-steps does, if anything."""
+    """A simpler setting that gives the same tasks and queues as dividing the tail by k-steps, if any."""
     ops = ops_in_order(graph, ordering.interleave)
     pieces = stream_split(graph, ops, num_ctas, ordering)
     repeats = np.bincount(pieces.tile)

@@ -1,4 +1,4 @@
-"""An op of tiles: what the scheduler, the plans and the engines that launches share ask of one of any kind."""
+"""An op of tiles: the interface for the scheduler, the plans and the engines that share launches."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from tuner.core.problem.ops.op import Op
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
 
-#: Of a matrix: element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides
-#: by a CTA.
+#: Maximum of a matrix: element indices are int32 on the device, which counts past the matrix to the end of a tile, and
+#: strides by a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
 
 _PLAIN = dict[str, Any]()
 
 
 def keep_plain(options: Mapping[str, Any]) -> None:
-    """What products have in their options where nobody asks for any."""
+    """Registers the defaults of product options."""
     _PLAIN.update(options)
 
 
 class TileOp(Op):
     """An op of tiles, which may share a launch with others.
 
-    Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are, 0 where it has no
-    weights. The arguments of its kernel are those of any tile op: the tensor `source`, weights [weight_rows, k] named
+    Its kind also defines `n` and `k`: the columns that its tiles divide, and the depth of its sums, 0 if it has no
+    weights. The kernel arguments are those of any tile op: the tensor `source`, weights [weight_rows, k] named
     ``<op>.weight``, the output.
     """
 
-    #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Else the file
-    #: ``source`` of its kind has what a task does.
+    #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Otherwise the
+    #: file ``source`` of its kind defines the task.
     IS_PRODUCT: ClassVar[bool] = False
-    #: Of a product, whether rows of A are none of `source`: the file ``source`` of its kind has where their elements
-    #: lie, and its files ``reference``, ``costs`` and ``card`` what others know of products.
+    #: For a product, whether rows of A are not rows of `source`: the kind's file ``source`` then defines where their
+    #: elements are, and its files ``reference``, ``costs`` and ``card`` replace those of products.
     GATHERS: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """An option of products that its kind has not: as a product has it that does not ask for it."""
+        """A product option that its kind lacks: the value of a product that does not use it."""
         if name in _PLAIN:
             return _PLAIN[name]
         raise AttributeError(f"a {self.KIND} has no {name!r}")
@@ -48,33 +48,33 @@ class TileOp(Op):
 
         @property
         def source(self) -> str:
-            """What its tiles read: an earlier op, or any other name for an input."""
+            """The tensor that its tiles read: an earlier op, or any other name for an input."""
 
         @property
         def n(self) -> int:
-            """Columns that its tiles cut."""
+            """Columns that its tiles divide."""
 
         @property
         def k(self) -> int:
             """Elements of a row of W."""
 
     def to_json(self) -> dict[str, Any]:
-        """As any op's, with what its tiles read even where that is its default: who runs a kernel asks for it."""
+        """Like any op's, but always with its source: programs that run a kernel need it."""
         return {**super().to_json(), "source": self.source}
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Of its epilogue, in their order."""
+        """Parts of its epilogue, in order."""
         return ()
 
     def stored_in(self, dtype: Dtype) -> Dtype:
-        """The element type of its output, of a workload of that type."""
+        """The element type of its output, in a workload of that type."""
         stored: Dtype | None = self.out_dtype
         return stored or dtype
 
     @property
     def halves(self) -> str:
-        """What the rows of W behind one of its columns are, for people; empty where there is one."""
+        """Names of the rows of W for one of its columns; empty if there is one."""
         return ""
 
     @property
@@ -84,7 +84,7 @@ class TileOp(Op):
 
     @property
     def rows_per_column(self) -> int:
-        """Rows of W behind one of its columns."""
+        """Rows of W for one of its columns."""
         return 1
 
     @property
@@ -93,45 +93,45 @@ class TileOp(Op):
         return self.n * self.rows_per_column
 
     def weight_bits(self, dtype: Dtype) -> int:
-        """Of an element of W as it is stored, without factors."""
+        """Bits of a stored element of W, without factors."""
         return self.weights.row.bits if self.weights else 8 * dtype.size_bytes
 
     def stored_weights(self, dtype: Dtype) -> tuple[tuple[int, int], str]:
-        """Shape and element type of W as it is stored: codes are bytes, with what belongs to them behind."""
+        """Shape and element type of stored W: codes are bytes, followed by their factors."""
         if self.weights is None:
             return (self.weight_rows, self.k), str(dtype)
         return (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name
 
     def weights_an_element(self, dtype: Dtype) -> int:
-        """How many of them take the room of an element."""
+        """How many weights fit in the space of an element."""
         return 8 * dtype.size_bytes // self.weight_bits(dtype)
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has any: the kernel of one that has none gets no address of W."""
+        """Whether it has weights: the kernel of an op without them gets no address of W."""
         return self.weight_rows * self.k > 0
 
     def tensor_of(self, operand: str) -> str:
-        """As manifests name it, the tensor that is the kernel's `a`, `w` or `c`."""
+        """Manifest name of the tensor that is the kernel's `a`, `w` or `c`."""
         return {"a": self.source, "w": f"{self.name}.w", "c": self.name}[operand]
 
     @property
     def source_shape(self) -> tuple[int, int]:
-        """Rows of what its tiles read, and elements of one."""
+        """Rows of its source tensor, and elements per row."""
         return next(read.shape for read in self.reads if read.tensor == self.source)
 
     @property
     def source_columns(self) -> int:
-        """Elements of a row of what its tiles read."""
+        """Elements per row of its source tensor."""
         return self.source_shape[1]
 
     @property
     def is_plain_product(self) -> bool:
-        """Whether it multiplies rows of `source` itself."""
+        """Whether it multiplies the rows of `source` themselves."""
         return self.IS_PRODUCT and not self.GATHERS
 
     def row_extents(self, tile_m: int) -> list[int]:
-        """Rows of each tile row, where a tile has so many at most."""
+        """Rows of each tile row, for tiles of at most this many."""
         return [min(tile_m, self.m - begin) for begin in range(0, self.m, tile_m)]
 
     def tile_grid(self, tile_m: int, tile_n: int) -> tuple[int, int]:
@@ -139,7 +139,7 @@ class TileOp(Op):
         return -(-self.m // tile_m), -(-self.n // tile_n)
 
     def num_steps(self, tile_k: int) -> int:
-        """Steps of a tile, where each goes so deep."""
+        """Steps of a tile of this depth."""
         return -(-self.k // tile_k)
 
     def epilogue_bytes(self, dtype: Dtype) -> int:

@@ -1,4 +1,4 @@
-"""Reads the one line of a schedule of tile ops, as it is printed wherever a schedule is told: inverse of `str`."""
+"""Parses the printed line of a schedule of tile ops: inverse of `str`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _BANDS = re.compile(r"bands(?P<rows>\d+)(?:-lag(?P<lag>\d+))?(?:-chunks(?P<chunk
 
 
 def read_line(text: str) -> Schedule:
-    """The schedule whose `str` is that line, but for blanks.
+    """The schedule whose `str` is that line, ignoring spaces.
 
     Raises:
-        InvalidInput: it is no such line; or one of a schedule that has an op with a launch of its own, whose words are
-            its kind's.
+        InvalidInput: the line is malformed; or its schedule has an op with its own launch, whose words belong to its
+            kind.
     """
     text = " ".join(text.split())
     halves = text.split(" | ")
@@ -56,7 +56,7 @@ def read_line(text: str) -> Schedule:
     except (ValueError, TypeError, IllegalSchedule) as error:
         raise InvalidInput("schedule", f"{text[:80]!r} is not a schedule: {error}", _REMEDY) from error
     if str(found) != text:
-        raise InvalidInput("schedule", f"{text!r} would be printed as {str(found)!r}", "give the latter")
+        raise InvalidInput("schedule", f"{text!r} would be printed as {str(found)!r}", "use the latter")
     return found
 
 
@@ -127,10 +127,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _named(of: type, words: str) -> Iterator[tuple[str, Any]]:
-    """The axes that a line names by words of their own.
+    """The axes that a line names with their own words.
 
     Raises:
-        ValueError: a word is of none.
+        ValueError: a word belongs to no axis.
     """
     hints = get_type_hints(of)
     named = {name: (one, hints[name]) for name, one in axes_of(of).items() if one.word}

@@ -82,7 +82,7 @@ def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
     sizes = {one: len(swept(sweep, workload, gpu, one)) for one, us in forecasts.items() if us <= near_us}
     widest = [one for one, size in sizes.items() if size == max(sizes.values())]
     if not widest:
-        raise InvalidInput("sweep", f"has no plain schedule of {workload.describe()}", "give `schedules`, too")
+        raise InvalidInput("sweep", f"has no plain schedule of {workload.describe()}", "pass `schedules` too")
     return min(widest, key=forecasts.__getitem__)
 
 

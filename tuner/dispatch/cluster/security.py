@@ -81,7 +81,7 @@ def check_address(address: str) -> tuple[str, str]:
     Raises:
         InvalidInput: it is neither.
     """
-    remedy = "give tls://HOST:PORT"
+    remedy = "use tls://HOST:PORT"
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port

@@ -141,7 +141,7 @@ class ChainAttention(AttentionHeads, AskedOp):
             raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
         if op.m != m:
             rows = f"{shape.sequences} sequences of {shape.new_tokens} new tokens"
-            raise InvalidInput("m", f"is {m}, but {op.name} has {op.m} rows: {rows}", f"give {op.m}")
+            raise InvalidInput("m", f"is {m}, but {op.name} has {op.m} rows: {rows}", f"use {op.m}")
         return op
 
     @classmethod

@@ -112,5 +112,5 @@ def layers_of(network: str, stage: int, run: Run) -> Layers:
         raise InvalidInput("network", f"{network!r} is none that is known", f"choose one of {', '.join(NETWORKS)}")
     stages = NETWORKS[network]
     if not 1 <= stage <= len(stages):
-        raise InvalidInput("stage", f"is {stage}, and {network} has {len(stages)}", f"give 1 to {len(stages)}")
+        raise InvalidInput("stage", f"is {stage}, and {network} has {len(stages)}", f"use 1 to {len(stages)}")
     return stages[stage - 1].some(run)

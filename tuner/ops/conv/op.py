@@ -64,22 +64,22 @@ class ConvOp(TileOp):
         """Raises InvalidInput by the field."""
         for name in ("groups", "dilation"):
             if (value := getattr(self, name)) != 1:
-                raise InvalidInput(name, f"is {value}, and only plain convolutions are made here", "give 1")
+                raise InvalidInput(name, f"is {value}, and only plain convolutions are made here", "use 1")
         for name, values in (("kernel", KERNELS), ("stride", STRIDES)):
             if (value := getattr(self, name)) not in values:
-                raise InvalidInput(name, f"is {value}", f"give {', '.join(map(str, values[:-1]))} or {values[-1]}")
+                raise InvalidInput(name, f"is {value}", f"use {', '.join(map(str, values[:-1]))} or {values[-1]}")
         for name in ("images", "height", "width", "channels", "filters"):
             if (value := getattr(self, name)) < 1:
-                raise InvalidInput(name, f"must be at least 1, got {value}", "give a positive size")
+                raise InvalidInput(name, f"must be at least 1, got {value}", "use a positive size")
         if max(self.height, self.width) > MAX_SIDE:
             problem = f"images of {self.height} x {self.width}"
             raise InvalidInput("height", problem, f"keep both at or under {MAX_SIDE}")
         if not 0 <= self.padding <= self.kernel // 2:
             problem = f"is {self.padding} around filters of {self.kernel} x {self.kernel}"
-            raise InvalidInput("padding", problem, f"give 0 to {self.kernel // 2}")
+            raise InvalidInput("padding", problem, f"use 0 to {self.kernel // 2}")
         if min(self.height, self.width) + 2 * self.padding < self.kernel:
             problem = f"is {self.kernel}, and an image with its padding is smaller"
-            raise InvalidInput("kernel", problem, "give a smaller one, or larger images")
+            raise InvalidInput("kernel", problem, "use a smaller one, or larger images")
         self._check_sizes()
 
     def _check_sizes(self) -> None:
@@ -182,7 +182,7 @@ class ConvOp(TileOp):
             InvalidInput: it is another.
         """
         if dtype.row.bits != 16:
-            raise InvalidInput("dtype", f"is {dtype}, and {self.name} is a convolution", "give fp16 or bf16")
+            raise InvalidInput("dtype", f"is {dtype}, and {self.name} is a convolution", "use fp16 or bf16")
 
     def describe(self, *, with_rows: bool = True) -> str:
         """E.g. ``3x3 64 of 56x56``."""

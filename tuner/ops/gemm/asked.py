@@ -128,7 +128,7 @@ class ChainOp(AskedOp):
         if self.n != 2 * found.num_pairs:
             columns = 2 * found.num_pairs
             problem = f"is {self.n}, but heads of queries, keys and values have {columns} columns"
-            raise InvalidInput(f"{self.name}.n", problem, f"give {columns}")
+            raise InvalidInput(f"{self.name}.n", problem, f"use {columns}")
         return found
 
     @classmethod

@@ -31,11 +31,11 @@ def stored_in(config: Mapping[str, Any]) -> WeightFormat:
     """
     bits, version = config.get("bits", config.get("w_bit")), str(config.get("version", "")).lower()
     if bits != 4:
-        raise InvalidInput("quantization_config.bits", f"is {bits}", "give a checkpoint of 4 bits")
+        raise InvalidInput("quantization_config.bits", f"is {bits}", "use a checkpoint of 4 bits")
     if version in _OTHERS:
-        raise InvalidInput("quantization_config.version", f"is {version}", "give a checkpoint in AWQ's usual layout")
+        raise InvalidInput("quantization_config.version", f"is {version}", "use a checkpoint in AWQ's usual layout")
     if not config.get("zero_point", True):
-        raise InvalidInput("quantization_config.zero_point", "is false", "give a checkpoint with zero points")
+        raise InvalidInput("quantization_config.zero_point", "is false", "use a checkpoint with zero points")
     size = config.get("group_size", config.get("q_group_size"))
     return in_groups_of("quantization_config.group_size", size, has_zeros=True)
 

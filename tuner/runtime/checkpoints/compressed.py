@@ -31,7 +31,7 @@ def stored_in(config: Mapping[str, Any]) -> WeightFormat:
     found = {_stored_in(name, group.get("weights") or {}) for name, group in config.get("config_groups", {}).items()}
     if len(found) != 1:
         problem = f"have {len(found)} formats of weights"
-        raise InvalidInput(_FIELD, problem, "give a config whose groups of layers have one")
+        raise InvalidInput(_FIELD, problem, "use a config whose groups of layers have one")
     return found.pop()
 
 
@@ -63,7 +63,7 @@ def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
     rows, k = codes.shape
     shape, _ = tensors.need("weight_shape", (2,))
     if tuple(shape.tolist()) != (rows, k):
-        raise InvalidInput(f"{tensors.name}.weight_shape", f"is {shape.tolist()}", f"give [{rows}, {k}]")
+        raise InvalidInput(f"{tensors.name}.weight_shape", f"is {shape.tolist()}", f"use [{rows}, {k}]")
     factors, dtype = tensors.factors("weight_scale", (rows, k // stored.row.group))
     if tensors.get("weight_g_idx") is not None:
         problem = "has groups in an order of their own (act order), and kernels read k as it lies"

@@ -60,7 +60,7 @@ def method_of(config: Mapping[str, Any]) -> ModuleType:
         return _METHODS[method]
     because = f": {_REFUSED[method]}" if method in _REFUSED else ""
     problem = f"is {method or 'missing'}{because}"
-    raise InvalidInput("quantization_config.quant_method", problem, f"give one of {', '.join(_METHODS)}")
+    raise InvalidInput("quantization_config.quant_method", problem, f"use one of {', '.join(_METHODS)}")
 
 
 def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapping[str, Any]) -> Converted:
@@ -80,7 +80,7 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
     for name, other in zip(names, found, strict=False):
         if (other.codes.shape[1], other.dtype) != (first.codes.shape[1], first.dtype):
             problem = f"has {other.codes.shape[1]} columns and factors of {other.dtype}, and {names[0]} others"
-            raise InvalidInput(str(name), problem, f"give {first.codes.shape[1]} and {first.dtype}")
+            raise InvalidInput(str(name), problem, f"use {first.codes.shape[1]} and {first.dtype}")
     factors = [one.factors for one in found if one.factors is not None]
     channels = [one.channels for one in found if one.channels is not None]
     zeros = [one.zeros for one in found if one.zeros is not None]
@@ -88,7 +88,7 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
     k, row = codes.shape[1], first.stored.row
     if k % max(row.chunk, row.group):
         unit = max(row.chunk, row.group)
-        raise InvalidInput(str(names), f"has {k} columns", f"give a multiple of {unit}, as {first.stored} has them")
+        raise InvalidInput(str(names), f"has {k} columns", f"use a multiple of {unit}, as {first.stored} has them")
     points = row.raised(np, np.concatenate(zeros), _element(first.dtype)) if zeros else None
     return Converted(
         stored=first.stored,

@@ -31,7 +31,7 @@ def stored_in(config: Mapping[str, Any]) -> WeightFormat:
         raise InvalidInput("quantization_config.weight_block_size", problem, "quantise by channel or by tensor")
     kind = config.get("quant_algo") or config.get("fmt") or "e4m3"
     if str(kind).lower() not in ("e4m3", "fp8"):
-        raise InvalidInput("quantization_config.quant_algo", f"is {kind}", "give a checkpoint of FP8 (e4m3)")
+        raise InvalidInput("quantization_config.quant_algo", f"is {kind}", "use a checkpoint of FP8 (e4m3)")
     return WeightFormat.E4M3
 
 
@@ -54,7 +54,7 @@ def of_channels(tensors: Tensors) -> Product:
     codes, dtype = tensors.need("weight")
     if dtype is not WeightFormat.E4M3.row.element or codes.ndim != 2:
         what = f"{codes.ndim} dimensions of {dtype or codes.dtype}"
-        raise InvalidInput(f"{tensors.name}.weight", f"has {what}", "give [rows, k] of float8_e4m3fn")
+        raise InvalidInput(f"{tensors.name}.weight", f"has {what}", "use [rows, k] of float8_e4m3fn")
     if (spoilt := codes & 0x7F == 0x7F).any():
         row, column = (int(at[0]) for at in np.nonzero(spoilt))
         raise InvalidInput(f"{tensors.name}.weight", f"is NaN at [{row}, {column}]", "quantise that row again")
@@ -62,9 +62,7 @@ def of_channels(tensors: Tensors) -> Product:
     scale, _ = tensors.need("weight_scale")
     allowed = {(rows, 1): rows, (rows,): rows, (1,): 1, (): 1, (1, 1): 1}
     if scale.shape not in allowed:
-        raise InvalidInput(
-            f"{tensors.name}.weight_scale", f"is {list(scale.shape)}", f"give [{rows}, 1], or one factor"
-        )
+        raise InvalidInput(f"{tensors.name}.weight_scale", f"is {list(scale.shape)}", f"use [{rows}, 1], or one factor")
     bits, kind = tensors.factors("weight_scale", scale.shape)
     channels = np.broadcast_to(known(bits, kind).astype(np.float32).reshape(-1), (rows,))
     return Product(stored=WeightFormat.E4M3, codes=codes, channels=np.ascontiguousarray(channels))

@@ -27,7 +27,7 @@ def stored_in(config: Mapping[str, Any]) -> WeightFormat:
         InvalidInput: names the field of the config that has no kernel.
     """
     if config.get("bits") != 4:
-        raise InvalidInput("quantization_config.bits", f"is {config.get('bits')}", "give a checkpoint of 4 bits")
+        raise InvalidInput("quantization_config.bits", f"is {config.get('bits')}", "use a checkpoint of 4 bits")
     if config.get("desc_act"):
         problem = "is true: groups lie in an order of their own (act order), and kernels read k as it lies"
         raise InvalidInput("quantization_config.desc_act", problem, "quantise with desc_act false")
@@ -43,7 +43,7 @@ def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
     """
     sizes = {one.row.group: one for one in WeightFormat if one.row.bits == 4 and one.row.has_zeros is has_zeros}
     if size not in sizes:
-        raise InvalidInput(field, f"is {size}", f"give one of {', '.join(map(str, sizes))}, which kernels have")
+        raise InvalidInput(field, f"is {size}", f"use one of {', '.join(map(str, sizes))}, which kernels have")
     return sizes[size]
 
 
@@ -63,7 +63,7 @@ def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
     points = nibbles(zeros).astype(np.int64) + ZERO - _zero(config)
     if not stored.row.has_zeros and (points != ZERO).any():
         problem = f"has a zero point of {points[points != ZERO][0]}, and the config says sym, which is {ZERO}"
-        raise InvalidInput(f"{tensors.name}.qzeros", problem, "give the config of this checkpoint (sym false)")
+        raise InvalidInput(f"{tensors.name}.qzeros", problem, "use the config of this checkpoint (sym false)")
     if (points > 15).any():
         problem = "has a zero point of 16, which 4 bits do not hold"
         raise InvalidInput(f"{tensors.name}.qzeros", problem, "quantise that group again")

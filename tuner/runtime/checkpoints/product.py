@@ -51,9 +51,9 @@ class Tensors:
         """
         found = self.get(what)
         if found is None:
-            raise InvalidInput(f"{self.name}.{what}", "is missing", "give all tensors of the module")
+            raise InvalidInput(f"{self.name}.{what}", "is missing", "use all tensors of the module")
         if shape is not None and found[0].shape != shape:
-            raise InvalidInput(f"{self.name}.{what}", f"is {list(found[0].shape)}", f"give {list(shape)}")
+            raise InvalidInput(f"{self.name}.{what}", f"is {list(found[0].shape)}", f"use {list(shape)}")
         return found
 
     def factors(self, what: str, shape: tuple[int, ...]) -> tuple[Array, Dtype | None]:

@@ -94,7 +94,7 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
     first, _, rest = error["type"].partition("_")
     if first in _TYPES and rest in _TYPE_ERRORS:
         problem = f"should be {_TYPES[first]}, got {_echo(error['input'])}"
-        return FieldProblem(field=field, problem=problem, remedy=f"give {_TYPES[first]}")
+        return FieldProblem(field=field, problem=problem, remedy=f"use {_TYPES[first]}")
     message = error["msg"].removeprefix("Input ")
     return FieldProblem(
         field=field, problem=f"{message}, got {_echo(error['input'])}", remedy=_remedy(context, message)
@@ -107,7 +107,7 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
         "max_length": "at most",
     }  # fmt: skip
     found = [f"{words} {str(context[key]).removesuffix('.0')}" for key, words in bounds.items() if key in context]
-    return f"give {' and '.join(found)}" if found else f"use a value that {message.replace('should be', 'is')}"
+    return f"use {' and '.join(found)}" if found else f"use a value that {message.replace('should be', 'is')}"
 
 
 def _path(location: Sequence[int | str]) -> str:

@@ -26,7 +26,7 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     """
     for name, size in _sizes(field, pair.model_dump()):
         if size > MOST_SIZE:
-            raise InvalidInput(name, f"is {size}; sizes of a product above {MOST_SIZE} are not searched", "give less")
+            raise InvalidInput(name, f"is {size}; sizes of a product above {MOST_SIZE} are not searched", "use less")
     if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
         problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"
         remedy = f"use at most {MOST_TILES} in all ops together: use fewer rows or columns"

@@ -180,7 +180,7 @@ class _Form(View):
             if not name or field.name in pair:
                 continue
             if texts[name] == "" and field.default is MISSING:
-                raise InvalidInput(name, f"is missing for {self.what}", "give it")
+                raise InvalidInput(name, f"is missing for {self.what}", "use it")
             if texts[name] not in ("", _text(field.default)):
                 rows = name == "m" and one.KIND == FFN
                 pair[field.name] = self._rows() if rows else _read(name, hint, texts[name], field)

@@ -24,7 +24,7 @@ def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> No
     assert "of which caches 28.0" in text
     assert "attention has 128 of 2048 tokens, of which 128 are not empty" in text
     assert "the fullest reads 1.00 of the mean" in text
-    assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us plainly", text)
+    assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us with plain launches", text)
     assert sentences[-1].startswith("Next best: ")
 
 
@@ -54,7 +54,7 @@ def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chai
     workload = decoder_layer("llama3-8b", sequences=1, max_length=512)
     text = " ".join(explain(workload, H200, next(iter(first_guesses(space_with(workload), 0)))))
     launches = ", ".join(rf"{op.name} \d+\.\d us" for op in (*workload.launch_ops, *workload.tile_ops))
-    assert re.search(rf"Forecast: {launches}; \d+\.\d us plainly", text)
+    assert re.search(rf"Forecast: {launches}; \d+\.\d us with plain launches", text)
     assert "Waves: gate_up has" in text
     assert "Op: qkv reads down, norms by down, rotates queries and keys, writes keys and values to a cache" in text
     assert "Cuts: of 8 ways to launch it" in text

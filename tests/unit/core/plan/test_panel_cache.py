@@ -90,8 +90,8 @@ def test_the_least_with_k_steps_is_that_of_trying_every_path(policy: CachePolicy
 @pytest.mark.parametrize(
     ("num_steps", "policy", "sentence"),
     [
-        (0, CachePolicy.LRU, "0 k-steps take too long; give 1 to 6"),
-        (9, CachePolicy.LRU, "9 k-steps take too long; give 1 to 6, or a smaller grid"),
+        (0, CachePolicy.LRU, "0 k-steps take too long; use 1 to 6"),
+        (9, CachePolicy.LRU, "9 k-steps take too long; use 1 to 6, or a smaller grid"),
         (1, CachePolicy.OPTIMAL, "known only for lru and fifo"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_window_that_hides_nothing_is_none() -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "says"),
     [
-        ({"page_tokens": 128}, "page_tokens", "give one of 16, 32, 64"),
+        ({"page_tokens": 128}, "page_tokens", "use one of 16, 32, 64"),
         ({"window": 0}, "window", "use 1 or more"),
         ({"soft_cap": float("inf")}, "soft_cap", "use a finite number above 0"),
         ({"heads_first": False}, "heads_first", "set page_tokens too"),

@@ -192,7 +192,7 @@ def pack(
 @click.option("--key", help="Pins another public key, as printed by `tuner key show`.")
 @click.pass_obj
 def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> None:
-    """Asks for each locked pack again, shows what changed in speed, and writes the lock."""
+    """Requests each locked pack again, shows what changed in speed, and writes the lock file."""
     old, kept = read_lock(lock), Cache(cache)
     signed_by, renewed = pinned(key) or old.key, list[LockedPack]()
     for locked in old.packs:

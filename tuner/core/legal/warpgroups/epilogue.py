@@ -1,4 +1,4 @@
-"""Why the copy engine does not store a kernel's tiles."""
+"""When the copy engine cannot store a kernel's tiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
 def epilogue_problem(workload: Workload, tiling: Tiling, line: int) -> str | None:
-    """Why it would store nothing, or cannot; a `line` are the elements that it stores at once."""
+    """Why it would store nothing, or cannot; `line` is the number of elements that it stores at once."""
     if tiling.epilogue is not Epilogue.TMA:
         return None
     if (index := workload.cache_op) is not None:

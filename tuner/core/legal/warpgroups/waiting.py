@@ -1,22 +1,22 @@
-"""What a wgmma kernel does for tasks that wait: how it fills the ring meanwhile, and whether it reads in band."""
+"""How a wgmma kernel handles tasks that wait: how it fills the ring in the meantime, and whether it reads in band."""
 
 from __future__ import annotations
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
-#: Warps that multiply, beside which there are registers for four more.
+#: Warps that multiply, with registers left for four more.
 IN_BAND_WARPS = 4
-#: fp32 sums of one thread, of a whole tile and of one in parts: the warps that read take a third of the registers.
+#: fp32 sums per thread, for a whole tile and for one in parts: the reading warps take a third of the registers.
 MOST_SUMS_IN_BAND, MOST_SUMS_OF_PARTS_IN_BAND = 112, 64
-#: Rows that may be read in band. Four warps have 16 KB of loads under way, and a round trip to the L2 takes about a
-#: microsecond while weights stream. An SM streams 33 KB of weights in that time. A tile of 32 rows of W then needs a
-#: KB of inputs for each row of the tile. So 8 rows take half of what the warps can read.
+#: Maximum rows for in-band reads. Four warps have 16 KB of loads in flight, and a round trip to the L2 takes about a
+#: microsecond while weights stream. An SM streams 33 KB of weights in that time. A tile of 32 rows of W then needs 1 KB
+#: of inputs for each row of the tile. So 8 rows take half of what the warps can read.
 MOST_IN_BAND_ROWS = 8
 
 
 def waiting_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why tasks do not wait so."""
+    """Why tasks cannot wait like this."""
     return _ahead_window_problem(workload, tiling) or (_in_band_problem(workload, tiling) if tiling.in_band else None)
 
 
@@ -26,7 +26,7 @@ def reads_another(workload: Workload) -> bool:
 
 
 def sums_in_band_problem(tiling: Tiling, op_index: int, sums: int) -> str | None:
-    """Why a thread has no registers for so many fp32 sums of a tile of the op."""
+    """Why a thread does not have registers for this many fp32 sums of a tile of the op."""
     is_split = tiling.num_parts(op_index) > 1
     most = MOST_SUMS_OF_PARTS_IN_BAND if is_split else MOST_SUMS_IN_BAND
     if not tiling.in_band or sums <= most:

@@ -1,4 +1,4 @@
-"""From an op to its tiles: the file ``lowering`` of its kind says what they read and write."""
+"""From an op to its tiles: its kind's file ``lowering`` defines what they read and write."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Lowering(Protocol):
     """The file ``lowering`` of a kind of tile op."""
 
     def lower(self, op: Any, tile: Tile, chosen: Any, *, num_parts: int, in_band: bool) -> TileSpace:
-        """The tiles of an op, each in this many parts at most. `chosen` is what only its kind chooses, None where that
-        is not known yet; `in_band` says whether what it reads in its steps says itself that it is there."""
+        """The tiles of an op, each in at most this many parts. `chosen` are the choices that only its kind knows,
+        None if not known yet; `in_band` means that elements that it reads in its steps signal their own arrival."""
 
 
 @lru_cache(maxsize=8192)
 def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
-    """The tiles of an op of any kind, as `Lowering.lower` has them.
+    """The tiles of an op of any kind; see `Lowering.lower`.
 
     Raises:
-        IllegalSchedule: the kind does not say what its tiles read and write.
-        ValueError: they are not as many as the op says.
+        IllegalSchedule: the kind does not define what its tiles read and write.
+        ValueError: their number differs from the op's.
     """
     space = _lowering_of(type(op)).lower(op, tile, chosen, num_parts=num_parts, in_band=in_band)
     wanted = (op.tile_grid(tile.m, tile.n), op.num_steps(tile.k))
@@ -38,7 +38,7 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
 
 
 def _lowering_of(cls: type[Op]) -> Lowering:
-    """Lowering of the op's kind, or of the one whose class its class extends."""
+    """Lowering of the op's kind, or of a parent class's kind."""
     kinds = [one.KIND for one in cls.__mro__ if issubclass(one, Op) and "KIND" in vars(one)]
     found = next((part for part in (part_of(kind, "lowering") for kind in kinds) if part), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Row i of the sums, times element i of a given vector."""
+"""Multiplies row i of the sums by element i of a given vector."""
 
 from __future__ import annotations
 

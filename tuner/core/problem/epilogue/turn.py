@@ -1,4 +1,4 @@
-"""Rotary embedding of queries and keys, and the write of keys and values to the cache: `Rotary` says which heads."""
+"""Rotary embedding of queries and keys, and the write of keys and values to the cache: `Rotary` defines the heads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core.problem.rows.dtype import Array
 
 
 class Turn(Part):
-    """A column of the sums is a pair: W has the first halves of all heads above the second ones."""
+    """A column of the sums is a pair: in W, the first halves of all heads come before the second ones."""
 
     field: ClassVar[str] = "rotary"
     is_of_words: ClassVar[bool] = True
@@ -39,8 +39,9 @@ class Turn(Part):
         return op.rotary is not None
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """Queries, keys and values head by head, of the halves of all heads; keys and values of a token without a place
-        are zero. A pair's error is that of both sums, by the cosine and the sine, and that of these."""
+        """Queries, keys and values head by head, from the halves of all heads; keys and values of a token without a
+        place are zero. A pair's error combines those of both sums, weighted by cosine and sine, and the errors of
+        these."""
         assert op.rotary is not None
         xp, num_values, half = sums.xp, op.rotary.kv_heads, op.rotary.head_dim // 2
         angles, is_kept = self._angles(op, sums, tensors)
@@ -58,8 +59,8 @@ class Turn(Part):
         sums.replace(heads.reshape(op.m, -1), errors.reshape(op.m, -1))
 
     def _angles(self, op: Product, sums: Sums, tensors: Tensors) -> tuple[Array, Array]:
-        """[m, head_dim / 2] position * frequency, rounded once to fp32 as every kernel has it; and [m] whether keys
-        and values are kept."""
+        """[m, head_dim / 2] position * frequency, rounded once to fp32 like in every kernel; and [m] whether keys
+        and values are stored."""
         assert op.rotary is not None
         lengths, frequencies = (tensors[f"{op.name}.{name}"].values for name in ("lengths", "frequencies"))
         positions, is_kept = op.rotary.positions(sums.xp, lengths, op.m)
@@ -86,7 +87,7 @@ class Turn(Part):
                 f"{rotary.heads} heads, and {rotary.kv_heads} of keys and of values, of {rotary.head_dim} elements "
                 f"are {2 * rotary.num_pairs} columns, but the op has {2 * op.n}"
             )
-            found.append(("n", problem, f"give {2 * rotary.num_pairs}"))
+            found.append(("n", problem, f"use {2 * rotary.num_pairs}"))
         if op.m % rotary.new_tokens:
             problem = f"{op.m} rows are not {rotary.new_tokens} new tokens of each sequence"
             found.append(("rotary.new_tokens", problem, f"use a multiple of {rotary.new_tokens} rows"))
@@ -99,7 +100,7 @@ class Turn(Part):
         return op.rotary.tensors(op.name, op.m, dtype) if op.rotary else ()
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
-        """The cache has one name, whoever else reads it."""
+        """The cache has one name for all its readers."""
         found = []
         for role, tensor in super().listed(op, dtype, cache):
             name = f"{cache}.{role}" if role in OF_CACHE else tensor.name
@@ -110,7 +111,7 @@ class Turn(Part):
         return tuple(f"{op.name}.{name}" for name in op.rotary.operands) if op.rotary else ()
 
     def arguments(self, op: Product, cache: str) -> tuple[Argument, ...]:
-        """`RotaryArgs`, and where the cache has pages `PageArgs`."""
+        """`RotaryArgs`, and with pages `PageArgs`."""
         assert op.rotary is not None
         sizes, numbers = op.rotary, ("heads", "kv_heads", "max_length", "new_tokens")
         found = [

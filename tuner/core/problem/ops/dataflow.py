@@ -1,4 +1,4 @@
-"""Who reads which tensor: every op reads inputs and outputs of earlier ops, in the shape that they have."""
+"""Which op reads which tensor: every op reads inputs and outputs of earlier ops, with matching shapes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Read(NamedTuple):
     #: The op's field that names it.
     field: str
     tensor: str
-    #: Rows and columns, as the op reads it.
+    #: Rows and columns, as seen by the op.
     shape: Shape
-    #: Of another shape: the field that is at fault, if it is another; what the op does with the tensor, why that
-    #: cannot be, and what would be right.
+    #: For a wrong shape: the field at fault, if it is another; what the op does with the tensor, why that is
+    #: impossible, and what would be valid.
     blame: str = ""
     verb: str = "reads"
     why: str = ""
@@ -27,7 +27,7 @@ class Read(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """An op's name, the shape of its output, and what it reads."""
+    """An op's name, the shape of its output, and the tensors that it reads."""
 
     name: str
     shape: Shape
@@ -37,10 +37,10 @@ class Flow(NamedTuple):
 
 
 def check_names(flows: Sequence[Flow]) -> None:
-    """A tensor has one name, and a name one tensor: an op's output, an input, or an operand of one op.
+    """Names must be unique: each belongs to an op's output, an input, or an operand of one op.
 
     Raises:
-        InvalidInput: two ops have one name, or a tensor has that of an operand.
+        InvalidInput: two ops have the same name, or a tensor has that of an operand.
     """
     names = [flow.name for flow in flows]
     if double := next((name for name in names if names.count(name) > 1), None):
@@ -53,13 +53,13 @@ def check_names(flows: Sequence[Flow]) -> None:
 
 
 def check_dataflow(flows: Sequence[Flow]) -> None:
-    """Ops in topological order, none of which has the name of another.
+    """Checks that ops are in topological order and have unique names.
 
     Raises:
-        InvalidInput: an op reads itself or a later one, ops read each other in a cycle, or shapes do not meet.
+        InvalidInput: an op reads itself or a later one, ops read each other in a cycle, or shapes do not match.
     """
     names = {flow.name for flow in flows}
-    known: dict[str, tuple[str, Shape]] = {}  # tensor -> who gave it its shape, and that
+    known: dict[str, tuple[str, Shape]] = {}  # tensor -> the op that determined its shape, and the shape
     written: set[str] = set()
     for flow in flows:
         for read in flow.reads:
@@ -73,7 +73,7 @@ def check_dataflow(flows: Sequence[Flow]) -> None:
 
 
 def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput:
-    """What an op reads depends on it in turn, or is merely written too late."""
+    """An op reads something that depends on it, or that is only written too late."""
     remedy = "list the ops in topological order: each after the ops that it reads"
     if read.tensor == flow.name:
         return InvalidInput("ops", f"{flow.name} reads {read.tensor}, its own output", remedy)
@@ -87,8 +87,8 @@ def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput
 
 
 def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
-    """Ops from `end` on, each of which reads the next one, around to `end` by way of `start`; none where there is no
-    way from `start` to `end`."""
+    """A cycle of ops from `end` through `start` back to `end`, each reading the next one; empty if `start` does not
+    lead to `end`."""
     came_from, todo = {start: end}, [start]
     while todo:
         op = todo.pop()
@@ -105,7 +105,7 @@ def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
 
 
 def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
-    """A tensor of another shape than the op says; `first` is the op that gave an input its shape."""
+    """A tensor whose shape differs from the op's; `first` is the op that determined an input's shape."""
     (rows, columns), field = read.shape, f"{flow.name}.{read.blame or read.field}"
     if first:
         problem = f"reads {read.tensor} as [{rows}, {columns}], but {first} reads it as [{shape[0]}, {shape[1]}]"

@@ -1,4 +1,4 @@
-"""How weights of a product are stored in fewer bits than what they are multiplied as: a file a format."""
+"""Formats in which weights of a product are stored with fewer bits than they are multiplied in: one file per format."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["WeightFormat", "WeightRow"]
 
 
 class WeightFormat(StrEnum):
-    """By the names that JSON has."""
+    """Formats by their JSON names."""
 
     row: WeightRow
 
     def __new__(cls, row: WeightRow | str) -> WeightFormat:
-        """The member of a row; a name finds its member, and makes none."""
+        """The member for a row; a name only looks up its member."""
         assert isinstance(row, WeightRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row

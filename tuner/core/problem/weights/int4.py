@@ -1,4 +1,4 @@
-"""Integers of 4 bits: code q stands for q - 8 times the factor of its group, or q less the group's zero point."""
+"""Integers of 4 bits: code q means (q - 8), or (q minus the group's zero point), times the factor of its group."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 
 #: The zero point.
 ZERO = 8
-#: Deviation of the codes of a trial: few are cut off, and all are there.
+#: Deviation of the codes of a trial: few are clipped, and all occur.
 SPREAD = 3.0
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """A number whose lowest bits count in ones, and that plus the zero point."""
+    """A number whose lowest bits count in ones, and that number plus the zero point."""
     return {"base": twice(wide.counting), "zero": twice(wide.counting + ZERO)}
 
 

@@ -1,9 +1,10 @@
-"""What the program has to know of a format of weights, and how a kernel reads them.
+"""The properties of a weight format, and how a kernel reads it.
 
-A weight is a code of few bits, and with groups so many codes of a row share a factor. A kernel multiplies elements of
-16 bits, into which it converts codes in registers. So codes lie as tensor cores take the elements: of a row 16 bytes
-after 16 bytes, in each four words, word c for lane c of four. A word has a code for each of two columns in each of its
-halves, side by side for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16 further.
+A weight is a code of few bits; with groups, this many codes of a row share a factor. A kernel multiplies elements of 16
+bits, to which it converts codes in registers. So codes are stored in the order in which tensor cores need the elements:
+a row in blocks of 16 bytes, each with four words, word c for lane c of four. Each half of a word has a code for each of
+two columns, side by side for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16
+further.
 
 Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", fragments of A of wgmma m64k16.
 """
@@ -21,21 +22,21 @@ from typing import Self
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
-#: Bits that a thread is given at once for each of four lanes, and those of an element that is multiplied.
+#: Bits that one thread loads for each of four lanes, and bits of a multiplied element.
 _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sixteen:
-    """How an element of 16 bits has its numbers."""
+    """The number format of a 16-bit element."""
 
-    #: Bits of the mantissa behind the point, and what is added to an exponent.
+    #: Bits of the mantissa after the point, and the exponent bias.
     mantissa: int
     excess: int
 
     @classmethod
     def of(cls, dtype: OperandRow) -> Self:
-        """Of its unit roundoff and of its smallest step."""
+        """From its unit roundoff and its smallest step."""
         mantissa = -round(log2(dtype.roundoff)) - 1
         return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
 
@@ -56,42 +57,43 @@ def twice(bits: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightRow:
-    """One format. Weights are one tensor of bytes: codes [rows, k], then of each group a factor of each row in the
-    workload's element type, and with zero points what is taken from a raised code [k / group, 1 or 2, rows]."""
+    """One format. Weights are one tensor of bytes: codes [rows, k], then for each group one factor per row in the
+    workload's element type, and with zero points the values to subtract from a raised code [k / group, 1 or 2,
+    rows]."""
 
-    #: As JSON has it.
+    #: Its name in JSON.
     name: str
     #: Bits of a code.
     bits: int
     #: Elements of k that share a factor; 0 for none.
     group: int = 0
-    #: Whether each group of a row has a zero point, an integer that is taken from its codes.
+    #: Whether each group of a row has a zero point, an integer that is subtracted from its codes.
     has_zeros: bool = False
-    #: The element type that codes are; None where they are none.
+    #: The element type of the codes; None if they have none.
     element: Dtype | None = None
-    #: Of the array module and codes, unsigned integers of 8 bits: their values, without factors.
+    #: From the array module and codes, unsigned integers of 8 bits, to their values, without factors.
     values: Callable[[ArrayModule, Array], Array]
-    #: Of the array module and normal numbers of deviation 1, float32: codes of about these, times `spread`.
+    #: From the array module and normal numbers of deviation 1, float32, to codes of about these numbers times `spread`.
     codes: Callable[[ArrayModule, Array], Array]
     spread: float = 1.0
-    #: Its device code: a member of `struct Weights`, `convert`. Names with a $ are of `figures`.
+    #: Its device code: a member `convert` of `struct Weights`. Names with a $ are replaced from `figures`.
     device: Path
-    #: Of the element type that it is converted to, what stands in the device code.
+    #: Constants in the device code, given the element type that it is converted to.
     figures: Callable[[Sixteen], dict[str, str]]
 
     def row_bytes(self, k: int) -> int:
-        """Of a row of so many weights, its factors among them."""
+        """Bytes of a row of this many weights, factors included."""
         behind = k // self.group * (1 + self.has_zeros) if self.group else 0
         return k * self.bits // 8 + behind * _ELEMENT_BITS // 8
 
     @cached_property
     def chunk(self) -> int:
-        """Elements of k that 16 bytes hold: a row has whole ones."""
+        """Elements of k in 16 bytes: a row has a whole number of these."""
         return _CHUNK_BITS // self.bits
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """[chunk] of each code of 16 bytes, lowest bits first, its column."""
+        """[chunk] the column of each code of 16 bytes, lowest bits first."""
         return tuple(self._column(*divmod(number, _WORD_BITS // self.bits)) for number in range(self.chunk))
 
     def _column(self, lane: int, place: int) -> int:
@@ -99,8 +101,8 @@ class WeightRow:
         return 16 * (pair // 2) + 2 * lane + 8 * (pair % 2) + half
 
     def packed(self, xp: ArrayModule, codes: Array, factors: Array | None = None, zeros: Array | None = None) -> Array:
-        """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of [rows, k / group] 16 bits each: those of factors,
-        and of zero points as `raised` has them."""
+        """[rows, row_bytes] uint8 from codes [rows, k] uint8, and from factors and zero points [rows, k / group]
+        with 16 bits each; zero points as `raised` returns them."""
         rows, k = codes.shape
         laid = codes.reshape(rows, k // self.chunk, self.chunk)[:, :, xp.asarray(self.order)].reshape(rows, k)
         if self.bits == 4:
@@ -112,7 +114,7 @@ class WeightRow:
         return xp.concatenate([laid.reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
 
     def unpacked(self, xp: ArrayModule, weights: Array, k: int) -> tuple[Array, Array | None, Array | None]:
-        """Inverse of `packed`, of any array of so many bytes."""
+        """Inverse of `packed`, for any array of this many bytes."""
         held, num_bytes = weights.reshape(-1).view(xp.uint8), k * self.bits // 8
         rows = held.size // self.row_bytes(k)
         laid = held[: rows * num_bytes].reshape(rows, num_bytes)
@@ -127,11 +129,12 @@ class WeightRow:
         return codes.reshape(rows, k), both[0], both[1] if self.has_zeros else None
 
     def raised(self, xp: ArrayModule, zeros: Array, dtype: OperandRow) -> Array:
-        """Zero points as kernels take them from a code: both are above a number whose lowest bits count in ones."""
+        """Zero points as kernels subtract them from a code: both are added to a number whose lowest bits count in ones.
+        """
         return zeros.astype(xp.uint16) + Sixteen.of(dtype).counting
 
     def known(self, xp: ArrayModule, weights: Array, k: int, dtype: OperandRow) -> Array:
-        """What they stand for, [rows, k] float64."""
+        """Their values, [rows, k] float64."""
         codes, factors, zeros = self.unpacked(xp, weights, k)
         values = self.values(xp, codes).astype(xp.float64)
         if factors is None:
@@ -142,19 +145,19 @@ class WeightRow:
         return values * xp.repeat(dtype.from_bits(xp, factors).astype(xp.float64), self.group, axis=1)
 
     def drawn(self, xp: ArrayModule, normal: Array, factors: Array | None, dtype: OperandRow) -> Array:
-        """Weights of a trial, of normal numbers [rows, k] and, with groups, of factors [rows, k / group], float32: they
-        leave sums about as large as what is multiplied."""
+        """Weights of a trial, from normal numbers [rows, k] and, with groups, factors [rows, k / group], float32:
+        their sums are about as large as the inputs."""
         rows_k = self.codes(xp, normal)
         if factors is None:
             return self.packed(xp, rows_k)
         size = xp.float32(1 / (self.spread * normal.shape[1] ** 0.5))
-        # Zero points lie between 4 and 11, by the numbers that are there.
+        # Zero points between 4 and 11, derived from the given numbers.
         points = 4 + rows_k[:, :: self.group] % 8
         zeros = self.raised(xp, points, dtype) if self.has_zeros else None
         return self.packed(xp, rows_k, dtype.to_bits(xp, (factors * size).astype(xp.float32)), zeros)
 
     def text(self, dtype: OperandRow) -> str:
-        """`struct Weights` of kernels whose elements are of that type."""
+        """`struct Weights` for kernels with elements of that type."""
         assert dtype.tensor_kind is not None, dtype.name
         figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
         zeros = f"kHasZeros = {int(self.has_zeros)}"

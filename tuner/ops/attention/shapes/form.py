@@ -45,7 +45,7 @@ class AttentionForm:
             return
         if (rows := self.paged.num_rows(op)) > MOST_ROWS:
             problem = f"num_pages * page_tokens * kv_heads is {rows}, but a cache has at most {MOST_ROWS} rows"
-            raise InvalidInput("num_pages", problem, "give fewer")
+            raise InvalidInput("num_pages", problem, "use fewer")
 
     def describe(self) -> str:
         """What goes behind an op's sizes, e.g. ``, pages of 16, window 4096``; nothing of the plain form."""

@@ -50,7 +50,7 @@ class DecodeAttention:
         _check_range("kv_heads", self.kv_heads, MOST_SEQUENCES)
         _check_range("query_heads", self.query_heads, MOST_QUERY_HEADS)
         if self.head_dim not in HEAD_DIMS:
-            raise InvalidInput("head_dim", f"{self.head_dim!r} is not supported by any kernel", "give 64 or 128")
+            raise InvalidInput("head_dim", f"{self.head_dim!r} is not supported by any kernel", "use 64 or 128")
         if isinstance(self.new_tokens, int) and self.new_tokens > MOST_NEW_TOKENS:
             raise InvalidInput(
                 "new_tokens",
