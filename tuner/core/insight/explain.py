@@ -1,6 +1,6 @@
-"""Why a schedule is fast or slow, in sentences with numbers: bounds, waves, waits, traffic, and the nearest better one.
+"""Why a schedule is fast or slow, in sentences with numbers: bounds, waves, waits, traffic, and the best neighbour.
 
-All times but the bounds are the simulator's forecast. It ranks, it does not measure.
+All times except the bounds are the simulator's forecast. It ranks schedules, but does not measure.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from tuner.core.space.policy_orders import policies_of
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
 
-#: Neighbours that are forecast, at most, in search of a better one.
+#: Maximum neighbours that are forecast in search of a better one.
 MAX_NEIGHBOURS = 60
 
 
 def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """Sentences about the fused launch of a schedule; where there are ops with launches of their own, about
-    these and those of the products around them.
+    """Sentences about the fused launch of a schedule; with launch ops, about these and the products around them.
 
     Raises:
-        IllegalSchedule: the schedule is outside the legal space.
+        IllegalSchedule: the schedule is not legal.
     """
     heading = [f"{workload.describe()} on {gpu.name}: {schedule}.", source_of_rates(gpu)]
-    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
+    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # other launches are described, too
     if not workload.launch_ops:
         return [*heading, *_products(workload, gpu, schedule)]
     if len(workload.tile_ops) <= 1:
@@ -50,7 +49,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
 
 
 def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Of one launch of all products, or of one for those of each side of a launch op."""
+    """For one launch of all products, or one for each group between launch ops."""
     plans = plans_for(workload, gpu, in_fewest_launches(workload, schedule))
     launches = [(plan, simulate(plan)) for plan in plans]
     yield from _bounds(workload, gpu, plans)
@@ -107,7 +106,7 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
 
 
 def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline, of: str) -> Iterator[str]:
-    """`of` says which ops, where the launch has not all of them."""
+    """`of` names the ops, if the launch does not have all of them."""
     read = timeline.l2_hit_bytes + timeline.dram_bytes
     least = (
         "" if of else f", {timeline.dram_bytes / io_bytes(workload, gpu.l2_bytes):.2f} times the minimum for this L2"
@@ -152,7 +151,7 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
 
 
 def _next_best_apart(space: JointSpace, schedule: Schedule) -> str:
-    """The single change with the best forecast, of a schedule whose ops have a launch each."""
+    """The single change with the best forecast, for a schedule with one launch per op."""
 
     def time_us(one: Schedule) -> float:
         return forecast_us(space.workload, space.gpu, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=one))

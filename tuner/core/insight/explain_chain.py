@@ -1,4 +1,4 @@
-"""Of a chain: who reads whom, what each boundary between two ops costs, and in which launches it is best run."""
+"""For a chain: which op reads which, what each boundary between two ops costs, and the best way to launch it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 
-#: Ways to launch that are told.
+#: Number of launch ways that are listed.
 NUM_WAYS = 3
 
 
 def explain_chain(
     workload: Workload, gpu: Gpu, schedule: Schedule, launches: Sequence[tuple[VerifiedPlan, Timeline]]
 ) -> Iterator[str]:
-    """Sentences about the fewest launches of a chain's products, by their timelines, and about other launches of the
-    chain; `schedule` is that of its products alone."""
+    """Sentences about the fewest launches of a chain's products, with their timelines, and about other ways to
+    launch the chain; `schedule` covers only its products."""
     names = {op.name for op in workload.ops}
     for index, op in enumerate(workload.tile_ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
@@ -45,7 +45,7 @@ def launches_in_words(workload: Workload, candidate: Candidate) -> str:
 
 
 def _boundary(op: int, plan: VerifiedPlan, timeline: Timeline) -> str:
-    """How long its tasks wait for signals, and how long after the end of what they wait for the last of them begins."""
+    """How long its tasks wait for signals, and how long after their last input the last of them begins."""
     op_of = plan.plan.tasks[:, 0]
     mine = [row for row in timeline.rows if op_of[row[1]] == op]
     producers = set(plan.graph.workload.producers_of(op))

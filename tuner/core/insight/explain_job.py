@@ -1,4 +1,4 @@
-"""What a job measured, beside what was forecast: sentences for the explanation of its best fused schedule."""
+"""What a job measured, compared with the forecast: sentences for the explanation of its best fused schedule."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuner.core.trial.records import Best, FinalRow
 
 
 def best_fused(finals: Iterable[FinalRow]) -> FinalRow | None:
-    """The finalist to explain: the fastest fused one, or the first where none came through the finals."""
+    """The finalist to explain: the fastest fused one, or the first if none finished the finals."""
     fused = [row for row in finals if row.candidate.plan_kind.is_fused]
     return min(fused, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
 
 
 def best_to_explain(finals: Iterable[FinalRow]) -> FinalRow | None:
-    """That; of a workload that no launch computes whole, the fastest of ours."""
+    """The same; for a workload without a launch that computes everything, the fastest of ours."""
     rows = list(finals)
     ours = [row for row in rows if row.candidate.plan_kind.is_ours]
     fastest = min(ours, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
@@ -27,7 +27,7 @@ def best_to_explain(finals: Iterable[FinalRow]) -> FinalRow | None:
 
 
 def explain_job(best: Best, chosen: FinalRow, trials: Sequence[Trial], quality: ForecastQuality) -> list[str]:
-    """Sentences about `chosen`, one of the finalists of `best`; `trials` are all of the job's."""
+    """Sentences about `chosen`, one of the finalists of `best`; `trials` are all trials of the job."""
     forecasts = {trial.number: forecast for trial in trials if (forecast := forecast_of(trial.outcome)) is not None}
     return [
         _measured(best, chosen, forecasts.get(chosen.trial_number)),
@@ -78,7 +78,7 @@ def _words(row: FinalRow) -> str:
 
 
 def _next_measured(chosen: FinalRow, trials: Sequence[Trial]) -> Iterator[str]:
-    """The fastest other trial of the kind, by the speed-ups of the trials themselves, and what it does otherwise."""
+    """The fastest other trial of the kind, by the speed-ups of the trials themselves, and how it differs."""
     measured = [
         (trial.outcome.speedup, trial)
         for trial in trials
@@ -103,7 +103,7 @@ def _policies(best: Best) -> Iterator[str]:
 
 
 def _own_programs(best: Best) -> Iterator[str]:
-    """What was timed beside the finals for who gave it."""
+    """The user's own programs that were timed after the finals."""
     found = []
     for one in best.baselines:
         if one.time_us is None:

@@ -1,4 +1,4 @@
-"""Why the plans of a schedule may run, in sentences and in a drawing of who waits for whom; or why they may not."""
+"""Why the plans of a schedule may run, in sentences and in a drawing of their waits; or why they may not."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ORDERS = {
     STATIC: "each CTA runs its own queue",
     FIRST_WAVE: "each CTA starts with an assigned task, and draws the others",
 }
-#: Tasks of a line of the drawing, and tiles, at most.
+#: Maximum tasks per line of the drawing, and tiles.
 _MOST_NAMED = 3
 
 
 def prove(workload: Workload, gpu: Gpu, candidate: Candidate, words: Sequence[bytes] = ()) -> tuple[VerifiedPlan, ...]:
-    """The plans of a candidate's launches, proven; of those of its tile ops, the words that are given in their place.
+    """The plans of a candidate's launches, proven; words that are given replace those of its tile ops.
 
     Raises:
         IllegalSchedule: there is no such launch.
@@ -47,7 +47,7 @@ def prove(workload: Workload, gpu: Gpu, candidate: Candidate, words: Sequence[by
 
 
 def in_words(proven: VerifiedPlan) -> Iterator[str]:
-    """What was proven, and by which argument."""
+    """What was proven, and with which argument."""
     plan, graph = proven.plan, proven.graph
     names = " and ".join(graph.name_of(op) for op in graph.op_indices)
     order = _ORDERS.get(plan.assignment, "tasks are drawn in the order of their tickets")
@@ -83,7 +83,7 @@ def in_words(proven: VerifiedPlan) -> Iterator[str]:
 
 
 def drawn(proven: VerifiedPlan, task: int | None = None) -> Iterator[str]:
-    """Which task waits for which, as text: from op to op, and of one task, by default the last one that waits."""
+    """Which task waits for which, as text: from op to op, and for one task, by default the last one that waits."""
     plan, graph = proven.plan, proven.graph
     totals = post_totals(plan)
     for op in graph.op_indices:
@@ -102,7 +102,7 @@ def drawn(proven: VerifiedPlan, task: int | None = None) -> Iterator[str]:
 
 
 def _around(plan: Plan, graph: TileGraph, task: int) -> Iterator[str]:
-    """What one task waits for, and who waits for it."""
+    """What one task waits for, and what waits for it."""
     begin, end, post = (int(word) for word in plan.tasks[task, 3:6])
     waits = plan.waits[begin:end].tolist()
     for signal_begin, signal_end, needed, _, step in waits:
@@ -144,7 +144,7 @@ def _range(values: Ints) -> str:
 
 
 def refused(error: PlanError) -> Iterator[str]:
-    """The witness; of a deadlock drawn, who waits for whom."""
+    """The witness; for a deadlock with a drawing of its waits."""
     yield f"Refused: {error.problem}."
     if not isinstance(error, LivenessError) or not error.cycle:
         yield f"Witness: {error.witness}."

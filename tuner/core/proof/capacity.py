@@ -1,6 +1,6 @@
-"""Capacity: a CTA fits an SM, the grid is resident where it must be, and no index leaves what the device has for it.
+"""Capacity: a CTA fits on an SM, the grid is resident if it must be, and no index exceeds what the device provides.
 
-What a word may be by itself is said in `tuner.core.plan.table.words`; here it is held against the kernel and the GPU.
+`tuner.core.plan.table.words` defines the range of each word; here words are checked against the kernel and the GPU.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tuner.errors import ResourceError
 
 
 def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu, *, is_paired: bool = False) -> None:
-    """One CTA fits an SM; where tasks wait and are not drawn by all CTAs alike, these are resident at once. The CTAs of
-    a paired launch wait for those of another launch.
+    """Checks that one CTA fits on an SM; if tasks wait and are not drawn by all CTAs alike, that these are resident at
+    once. The CTAs of a paired launch wait for those of another launch.
 
     Raises:
-        ResourceError: names what is short.
+        ResourceError: names what is insufficient.
     """
     _check_indices(plan, graph, resources)
     limits = occupancy_limits(resources, gpu)
@@ -42,7 +42,7 @@ def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu,
 
 
 def _check_indices(plan: Plan, graph: TileGraph, resources: Resources) -> None:
-    """Whatever is signalled: what the device finds by a count of the plan is there."""
+    """Checks, independent of signals, that everything the device indexes by a count of the plan exists."""
     tiling, size = graph.tiling, graph.tiling.cluster_size
     if size > MAX_CLUSTER_SIZE:
         most = f"a cluster has at most {MAX_CLUSTER_SIZE} CTAs"

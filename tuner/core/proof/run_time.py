@@ -1,11 +1,11 @@
-"""What a plan promises for every value of the run-time inputs that its ops declare, such as lengths.
+"""What a plan guarantees for every value of the run-time inputs that its ops declare, such as lengths.
 
-A plan has a task for each tile that the largest values need, and its words are the same at all values. A task waits
-and posts whatever there is left for it to do. So what is proven of the words holds at all values, where three things
-do. The tiles reach as far as the largest value. All ops agree on how far a tensor reaches: then what a task reads of it
-is what tasks with something to write wrote. And every wait is come to. A wait before a later step stands where its task
-has that step at the least values, too. Otherwise the task would post before that wait is over, and what its post stands
-for beyond its own tile might not be there.
+A plan has a task for each tile that the largest values need, and its words are the same for all values. A task waits
+and posts whatever work is left for it. So the proof of the words holds for all values if three conditions are met. The
+tiles cover the largest value. All ops agree on the extent of a tensor: then a task reads only what tasks with work have
+written. And every wait is reached. A wait before a later step is allowed if its task has that step even at the smallest
+values. Otherwise the task would post before that wait is over, and what its post implies beyond its own tile might not
+be complete.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from tuner.errors import CoverageError, LivenessError
 
 
 def check_run_time(plan: Plan, graph: TaskGraph) -> None:
-    """Returns where a plan that is proven for its words holds at every value of its run-time inputs.
+    """Returns if a plan that is proven for its words is valid for every value of its run-time inputs.
 
     Raises:
-        CoverageError: ops disagree on how far a tensor reaches, or their tiles do not reach as far as the largest
-            value.
-        LivenessError: a task does not come to one of its waits at every value; the witness names both.
+        CoverageError: ops disagree on the extent of a tensor, or their tiles do not cover the largest value.
+        LivenessError: a task does not reach one of its waits for every value; the witness names both.
     """
     if not any(space.bounds for space in graph.spaces.values()):
         return
@@ -58,10 +57,10 @@ def _bounds_text(bounds: frozenset[Bound]) -> str:
 
 
 def check_reach(space: TileSpace) -> None:
-    """Returns where the op's boxes reach as far as the largest values of its run-time inputs, each with one number.
+    """Returns if the op's boxes cover the largest values of its run-time inputs, each with one number.
 
     Raises:
-        CoverageError: names the tensor, how far the boxes reach, and the largest value; or a box with several numbers.
+        CoverageError: names the tensor, the extent of the boxes, and the largest value; or a box with several numbers.
     """
     for bound in space.bounds:
         boxes = [box for box in (*space.writes, *(read.box for read in space.reads)) if box.tensor == bound.tensor]
@@ -81,7 +80,7 @@ def check_reach(space: TileSpace) -> None:
 
 
 def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
-    """Each wait stands before the first step, after the last one, or before a step that there is at the least
+    """Each wait comes before the first step, after the last one, or before a step that exists even at the smallest
     values."""
     space, mine = graph.spaces[op], np.flatnonzero(plan.tasks[:, 0] == op)
     begin, end = plan.tasks[mine, 3].astype(np.int64), plan.tasks[mine, 4].astype(np.int64)
@@ -100,11 +99,11 @@ def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
 
 
 def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
-    """[tasks] steps of each at the least values of all run-time inputs: 0 where nothing is left of its tile.
+    """[tasks] steps of each at the smallest values of all run-time inputs: 0 if nothing is left of its tile.
 
     Args:
         space: the op's tiles.
-        tiles: [tasks] the number of each one's tile.
+        tiles: [tasks] the number of each task's tile.
         steps: [tasks, 3] the first step of each, the stride, and how many.
     """
     has_tile = np.ones(space.num_tiles, dtype=np.bool_)
@@ -116,7 +115,7 @@ def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
         for read in (read for read in space.reads if read.box.tensor == bound.tensor and not read.is_late):
             has_step &= _begins(read.box, bound, space) < bound.limit.least
     has_step &= has_tile[:, None]
-    # Steps are passed over from the first one on that there is not.
+    # Steps are skipped from the first missing one on.
     kept = np.where(has_step.all(axis=1), space.num_steps, has_step.argmin(axis=1))[tiles]
     first, stride, count = steps.T
     found: Ints = np.clip(-((first - kept) // stride), 0, count)

@@ -1,5 +1,5 @@
-"""What a worker says, before anything believes it: one gate for samples, energies, counters, clocks, traces, builds,
-files and cards. A lie that is within these ranges is told by nobody; one beyond them would be an answer for ever.
+"""Checks everything that a worker sends: one gate for samples, energies, counters, clocks, traces, builds, files and
+cards. Lies within these ranges cannot be detected; values outside them would be wrong results forever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Range = tuple[float, float]
 
 #: From a nanosecond to a quarter of an hour, microseconds.
 _TIME_US: _Range = (1e-3, 1e9)
-#: A difference of two readings may be a little below 0.
+#: A difference of two readings may be slightly below 0.
 _SECONDS: _Range = (-1.0, 1e7)
 _RATIO: _Range = (1e-9, 1e9)
 #: A share is a quotient of sums.
@@ -31,7 +31,7 @@ _COUNT: _Range = (0, 2**31 - 1)
 _BYTES: _Range = (0, 2**48)
 _RATE: _Range = (1.0, 1e24)
 
-#: By name of a field, or of what holds the number; the rest is a number that the database can keep.
+#: By the name of a field, or of the container of the number; all others are limited to what the database can store.
 _RANGES: dict[str, _Range] = {
     **dict.fromkeys(("time_us", "times_us", "library_us", "forecast_us", "true_us"), _TIME_US),
     **dict.fromkeys(("speedup", "library_speedup"), _RATIO),
@@ -65,7 +65,7 @@ _KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{0,200}")
 _STAGE = re.compile(r"[a-z_]{1,20}(\.[a-z_]{1,20}){0,2}")
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,79}")
 _GPU_ID = re.compile(r"[a-z0-9][a-z0-9._+()-]{0,79}")
-#: The files of an artifact; `workers/builder/artifact.py` makes them.
+#: The files of an artifact; `workers/builder/artifact.py` creates them.
 _FILE = re.compile(
     r"kernel\.(cu|cubin)|(guarded|safe)\.cubin|(fallback_)?plan\d{1,4}\.bin|manifest\.json"
     r"|[a-z][a-z0-9_-]{0,39}\d{1,4}(_[a-z]{1,20})?\.(cu|cubin|bin)"  # of a launch op, by its kind
@@ -75,10 +75,10 @@ _MANIFEST = "manifest.json"
 
 
 def believe(found: Any, name: str = "answer") -> None:
-    """Looks at all that `found` holds: an outcome, finals, an inspection, a build, files, an environment, a GPU.
+    """Checks everything in `found`: an outcome, finals, an inspection, a build, files, an environment, a GPU.
 
     Raises:
-        Unbelievable: names what cannot be.
+        Unbelievable: names what is impossible.
     """
     if found is None or isinstance(found, bool):
         return
@@ -183,7 +183,7 @@ def _check_finals(found: FinalsTimes, name: str) -> None:
 
 
 def _check_files(found: ArtifactFiles, name: str) -> None:
-    """The names are ours, and the manifest lists just these bytes."""
+    """The names are ours, and the manifest lists exactly these bytes."""
     for file in found.files:
         if not _FILE.fullmatch(file):
             _refuse(f"{name}.files", f"has {file[:80]!a}", "that is not a file of an artifact")
