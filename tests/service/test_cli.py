@@ -87,7 +87,7 @@ def test_a_file_of_no_schedule_is_refused_by_its_key(tmp_path: Path, changes: di
     code, _, complaint = explained(str(file))
     assert (code, f"Error: {file}: {words}" in complaint) == (1, True), complaint
     file.write_text("{")
-    assert f"Error: {file}: is no JSON from line 1, column 2 on; give workload" in explained(str(file))[2]
+    assert f"Error: {file}: is not valid JSON from line 1, column 2; give workload" in explained(str(file))[2]
 
 
 def test_a_saved_manifest_is_explained_for_the_gpu_of_its_job(tmp_path: Path) -> None:

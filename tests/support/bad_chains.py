@@ -42,7 +42,7 @@ BAD_CHAINS = {
     ),
     "two ops of one name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "its own name"),
     "an input with an operand's name": BadChain(
-        chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "another name"
+        chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "rename"
     ),
     "shapes that do not meet": BadChain(
         chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
@@ -64,7 +64,7 @@ BAD_CHAINS = {
     ),
     "eps without a norm": BadChain(chain(A, {**B, "eps": 1e-3}), "pair.b.eps", "belongs to a norm", "leave it out"),
     "9 ops": BadChain(
-        chain(*({**A, "name": f"a{i}"} for i in range(9))), "pair.ops", "9 ops, but kernels have only room", "at most 8"
+        chain(*({**A, "name": f"a{i}"} for i in range(9))), "pair.ops", "9 ops, but a kernel holds", "at most 8"
     ),
     "a matrix beyond 32 bits": BadChain(
         chain(A, {**B, "n": 2**26}), "pair.b.W", "67108864 x 64 elements overflow a 32-bit index", "at or under"
@@ -76,7 +76,7 @@ BAD_FORMS = {
     "no ops": BadChain(chain(), "pair.ops", "has 0 entries", "use at least 1"),
     "no rows": BadChain(chain(A, B, m=0), "pair.m", "greater than or equal to 1, got 0", "use at least 1"),
     "an op without columns": BadChain(chain(A, {**B, "n": 0}), "pair.ops.1.n", "got 0", "use at least 1"),
-    "columns in quotes": BadChain(chain({**A, "n": "64"}), "pair.ops.0.n", "got '64'", "give an integer"),
+    "columns in quotes": BadChain(chain({**A, "n": "64"}), "pair.ops.0.n", "got '64'", "use an integer"),
     "an op without k": BadChain(
         chain({name: size for name, size in A.items() if name != "k"}), "pair.ops.0.k", "is missing", "add it"
     ),

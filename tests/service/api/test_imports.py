@@ -97,7 +97,7 @@ def test_what_is_no_legal_schedule_for_pair_and_target_is_refused_by_its_name(ap
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "is no JSON"),
+        ("[", "is not valid JSON"),
         ("[]", "has no schedules of tuner's; pass a file written by"),
         ('{"schema_version": "1.0.0", "results": []}', "has no schedules of tuner's; pass a file written by"),
         ('{"tuner": {"job": {}}, "results": []}', "has no measured schedule of tuner's"),

@@ -140,7 +140,7 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
         (["ffn", *PAIR, "--tp", "2"], "--tp"),
         (["layers"], "No such command 'layers'"),
         (["--chain", "no-such.json"], "no-such.json: cannot be read"),
-        (["--chain", "pyproject.toml"], "is no JSON"),
+        (["--chain", "pyproject.toml"], "is not valid JSON"),
         (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),
     ],
 )

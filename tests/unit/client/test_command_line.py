@@ -109,8 +109,8 @@ def test_the_file_has_a_table_for_each_command_with_its_options_as_they_are_spel
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("url = 3\n", "url is 3; give a text"),
-        ('adress = "x"\n', "no setting is called 'adress'; outside of tables there is url"),
+        ("url = 3\n", "url is 3; use a string"),
+        ('adress = "x"\n', "there is no setting called 'adress'; outside of tables there is url"),
         ("[fly]\nhigh = 1\n", "[fly] is not a command; there are submit, watch"),
         ("[jobs]\nstat = 1\n", "[jobs] has no option 'stat'; there are state, owner"),
         ("[jobs.worst]\nm = 1\n", "[jobs] has no option 'worst'"),

@@ -11,8 +11,8 @@ from tuner.client.cli import main
 from tuner.client.connection.credentials import credentials_path
 
 CONTENTS = {
-    b"": "is no JSON but empty",
-    b'{"a": 1,\n': "is no JSON from line 2, column 1 on",
+    b"": "is not valid JSON but empty",
+    b'{"a": 1,\n': "is not valid JSON from line 2, column 1 on",
     b'{"b": {"a": 1, "c": 2, "a": 1}}': "has 'a' twice in one object",
     b"\xff\xfe": "is not UTF-8 text",
     b"[" * 10**5: "is nested too deeply",
@@ -31,7 +31,7 @@ def refusal(*arguments: str) -> str:
     [
         ("tune-model FILE -o x", "pass the config.json of a model"),
         ("import FILE", "pass a file written by tuner-client export --format t4"),
-        ("submit --chain FILE", 'give an object like {"m": 16, "ops": [...]}'),
+        ("submit --chain FILE", 'use an object like {"m": 16, "ops": [...]}'),
     ],
 )
 def test_a_file_that_is_no_json_is_named(tmp_path: Path, command: str, remedy: str, content: bytes) -> None:
@@ -68,5 +68,5 @@ def test_damaged_credentials_and_packs_are_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     credentials_path().parent.mkdir()
     credentials_path().write_text("{")
-    said = f"{credentials_path()}: is no JSON from line 1, column 2 on; fix it, or delete it and log in again"
+    said = f"{credentials_path()}: is not valid JSON from line 1, column 2; fix it, or delete it and log in again"
     assert refusal("jobs") == f"tuner-client: {said}"

@@ -78,7 +78,7 @@ def test_what_no_proxy_names_is_asked_directly(excepted: str, url: str, is_direc
         ("socks5h://p:1080", "ALL_PROXY names a SOCKS proxy"),
         ("ftp://p", "is of ftp://"),
         ("http://", "has no host"),
-        ("http://p:port", "ALL_PROXY names no proxy"),
+        ("http://p:port", "ALL_PROXY is not a proxy's"),
         ("http://p:99999", "ALL_PROXY is not a proxy's address: port 99999"),
         ("http://p:0", "ALL_PROXY is not a proxy's address: port 0"),
     ],

@@ -95,7 +95,7 @@ def test_a_ladder_that_says_two_things_of_a_row_is_refused(entry: Entry) -> None
     first, second, library = entry.rungs
     with pytest.raises(InvalidInput, match="rows 10 to 48: not after row 16"):
         pack_bytes([replace(entry, rungs=(first, replace(second, m_lo=10), library))])
-    with pytest.raises(InvalidInput, match="serves 1 to 16 rows"):
+    with pytest.raises(InvalidInput, match="supports 1 to 16 rows"):
         pack_bytes([replace(entry, rungs=(replace(first, m_hi=20),))])
     with pytest.raises(InvalidInput, match="occurs twice"):
         pack_bytes([entry, entry])

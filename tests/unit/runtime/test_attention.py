@@ -124,7 +124,7 @@ def test_wrong_operands_are_refused_with_what_would_be_right(tmp_path: Path) -> 
     wrong = Interfaced(aligned(3, dtype="int32"))
     for others, says in (
         ({"lengths": wrong}, r"attention\.lengths is \[3\] of int32: pass \[4\] of int32"),
-        ({"q": Interfaced(aligned(4, 512, dtype="float32"))}, r"q is \[4, 512\] of float32: give .* of bf16"),
+        ({"q": Interfaced(aligned(4, 512, dtype="float32"))}, r"q is \[4, 512\] of float32: pass .* of bf16"),
         ({"pages": None}, "attention.pages is missing: pass"),
         ({"w": wrong}, r"there is no tensor attention\.w"),
         (
@@ -164,4 +164,4 @@ def test_an_artifact_of_another_workload_is_refused(tmp_path: Path) -> None:
         bias=True,
         activation="relu",
     )
-    refused("the artifact is of o_proj, and a call", without="attention")
+    refused("the artifact is of o_proj, but a call", without="attention")

@@ -63,8 +63,8 @@ KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
 
 #: Of each: what is changed, and what the C reader says.
 WRONG: dict[str, tuple[Made, Change, str]] = {
-    "one CTA more": (FUSED, add(GRID, 1), "its grid does not belong to its plan"),
-    "one CTA less": (FUSED_PDL, add(GRID, -1), "its grid does not belong to its plan"),
+    "one CTA more": (FUSED, add(GRID, 1), "its grid is not that of its plan"),
+    "one CTA less": (FUSED_PDL, add(GRID, -1), "its grid is not that of its plan"),
     "residency unsaid": (FUSED, without(NEEDS_ALL), "needs all CTAs resident at once, and the index does not say so"),
     "residency unsaid, programmatic": (FUSED_PDL, without(NEEDS_ALL), "and the index does not say so"),
     "a plain launch": (FUSED, without(COOPERATIVE), "must be cooperative where it is not programmatic"),
@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[Made, Change, str]] = {
     "a step that overflows": (
         FUSED,
         put(MAP_STRIDES, 2**63, of="maps", kind="Q", index=WEIGHTS),
-        "outside its tensor",
+        "outside of its tensor",
     ),
     "another element type": (FUSED, put(MAP_TYPE, 9, of="maps"), "its kernel computes another element type"),
     "no element type": (FUSED, put(MAP_TYPE, 7, of="maps"), "it has no such element type"),
@@ -152,7 +152,7 @@ def test_an_index_that_is_not_of_its_plans_is_refused(recorder: Recorder, tmp_pa
 
 
 OF_PARTS: dict[str, tuple[Change, str]] = {
-    "one CTA more": (add(PART_GRID, 1, of="parts"), "its grid does not belong to its plan"),
+    "one CTA more": (add(PART_GRID, 1, of="parts"), "its grid is not that of its plan"),
     "both attributes": (flipped(COOPERATIVE, of="parts", at=PART_FLAGS), "no launch is both"),
     "another header": (lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, 40, 1), "the header of another plan"),
     "other tasks": (lambda pack: pack.put_in_blob("parts", 2, PART_PARAMETER, 48, 1), "the header of another plan"),
@@ -223,8 +223,8 @@ OF_ATTENTIONS: dict[str, tuple[Callable[[int], Change], str]] = {
     "a task of no span": (both(of_table(1, 4, 2**24 - 1), by_value(208 + 4, 2**24 - 1)), "a task is none of its"),
     "a queue that ends before": (of_table(2, 4, 0), "its queues do not lie one behind the other"),
     "a queue beyond the tasks": (of_table(2, 4, 2**31 - 1), "its queues do not lie one behind the other"),
-    "a grid of one": (always(put(PART_GRID, 1, of="parts")), "its grid does not belong to its queues"),
-    "a grid of all": (always(put(PART_GRID, 2**20, of="parts")), "its grid does not belong to its queues"),
+    "a grid of one": (always(put(PART_GRID, 1, of="parts")), "its grid is not that of its queues"),
+    "a grid of all": (always(put(PART_GRID, 2**20, of="parts")), "its grid is not that of its queues"),
     "an abort elsewhere": (always(put(PART_ABORT, 0, of="parts", kind="Q")), "its abort is looked for elsewhere"),
     "a refusal elsewhere": (
         always(put(PROGRAM_REFUSED, 0, of="programs", kind="Q")),

@@ -91,7 +91,7 @@ def test_two_that_are_read_may_be_one_and_a_residual_may_be_the_output() -> None
         table.checked({"x": x, "residual": replace(y, address=0x20080), "y": y})
     with pytest.raises(WrongOperand, match="y is written and overlaps x: pass separate memory"):
         table.checked({"x": x, "residual": y, "y": replace(x, address=0x10000 + 16 * 62)})
-    with pytest.raises(WrongOperand, match=r"residual is \[7, 64\] of float16: give \[8, 64\] of fp16, the residual"):
+    with pytest.raises(WrongOperand, match=r"residual is \[7, 64\] of float16: pass \[8, 64\] of fp16, the residual"):
         table.checked({"x": x, "residual": replace(y, shape=(7, 64)), "y": y})
 
 

@@ -144,7 +144,7 @@ def test_what_kernels_cannot_read_is_refused(tmp_path: Path) -> None:
     given = operands(layer)
     layer(given, stream=STREAM)
     wide = Interfaced(aligned(*layer.shape("attention.pages")[:1], WIDTH + 1, dtype="int32"))
-    with pytest.raises(RuntimeFailure, match="rows of another width than was tuned, and this kernel was made before"):
+    with pytest.raises(RuntimeFailure, match="rows have another width than was tuned, but this kernel is too"):
         layer(given | {"attention.pages": wide}, stream=STREAM)
 
 

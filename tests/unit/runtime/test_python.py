@@ -122,7 +122,7 @@ def test_wrong_operands_are_refused_with_what_would_be_right(pack: Pack) -> None
     y = Interfaced(aligned(4, 128))
     for x, out, sentence in (
         (Interfaced(aligned(4, 60)), y, r"x is \[4, 60\] of float16: pass \[m, 64\] of float16"),
-        (Interfaced(aligned(4, 64)), Interfaced(aligned(3, 128)), r"out is \[3, 128\] of float16: give \[4, 128\]"),
+        (Interfaced(aligned(4, 64)), Interfaced(aligned(3, 128)), r"out is \[3, 128\] of float16: pass \[4, 128\]"),
         (Interfaced(aligned(4, 64)), None, "arrays of this library need `out`"),
         (Interfaced(aligned(5, 64).reshape(-1)[4:260].reshape(4, 64)), y, "multiple of 16 bytes"),
     ):
@@ -184,10 +184,10 @@ def test_every_option_reaches_the_kernel(recorder: Recorder, pack: Pack) -> None
         ({"row_scale": None}, "row_scale is missing, but the weights were bound with row_scale=True"),
         ({"residual": None}, "residual is missing, but the weights were bound with residual=True"),
         ({"residual": Interfaced(aligned(4, 128, dtype="float32"))}, r"residual is \[4, 128\] of float32"),
-        ({"residual": Interfaced(aligned(1, 128))}, r"residual is \[1, 128\] of float16: give \[4, 128\]"),
-        ({"residual": Interfaced(aligned(4, 64))}, r"residual is \[4, 64\] of float16: give \[4, 128\]"),
-        ({"row_scale": Interfaced(aligned(1, dtype="float32"))}, r"row_scale is \[1\] of float32: give \[4\]"),
-        ({"row_scale": Interfaced(aligned(4))}, r"row_scale is \[4\] of float16: give \[4\] of float32"),
+        ({"residual": Interfaced(aligned(1, 128))}, r"residual is \[1, 128\] of float16: pass \[4, 128\]"),
+        ({"residual": Interfaced(aligned(4, 64))}, r"residual is \[4, 64\] of float16: pass \[4, 128\]"),
+        ({"row_scale": Interfaced(aligned(1, dtype="float32"))}, r"row_scale is \[1\] of float32: pass \[4\]"),
+        ({"row_scale": Interfaced(aligned(4))}, r"row_scale is \[4\] of float16: pass \[4\] of float32"),
         ({"out": Interfaced(aligned(4, 128, dtype="float32"))}, r"out is \[4, 128\] of float32"),
         ({"out": Interfaced(residual.values.reshape(-1)[8:].view()[: 3 * 128].reshape(3, 128))}, "out is"),
         ({"out": arrays[1]}, r"out is \[128, 256\]"),

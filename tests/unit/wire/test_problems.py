@@ -26,9 +26,9 @@ def first_problem(**changes: Any) -> FieldProblem:
     ("changes", "field", "word", "remedy"),
     [
         ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "use at least 1"),
-        ({"budget": {"seconds": 0}}, "budget.seconds", "got 0", "give more than 0"),
-        ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "give at most 100000"),
-        ({"seed": "1"}, "seed", "got '1'", "give an integer"),
+        ({"budget": {"seconds": 0}}, "budget.seconds", "got 0", "use more than 0"),
+        ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "use at most 100000"),
+        ({"seed": "1"}, "seed", "got '1'", "use an integer"),
         ({"colour": 1}, "colour", "not a known field", "check its spelling, or remove it"),
         ({"pair": {**PAIR, "dtype": "fp8"}}, "pair.dtype", "'fp8'", "use 'fp16', 'bf16' or 'fp8_e4m3'"),
         (
@@ -46,12 +46,12 @@ def first_problem(**changes: Any) -> FieldProblem:
         ),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
         ({"pair": {**LAYER, "run": "x"}}, "pair.run", "'x'", LAYER_RUNS),
-        ({"pair": 3}, "pair", "should be a JSON object, got 3", "pass a JSON object"),
-        ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "give an integer"),
-        ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "give true or false"),
-        ({"labels": "a"}, "labels", "should be a list, got 'a'", "pass a list"),
+        ({"pair": 3}, "pair", "should be a JSON object, got 3", "use a JSON object"),
+        ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "use an integer"),
+        ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "use true or false"),
+        ({"labels": "a"}, "labels", "should be a list, got 'a'", "use a list"),
         ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "use at least 1"),
-        ({"project": "x" * 65}, "project", "has 65 characters", "give at most 64"),
+        ({"project": "x" * 65}, "project", "has 65 characters", "use at most 64"),
     ],
 )
 def test_a_refusal_names_the_field_what_is_wrong_and_what_would_be_right(
@@ -71,7 +71,7 @@ def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
 @pytest.mark.parametrize(
     ("value", "problem", "remedy"),
     [
-        ({"number": "x"}, "should be an integer, got 'x'", "give an integer"),
+        ({"number": "x"}, "should be an integer, got 'x'", "use an integer"),
         ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "use a value that does"),
     ],
 )

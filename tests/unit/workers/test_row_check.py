@@ -37,20 +37,20 @@ def test_the_programs_rows_convert_as_they_say(dtype: Dtype) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("rounded = (bits + 0x7F + ((bits >> 8) & 1)) >> 8", "rounded = bits >> 8", "where "),
-        ("xp.where(xp.isnan(half), 0x7F, rounded)", "(rounded * 0 + 0x3C)", " becomes 1, where "),
+        ("rounded = (bits + 0x7F + ((bits >> 8) & 1)) >> 8", "rounded = bits >> 8", "nearest "),
+        ("xp.where(xp.isnan(half), 0x7F, rounded)", "(rounded * 0 + 0x3C)", " becomes 1, but "),
         ("(bits.astype(xp.uint16) << 8)", "(bits.astype(xp.uint16) << 7)", " becomes "),
         (
             "0x7F, rounded).astype(xp.uint8)",
             "0x7F, rounded).astype(xp.uint16)",
-            "to_bits makes uint16, but elements of 8 bits",
+            "to_bits returns uint16, but elements of 8 bits",
         ),
         (
             "xp.where(xp.isnan(half), 0x7F, rounded)",
             "xp.where(xp.isnan(half), 0x3C, rounded)",
-            "to_bits makes 1.0 of a NaN",
+            "to_bits turns a NaN",
         ),
-        ("roundoff=2.0**-3 * (1 + 2.0**-8)", "roundoff=2.0**-5", "the roundoff 0.03125"),
+        ("roundoff=2.0**-3 * (1 + 2.0**-8)", "roundoff=2.0**-5", "the roundoff is 0.03125"),
     ],
 )
 def test_a_planted_fault_of_a_packages_row_is_found(old: str, new: str, said: str, tmp_path: Path) -> None:

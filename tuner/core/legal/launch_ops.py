@@ -19,8 +19,8 @@ class Rules(Protocol):
     """The file ``rules`` of a kind of launch op."""
 
     def refuse(self, workload: Workload, gpu: Gpu, op: Any, schedule: Any) -> str | None:
-        """Why a schedule of the op cannot be compiled, does not fit the GPU, or is not the simplest name of its plan.
-        """
+        """Why a schedule of the op cannot be compiled, does not fit the GPU, or is not the simplest name of its
+        plan."""
 
     def resources_of(self, op: Any, schedule: Any) -> Resources:
         """Resources of a CTA of its launch."""

@@ -47,8 +47,8 @@ MAX_BANDS = 1024
 
 
 def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: str) -> str | None:
-    """Why the raster is invalid, or not the simplest name of its path, over blocks of these (tile rows, tile columns).
-    """
+    """Why the raster is invalid, or not the simplest name of its path, over blocks of these (tile rows, tile
+    columns)."""
     fewest = 1 if raster.kind in WIDTHLESS or raster.kind is RasterKind.SNAKE else 2
     if raster.width < fewest or (raster.kind in WIDTHLESS and raster.width != 1):
         should = "1" if raster.kind in WIDTHLESS else f"at least {fewest}"

@@ -104,8 +104,7 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
-    """A stage of a CTA's ring of inputs and one of its ring of weights, bytes: each as large as the largest op needs.
-    """
+    """A stage of a CTA's ring of inputs and one of its ring of weights, bytes: each as large as any op needs."""
     ops = [(op, tile) for _, op, tile in products(workload, tiling)]
     weights = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
     inputs = max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes
@@ -224,9 +223,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not 2 <= tiling.input_stages <= MAX_INPUT_STAGES:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
-        return (
-            f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, or 0 for no limit"
-        )
+        return f"window {tiling.window} of {tiling.num_stages} stages: use 0 (no limit) to {tiling.num_stages - 1}"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
     if problem := stored_problem(workload, tiling):
@@ -265,10 +262,7 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"parts of tiles when {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
-            return (
-                f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps "
-                f"of {tile.k}; use no more CTAs than that"
-            )
+            return f"{sharers} CTAs share the k of {op.name}: use at most one for each of {steps} k-steps of {tile.k}"
         size, what = (tile.m, "rows") if tiling.swap_ab else (tile.n, "columns")
         if size < sharers * COLUMNS:
             return f"tile {tile}: {sharers} CTAs share its k, and each must finish {COLUMNS} of its {what}"
@@ -346,9 +340,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         if op.bias:
             return f"tile {tile}: {held} sums per thread spill when parts and a bias are added: use at most {most}"
         if tiling.cluster_m > 1:
-            return (
-                f"tile {tile}: {held} sums per thread spill when CTAs share weights and add parts: use at most {most}"
-            )
+            return f"tile {tile}: {held} sums per thread spill if CTAs share weights and add parts: use at most {most}"
         if (num_large := num_large + 1) > 1:
             return f"tile {tile}: {held} sums per thread spill when another op adds parts: use at most {most}"
     return None

@@ -152,7 +152,7 @@ def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> tuple[tuple[str,
     """Follows from a blocked task to its missing signal, to the head of the queue that holds its post, until a task
     repeats: each task on the path, and why it waits."""
     ticket = "a later ticket than"
-    behind_in = {STATIC: "which stands behind", TICKET: ticket, FIRST_WAVE: ticket}
+    behind_in = {STATIC: "which comes after", TICKET: ticket, FIRST_WAVE: ticket}
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
     task, steps = next(iter(progress.blocked)), dict[int, tuple[str, str]]()
     while task not in steps:

@@ -55,8 +55,8 @@ class VerifiedPlan:
 
 
 def proof_digest(verified: VerifiedPlan) -> str:
-    """sha256, hex, of the proven content in its current state: the words, what they were checked against, and the GPU.
-    """
+    """sha256, hex, of the proven content in its current state: the words, what they were checked against, and the
+    GPU."""
     graph = verified.graph
     facts = (
         graph.workload.digest,

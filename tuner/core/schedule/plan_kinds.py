@@ -96,8 +96,8 @@ class PlanKind(StrEnum):
 
     @property
     def base(self) -> PlanKind | None:
-        """The kind whose best schedules it launches in another way; None for one that is searched, and for the library.
-        """
+        """The kind whose best schedules it launches in another way; None for one that is searched, and for the
+        library."""
         return self.row.base
 
     @property

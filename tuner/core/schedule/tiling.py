@@ -1,5 +1,5 @@
-"""The part that is fixed when a kernel of tile ops is compiled: engine, tiles, stages, warps; each changes the source.
-"""
+"""The part that is fixed when a kernel of tile ops is compiled: engine, tiles, stages, warps; each changes the
+source."""
 
 from __future__ import annotations
 

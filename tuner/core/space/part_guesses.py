@@ -67,8 +67,8 @@ def _step_clocks(weight_rows: int, rows: int, swap_ab: bool, groups: int) -> flo
 
 
 def task_clocks(op: TileOp, choice: Choice, parts: int) -> float:
-    """Clocks of a tile, or of one of its parts, which stores what the others finish, and loads their sums of its share.
-    """
+    """Clocks of a tile, or of one of its parts, which stores what the others finish, and loads their sums of its
+    share."""
     steps = -(-op.k // (STEP * parts))
     clocks = steps * step_clocks(op, choice) + TASK_CLOCKS
     if parts == 1:

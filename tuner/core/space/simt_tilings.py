@@ -84,8 +84,8 @@ class SimtTilings:
         return list(first.values())[:NUM_GUESSES]
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in the tile shape of one op, in warps, or in stages; the ring gets shorter if necessary.
-        """
+        """Tilings that differ in the tile shape of one op, in warps, or in stages; the ring gets shorter if
+        necessary."""
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, op in enumerate(self._workload.tile_ops):
             shapes = {(shape.tile, shape.parts) for shape in self._shapes(op, tiling.num_warps)}

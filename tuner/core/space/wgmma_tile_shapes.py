@@ -188,8 +188,8 @@ class WgmmaTileShapes:
         return [shapes for time_us, shapes in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
 
     def _batched(self, height: Height) -> Iterator[tuple[TileShape, ...]]:
-        """A tile shape for each op, in all combinations. With more than two ops, ops of equal shape get the same tile.
-        """
+        """A tile shape for each op, in all combinations. With more than two ops, ops of equal shape get the same
+        tile."""
         ops = self._workload.tile_ops
         keys = [(op.m, op.weight_rows, op.k) if len(ops) > 2 else index for index, op in enumerate(ops)]
         batches = dict(zip(keys, ops, strict=True))

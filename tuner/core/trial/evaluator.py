@@ -1,5 +1,5 @@
-"""The one seam: the interface that measures a candidate. It is implemented by a real card, and by the simulated twin.
-"""
+"""The one seam: the interface that measures a candidate. It is implemented by a real card, and by the simulated
+twin."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> No
     workload = attention(sequences=16, kv_heads=8, head_dim=128, max_length=2048)
     sentences = explain(workload, H200, alone(num_stages=4, span_tokens=2048))
     text = " ".join(sentences)
-    assert "of which caches 28.0" in text
+    assert "of which the caches are 28.0" in text
     assert "attention has 128 of 2048 tokens, of which 128 are not empty" in text
     assert "the fullest reads 1.00 of the mean" in text
     assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us with plain launches", text)
@@ -72,7 +72,7 @@ def test_products_on_both_sides_are_told_by_their_launches(num_behind: int) -> N
     forecast = next(line for line in text.splitlines() if line.startswith("Forecast: qkv "))
     assert [part.split()[0] for part in forecast.removeprefix("Forecast: ").split(";")[0].split(", ")] == names
     assert "Policy: the order" not in text
-    assert ("Op: qkv reads inputs alone, turns queries and keys" in text) == (num_behind > 0)
+    assert ("Op: qkv reads inputs alone, rotates queries and keys" in text) == (num_behind > 0)
     assert ("Op: o_proj reads attention" in text) == (num_behind > 0)
     assert ("Forecast of qkv: " in text) == (num_behind > 0)
     assert ("Forecast of o_proj and gate_up and down: " in text) == (num_behind == 3)

@@ -62,7 +62,9 @@ def test_measured_stands_beside_forecast_for_the_fastest_fused_finalist_and_each
         "Measured: fused 80.0 us in the finals, 1.25 times the library's speed; 75% of the data sheet's bound; "
         "forecast 64.0 us, so it took 1.25 times as long."
     )
-    assert second == ("Beside it: library 100.0 us; two launches 90.0 us (forecast 75.0). What to run: fused, 1.25x.")
+    assert second == (
+        "Compared with: library 100.0 us; two launches 90.0 us (forecast 75.0). Recommendation: fused, 1.25x."
+    )
     assert explain_job(best(simulated=True), chosen, TRIALS, GOOD)[0].startswith("Measured (simulated): ")
 
 

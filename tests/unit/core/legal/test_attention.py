@@ -35,7 +35,7 @@ def test_a_plain_schedule_is_legal() -> None:
     [
         ({"tile_tokens": 48}, "tile_tokens 48: use one of 16, 32, 64, 128"),
         ({"math_warps": 3}, "math_warps 3: use one of"),
-        ({"math_warps": 2}, "no whole teams of 4"),
+        ({"math_warps": 2}, "into teams of 4"),
         ({"num_stages": 5}, "must be a multiple of the number of teams (2)"),
         ({"num_stages": 19}, "use 1 to 18"),
         ({"cluster": 3}, "cluster 3: use one of 1, 2, 4, 8, 16"),
@@ -86,7 +86,7 @@ def test_a_ring_that_does_not_fit_is_refused() -> None:
             {"parts_at_once": 32, "span_tokens": 128},
             "32 loads at once take 192 registers",
         ),
-        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2}, "16 queries of 128 take a thread 176 registers"),
+        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2}, "16 queries of 128 take 176 registers"),
         ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2, "finish_warps": 0}, "288 threads leave it 168"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_run_begins_behind_an_attention() -> None:
     assert runs_problem(4, PlanKind.RUNS, (1, 2), (1,)) is None
     for starts in ((2,), (2, 3)):
         problem = runs_problem(4, PlanKind.RUNS, starts, (1,)) or ""
-        assert "another op's launch stands in front of op 1; start a run with it" in problem
+        assert "another op comes before op 1; start a run with it" in problem
     assert "runs that begin at op 0 alone" in (runs_problem(4, PlanKind.RUNS, (), (1,)) or "")
     assert "use n_launches_pdl" in (runs_problem(4, PlanKind.RUNS, (1, 2, 3), (1,)) or "")
     assert run_starts_of(4, (1, 3)) == ((1, 3),)

@@ -33,7 +33,7 @@ def beside(schedule: Schedule, neighbours: int = 2) -> Schedule:
     ("schedule", "why"),
     [
         (beside(COLUMNS, 3), "neighbours 3: use one of 1, 2"),
-        (beside(portable(((64, 64, 64), (64, 32, 64)))), "neighbours 2: the mma engine; use 1"),
+        (beside(portable(((64, 64, 64), (64, 32, 64)))), "neighbours 2: not supported by the mma engine; use 1"),
         (beside(ALL_ROWS), "neighbours 2, but each tile has all rows, so no two read the same weights: use 1"),
         (beside(SLICED), "neighbours 2 in clusters of 2 CTAs, which are placed together anyway: use 1"),
     ],

@@ -54,12 +54,12 @@ def ordered(**fields: object) -> Schedule:
             tiled(epilogue=Epilogue.TMA),
             ("part_sums scattered and epilogue tma: shares are stored by threads; use direct"),
         ),
-        (tiled(split_k=(1, 6)), "part_sums scattered of 6 parts of down: use up to 4"),
+        (tiled(split_k=(1, 6)), "part_sums scattered with 6 parts of down: use up to 4"),
         (
             scattered(wide(((64, 48, 64), (64, 24, 64)), split_k=(1, 4))),
             "4 parts, and each must finish 8 of its columns",
         ),
-        (ordered(assignment=Assignment.TICKET), "which queues alone have side by side, use static"),
+        (ordered(assignment=Assignment.TICKET), "only queues run them at the same time: use static"),
         (
             FEW.but(ordering=replace(FEW.ordering, part_major=True)),
             "156 parts on 4 CTAs, so those of a tile do not run at the same time: drop part_major",

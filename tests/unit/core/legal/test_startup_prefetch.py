@@ -99,7 +99,7 @@ def test_other_numbers_are_refused(stages: int) -> None:
 def test_other_engines_have_no_such_prefetch() -> None:
     with pytest.raises(IllegalSchedule, match="startup prefetch of 4 stages: not supported by the mma engine; use 0"):
         check(replace(tiling((64, 64), (64, 64)), startup_prefetch=4))
-    with pytest.raises(IllegalSchedule, match="startup prefetch of 2 stages: the simt engine; use 0"):
+    with pytest.raises(IllegalSchedule, match="startup prefetch of 2 stages: not supported by the simt engine; use 0"):
         check(simt((1, 32, 256), startup_prefetch=2), workload=ffn_pair(m=1, d_in=1024, d_hidden=1536, d_out=1024))
 
 

@@ -110,8 +110,8 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), input_stages=1), "1 stages of inputs: use 2 to 12"),
         (wgmma((16, 16, 64), input_stages=13), "13 stages of inputs: use 2 to 12"),
-        (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 1 to 3, or 0 for no limit"),
-        (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 1 to 3, or 0 for no limit"),
+        (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 0 (no limit) to 3"),
+        (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 0 (no limit) to 3"),
         (wgmma((16, 16, 64), num_stages=2), "read as 64 rows, 6144 bytes into the weights' ring, which has 4096"),
         (
             wgmma((16, 56, 64), epilogue=Epilogue.TMA),

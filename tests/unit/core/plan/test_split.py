@@ -298,7 +298,7 @@ def test_a_post_of_a_split_tile_is_that_of_its_last_part() -> None:
         ((1, 5), "5 parts: use one of 1, 2, 3"),
         ((1, 0), "0 parts: use one of 1, 2, 3"),
         ((1, 1), "no op is split: use an empty split_k"),
-        ((4, 1), "4 parts of up: a tile has 2 k-steps of 32, use no more"),
+        ((4, 1), "4 parts of up: a tile has 2 k-steps of 32; use no more"),
     ],
 )
 def test_a_split_that_is_none_is_refused(split: tuple[int, ...], sentence: str) -> None:

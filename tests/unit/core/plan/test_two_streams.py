@@ -169,7 +169,7 @@ def test_tickets_and_longer_chains_are_illegal_with_a_sentence() -> None:
     with pytest.raises(IllegalSchedule, match="two_streams: drawn tickets do not tell how many CTAs have started"):
         plans_for(PAIR.workload, H200, candidate(PAIR.workload, plain_ordering()))
     wave = plain_ordering(assignment=Assignment.FIRST_WAVE)
-    with pytest.raises(IllegalSchedule, match="two_streams: behind a first wave tasks are drawn from the counter of"):
+    with pytest.raises(IllegalSchedule, match="two_streams: after the first wave, tasks are drawn from the other"):
         plans_for(PAIR.workload, H200, candidate(PAIR.workload, wave))
     chain = chain_of_three(64, (64, 64, 96, 64))
     with pytest.raises(IllegalSchedule, match="3 ops: two streams need exactly two"):

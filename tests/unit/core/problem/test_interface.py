@@ -150,7 +150,7 @@ def test_a_hook_that_returns_something_else_is_told_where_it_comes_from(tmp_path
     _changed(site, "lowering.py", "row_axes=2,\n    )", "row_axes=2,\n    ))")
     said, whose = toys.run(_RETURNED, site).splitlines()
     assert said.startswith("what toy_depthwise.lowering.lower returned is {")
-    assert said.endswith("of dict: give TileSpace")
+    assert said.endswith("of dict: use TileSpace")
     assert whose.startswith("the package toy_depthwise (lowering.py, line")
 
 
@@ -171,7 +171,7 @@ print(json.dumps([why(Dtype, "e5m2"), why(Activation, "relu2"), why(Dtype, "sing
     ("old", "new", "which", "reason"),
     [
         ("to_bits=_to_e5m2", "to_bits=lambda values: values", 0,
-         "has to_bits, which takes (values): add a function of (argument0, argument1)"),
+         "has to_bits, which takes (values): pass a function of (argument0, argument1)"),
         ("number=200,\n    array_name", 'number="200",\n    array_name', 0,
          "has number, which is '200': use a whole number"),
         ("bits=8", "bits=8.0", 0, "has bits, which is 8.0: use a whole number"),
@@ -204,11 +204,11 @@ print(sorted(_found().parts), _found().broken)
         ("softcap.py",
          "stage: ClassVar[Stage] = Stage.OUTPUT", 'stage: ClassVar[Stage] = "output"', "Softcap has stage, which is"),
         ("softcap.py", "cap: float", "part: float\n    cap: float",
-         "Softcap has the field 'part', as documents have it"),
+         "Softcap has the field 'part', which documents use"),
         ("softcap.py", "def problem(self, op: Product)", "def problem(self)",
          "Softcap has problem, which takes (self): "),
         ("column_scale.py", 'Own(name="factors")', 'Own(name="factors", dtype="fp64")',
-         "ColumnScale has the tensor 'factors' of 'fp64': give fp32, int32, or '' for the op's own"),
+         "ColumnScale has the tensor 'factors' of 'fp64': use fp32, int32, or '' for the op's own"),
         ("column_scale.py", "error: Any, *tensors: Any", "error: Any",
          "ColumnScale has spread, which takes (self, xp, values, error)"),
     ],

@@ -165,7 +165,7 @@ def test_an_op_of_an_unknown_kind_keeps_its_json_and_its_workload_its_digest(tmp
     data = {"kind": "chain", "ops": [GATHER, product], "dtype": "bf16"}
     workload = Workload.from_json(data)
     assert (workload.unknown_kinds, workload.to_json()) == (("gather",), data)
-    assert "an op of kind gather" in workload.describe()
+    assert "an op of the unknown kind gather" in workload.describe()
     program = f"""
 from tuner.core.problem.workload import Workload
 one = Workload.from_json({data!r})
@@ -208,8 +208,8 @@ IMPORTED = f"{DECLARED} cannot be imported:"
         (
             'KIND: ClassVar[str] = "gather"',
             'KIND: ClassVar[str] = "Gather it"',
-            f"{DECLARED} is called 'Gather it', but declared as 'gather': give both one name of small letters, digits, "
-            "- and _",
+            f"{DECLARED} is called 'Gather it', but declared as 'gather': use one "
+            "name of lower-case letters, digits, - and _",
         ),
         (
             "version=1)",

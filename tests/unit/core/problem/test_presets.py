@@ -31,7 +31,7 @@ def test_the_runs_of_a_rank_have_a_share_of_the_weights(model: str) -> None:
 
 
 def test_a_block_with_a_reduce_in_it_is_refused_uncut_and_its_runs_are_offered() -> None:
-    with pytest.raises(InvalidInput, match=r"run: at tp 8 an all-reduce stands behind .*; use o_proj, "):
+    with pytest.raises(InvalidInput, match=r"run: at tp 8 there is an all-reduce after .*; use o_proj, "):
         decoder_block("llama3-70b", m=16, tp=8)
     assert len(decoder_block("llama3-70b", m=16, tp=8, has_reduce=False).tile_ops) == 4
 

@@ -70,7 +70,7 @@ def test_a_cache_may_have_pages() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"page_tokens": 24}, "page_tokens: 24 has no kernel; use one of 16, 32, 64"),
+        ({"page_tokens": 24}, "page_tokens: 24 is not supported by any kernel; use one of 16, 32, 64"),
         ({"heads_first": False}, "heads_first: a contiguous cache is"),
     ],
 )

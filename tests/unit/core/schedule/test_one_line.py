@@ -70,7 +70,7 @@ def test_every_schedule_that_a_search_draws_is_read_from_its_line(workload: Any,
         (("row+row", "panel+row"), "panel has a width"),
         (("row+row", "row"), "one of each per op"),
         (("s6 i6", "i6 s6"), "would be printed as"),
-        ((" | ", " "), "has 1 parts between bars"),
+        ((" | ", " "), "has 1 parts separated by"),
     ],
 )
 def test_a_line_that_is_none_is_refused_with_what_would_be_right(changed: tuple[str, str], problem: str) -> None:

@@ -118,8 +118,8 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTimeInput:
-    """Numbers that are known only when a launch runs, such as lengths. A plan is valid for all values within the range.
-    """
+    """Numbers that are known only when a launch runs, such as lengths. A plan is valid for all values within the
+    range."""
 
     name: str
     #: How many there are.

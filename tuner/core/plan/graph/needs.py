@@ -93,8 +93,8 @@ def ranges(read: Extent, write: Extent) -> Ranges:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Streamed:
-    """Which steps read which coordinates along an axis of the writer's grid. Compared by identity, since it is cached.
-    """
+    """Which steps read which coordinates along an axis of the writer's grid. Compared by identity, since it is
+    cached."""
 
     #: [coordinates] the first and the last step of a tile that reads something of it.
     lowest: Ints

@@ -72,8 +72,8 @@ def parted(
 
 
 class Pieces(NamedTuple):
-    """Stretches of k-steps of tiles, [pieces] each: the tile, the first k-step, the number of k-steps, and their CTA.
-    """
+    """Stretches of k-steps of tiles, [pieces] each: the tile, the first k-step, the number of k-steps, and their
+    CTA."""
 
     tile: Ints
     first: Ints

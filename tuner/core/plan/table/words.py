@@ -312,8 +312,8 @@ class Plan:
 
 
 def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> None:
-    """Checks that every word of every row is in its column's range; `where` precedes the number of a row in messages.
-    """
+    """Checks that every word of every row is in its column's range; `where` precedes the number of a row in
+    messages."""
     if not len(rows):
         return
     lowest, highest = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()

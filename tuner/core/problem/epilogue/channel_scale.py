@@ -1,5 +1,5 @@
-"""A factor for each row of W: that of an output channel of quantised weights, times a factor shared by all activations.
-"""
+"""A factor for each row of W: that of an output channel of quantised weights, times a factor shared by all
+activations."""
 
 from __future__ import annotations
 

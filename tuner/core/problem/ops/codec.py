@@ -42,8 +42,8 @@ def fields_from_json(cls: type[T], data: dict[str, Any]) -> T:
 
 @cache
 def _hints_and_needed(cls: type) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Field types of a dataclass, and the names of fields without a default; cached, since every submission needs them.
-    """
+    """Field types of a dataclass, and the names of fields without a default; cached, since every submission needs
+    them."""
     hints = hints_of(cls)
     return {one.name: hints[one.name] for one in fields_of(cls)}, tuple(
         one.name for one in fields_of(cls) if is_needed(one)

@@ -129,8 +129,8 @@ class WeightRow:
         return codes.reshape(rows, k), both[0], both[1] if self.has_zeros else None
 
     def raised(self, xp: ArrayModule, zeros: Array, dtype: OperandRow) -> Array:
-        """Zero points as kernels subtract them from a code: both are added to a number whose lowest bits count in ones.
-        """
+        """Zero points as kernels subtract them from a code: both are added to a number whose lowest bits count in
+        ones."""
         return zeros.astype(xp.uint16) + Sixteen.of(dtype).counting
 
     def known(self, xp: ArrayModule, weights: Array, k: int, dtype: OperandRow) -> Array:
