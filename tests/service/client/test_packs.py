@@ -163,7 +163,10 @@ def test_a_batch_invariant_pack_has_kernels_of_one_order_and_says_what_that_cost
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"num_local_experts": 8}, "a mixture of experts"), ({"quantization_config": {"quant_method": "gptq"}}, "gptq")],
+    [
+        ({"num_local_experts": 8}, "a mixture of experts"),
+        ({"quantization_config": {"quant_method": "aqlm"}}, "quantization_config.quant_method: is aqlm"),
+    ],
 )
 def test_a_model_that_has_no_shape_here_is_a_usage_error_before_anything_is_submitted(
     run: Run, client: Client, config: Path, changes: dict[str, object], words: str
@@ -174,6 +177,25 @@ def test_a_model_that_has_no_shape_here_is_a_usage_error_before_anything_is_subm
     assert result.exit_code == ExitCode.USAGE
     assert words in result.stderr
     assert len(list(client.jobs())) == before
+
+
+def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, config: Path, tmp_path: Path) -> None:
+    output = tmp_path / "model.tunerpack"
+    how = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+    sizes = {"hidden_size": 2048, "intermediate_size": 4096}
+    config.write_text(json.dumps({**CONFIG, **sizes, "quantization_config": how}))
+    command = ["tune-model", str(config), "--m", "1,2", "--trials", "6", "-o", str(output)]
+    done = run(*command)
+    assert done.exit_code == 0, done.stderr
+    assert "silu gated, int4_g128_zp weights, 16-bit activations: 2 layers, 2 row counts" in done.stderr
+    [entry] = read_pack(output.read_bytes()).section("chains")
+    assert str(entry.shape) == "fp16 2048 -> gate_up 4096 gated silu int4_g128_zp -> down 2048 int4_g128_zp"
+    kernels = [rung.kernel for rung in entry.rungs if rung.kernel]
+    assert kernels
+    said = {(one["name"], one["stored"]["format"]) for k in kernels for one in k.manifest["tensors"] if "stored" in one}
+    assert said == {("gate_up.w", "int4_g128_zp"), ("down.w", "int4_g128_zp")}
+    refused = run(*command, "--context", "64")
+    assert (refused.exit_code, "quantised by awq" in refused.stderr) == (ExitCode.USAGE, True)
 
 
 @pytest.mark.parametrize("rows", ["0", "1,,2", "vllm,1", "-4"])
