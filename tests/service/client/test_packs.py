@@ -179,25 +179,6 @@ def test_a_model_that_has_no_shape_here_is_a_usage_error_before_anything_is_subm
     assert len(list(client.jobs())) == before
 
 
-def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, config: Path, tmp_path: Path) -> None:
-    output = tmp_path / "model.tunerpack"
-    how = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
-    sizes = {"hidden_size": 2048, "intermediate_size": 4096}
-    config.write_text(json.dumps({**CONFIG, **sizes, "quantization_config": how}))
-    command = ["tune-model", str(config), "--m", "1,2", "--trials", "6", "-o", str(output)]
-    done = run(*command)
-    assert done.exit_code == 0, done.stderr
-    assert "silu gated, int4_g128_zp weights, 16-bit activations: 2 layers, 2 row counts" in done.stderr
-    [entry] = read_pack(output.read_bytes()).section("chains")
-    assert str(entry.shape) == "fp16 2048 -> gate_up 4096 gated silu int4_g128_zp -> down 2048 int4_g128_zp"
-    kernels = [rung.kernel for rung in entry.rungs if rung.kernel]
-    assert kernels
-    said = {(one["name"], one["stored"]["format"]) for k in kernels for one in k.manifest["tensors"] if "stored" in one}
-    assert said == {("gate_up.w", "int4_g128_zp"), ("down.w", "int4_g128_zp")}
-    refused = run(*command, "--context", "64")
-    assert (refused.exit_code, "quantised by awq" in refused.stderr) == (ExitCode.USAGE, True)
-
-
 @pytest.mark.parametrize("rows", ["0", "1,,2", "vllm,1", "-4"])
 def test_rows_that_are_none_are_refused(run: Run, config: Path, rows: str) -> None:
     assert run("tune-model", str(config), "-o", "x", "--m", rows).exit_code == ExitCode.USAGE

@@ -42,11 +42,7 @@ def workload(block: Block, m: int = 16) -> Workload:
 def test_a_block_is_what_the_scheme_of_that_name_is(quantised: dict[str, Any], scheme: Scheme) -> None:
     [(block, layers)] = blocks(quantised).items()
     asked = QuantisedFfn(m=16, d_in=4096, d_hidden=14336, d_out=4096, scheme=scheme).to_workload()
-    found = workload(block)
-    names = {"gate_up": "up"}
-    ops = [{**op, "name": names.get(op["name"], op["name"])} for op in found.to_json()["ops"]]
-    assert [{**op, "source": names.get(op["source"], op["source"])} for op in ops] == asked.to_json()["ops"]
-    assert (layers, found.dtype) == (32, asked.dtype)
+    assert (layers, workload(block)) == (32, asked)
 
 
 def test_a_checkpoint_in_fp16_has_a_kernel_in_fp16() -> None:
@@ -65,6 +61,17 @@ def json_of(name: str) -> dict[str, Any]:
     return dict(json.loads((CONFIGS / f"{name}.json").read_text()))
 
 
+def test_a_block_in_other_groups_is_of_these() -> None:
+    [block] = blocks(GPTQ | {"group_size": 64})
+    assert {str(op.weights) for op in workload(block).tile_ops} == {"int4_g64"}
+    with pytest.raises(InvalidInput, match="weights: are int4_g64, and scheme w8a16 stores weights in e4m3"):
+        workload_of({**block.pair(16), "scheme": "w8a16"})
+    with pytest.raises(InvalidInput, match="weights: are int4_g64, and scheme token stores weights in fp8_e4m3"):
+        workload_of({**block.pair(16), "scheme": "token", "dtype": None})
+    with pytest.raises(InvalidInput, match="residual: is given"):
+        blocks(GPTQ, how={"residual": True})
+
+
 def test_ranks_cut_rows_of_weights_between_groups() -> None:
     [block] = blocks(GPTQ, how={"tp": 4})
     assert block.shape.d_hidden == 3584
@@ -77,7 +84,7 @@ def test_ranks_cut_rows_of_weights_between_groups() -> None:
     ("quantised", "changes", "words"),
     [
         (DEEPSEEK, {}, "no kernel here has factors of blocks"),
-        (GPTQ, {"mlp_bias": True}, "mlp_bias: is true, and biases beside factors"),
+        (GPTQ, {"mlp_bias": True}, "mlp_bias: is given, and a kernel of quantised weights adds none"),
         (GPTQ, {"num_local_experts": 8}, "a mixture of experts"),
         (GPTQ | {"dynamic": {r".*down_proj": {"group_size": 64}}}, {}, "has mixed formats in one layer"),
         (compressed(INT4, ignore=["re:.*down_proj"]), {}, "down_proj left as it was; give a checkpoint"),

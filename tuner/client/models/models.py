@@ -9,11 +9,14 @@ from tuner.client.models.model_families import FAMILIES, WRAPPED
 from tuner.client.models.quantised import Block, blocks_of
 from tuner.core.problem.activation import of_transformers
 from tuner.core.problem.dtype import UNSCALED, Dtype
+from tuner.core.problem.quantisation import quantisation_of
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
 Some = TypeVar("Some")
 
+#: Modules of an MLP; a family may have the first two in one.
+_MODULES, _JOINED = ("gate_proj", "up_proj", "down_proj"), {"phi3": ("gate_up_proj", "down_proj")}
 _DTYPES = {one.row.array_name: str(one) for one in Dtype}
 #: What is said of a whole model is said of its language model too.
 QUANTISED = ("quantization_config", "compression_config")
@@ -50,16 +53,19 @@ def ffn_blocks(
         InvalidInput: as `ffn_shapes`; or its weights are quantised as no kernel here reads them.
     """
     config = _dense(config)
+    if quantisation_of(config) and (residual or _has_bias(config)):
+        problem = "is given, and a kernel of quantised weights adds none"
+        raise InvalidInput("residual" if residual else "mlp_bias", problem, "add it behind the kernel")
     return {
         block: count
         for shape, layers in _plain(config, tp, dtype, residual)
-        for block, count in blocks_of(config, shape, layers).items()
+        for block, count in blocks_of(config, shape, layers, _JOINED.get(config["model_type"], _MODULES)).items()
     }
 
 
 def _plain(config: Mapping[str, Any], tp: int, dtype: str | None, residual: bool) -> list[tuple[Shape, int]]:
     hidden, layers = size_of(config, "hidden_size"), size_of(config, "num_hidden_layers")
-    bias = FAMILIES[config["model_type"]].reads_mlp_bias and flag_of(config, "mlp_bias")
+    bias = _has_bias(config)
     if tp > 1 and (residual or bias):
         what = "a fused residual" if residual else "the bias of the second product (mlp_bias)"
         problem = f"is {tp}, and the ranks' outputs are summed: {what} would be added {tp} times"
@@ -79,6 +85,10 @@ def _plain(config: Mapping[str, Any], tp: int, dtype: str | None, residual: bool
         residual=residual,
     )
     return [(shape, layers)]
+
+
+def _has_bias(config: Mapping[str, Any]) -> bool:
+    return FAMILIES[config["model_type"]].reads_mlp_bias and flag_of(config, "mlp_bias")
 
 
 def merged(models: list[dict[Some, int]]) -> dict[Some, int]:

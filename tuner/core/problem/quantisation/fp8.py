@@ -35,7 +35,7 @@ def stored_as(config: Config, module: str) -> Stored | None:
     """
     if is_among(module, config.get("modules_to_not_convert")) or is_among(module, config.get("ignored_layers")):
         return None
-    if (kind := str(config.get("fmt") or "e4m3").lower()) not in ("e4m3", "float8_e4m3fn"):
+    if (kind := str(config.get("fmt") or WeightFormat.E4M3).lower()) != WeightFormat.E4M3:
         raise InvalidInput(f"{FIELD}.fmt", f"is {kind}", "give a checkpoint of e4m3")
     if block := config.get("weight_block_size"):
         raise no_blocks(f"{FIELD}.weight_block_size", block)
@@ -45,7 +45,7 @@ def stored_as(config: Config, module: str) -> Stored | None:
     return Stored(weights=WeightFormat.E4M3, activations=_SCHEMES[scheme])
 
 
-def fbgemm_stored_as(config: Config, module: str) -> Stored | None:
+def by_rows_stored_as(config: Config, module: str) -> Stored | None:
     """The same of FBGEMM's: of channels, times rows."""
     if is_among(module, config.get("modules_to_not_convert")):
         return None

@@ -14,7 +14,7 @@ METHODS: Mapping[str, Callable[[Config, str], Stored | None]] = {
     "awq": awq.stored_as,
     "compressed-tensors": compressed.stored_as,
     "fp8": fp8.stored_as,
-    "fbgemm_fp8": fp8.fbgemm_stored_as,
+    "fbgemm_fp8": fp8.by_rows_stored_as,
     "modelopt": fp8.modelopt_stored_as,
     "modelopt_fp4": fp8.modelopt_stored_as,
     "mxfp4": fp8.mxfp4_stored_as,
