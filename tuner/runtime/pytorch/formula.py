@@ -24,10 +24,15 @@ def product(
     else:
         z = (functions.linear(x, w) * row_scale[:, None]).to(x.dtype)
         z = z if bias is None else z + bias
-    gate, *up = z.chunk(2, dim=-1) if gated else (z,)
-    y: torch.Tensor = canonical(activation).row.torch(functions, gate)
-    y = y * up[0] if up else y
+    y = activated(z, activation, gated=gated)
     return y if residual is None else y + residual.contiguous()
+
+
+def activated(z: torch.Tensor, activation: str, *, gated: bool) -> torch.Tensor:
+    """Of sums; gated, the gate's columns are in front of the up projection's."""
+    gate, *up = z.chunk(2, dim=-1) if gated else (z,)
+    y: torch.Tensor = canonical(activation).row.torch(torch.nn.functional, gate)
+    return y * up[0] if up else y
 
 
 def normed(rows: torch.Tensor, squares: torch.Tensor | None, eps: float) -> torch.Tensor:
