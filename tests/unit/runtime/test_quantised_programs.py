@@ -12,7 +12,6 @@ from tests.support.native.recorder import Recorder
 from tests.support.packs import ladder, make
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.ops.gemm.quantised import Scheme
 from tuner.packs.write import write_pack
 from tuner.runtime import WrongOperand, load
 from tuner.runtime.binding import native
