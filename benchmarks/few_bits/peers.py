@@ -9,8 +9,8 @@ fp32 result. A peer that refuses a row says why. What is quantised in advance (w
 does between the two products is. About two seconds a row for cuBLASLt on an H200. Humming compiles: some 20 seconds a
 row tuned, and 3 without (TUNER_PEERS_TRIED=0).
 
-Figures are the libraries', so rows of other commits stay, each with its own. A row is measured, or measured again, while
-the file of this card and driver lacks one of its peers that are installed here: the same command again goes on.
+Figures are the libraries', so rows of other commits stay, each with its own. A row is measured, or measured again,
+while the file of this card and driver lacks one of its peers that are installed: the same command again goes on.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from tuner.core.problem.epilogue.added import AddedPart, Own, parts_from_json
 from tuner.core.problem.epilogue.part import Stage
 from tuner.core.problem.ops.op import Role
 from tuner.core.problem.weights import WeightFormat
-from tuner.runtime.pytorch.formula import activated
+from tuner.runtime.pytorch.formula import wide_product
 from tuner.runtime.pytorch.operands import name_of
 from tuner.runtime.tensors.operands import Operand
 
@@ -78,23 +79,11 @@ def known(codes: torch.Tensor, stored: str, k: int, dtype: torch.dtype) -> torch
 def scaled_product(
     op: Json, x: torch.Tensor, w: torch.Tensor, there: Tensors, options: Mapping[str, Any], first: torch.dtype
 ) -> torch.Tensor:
-    """What an op computes: sums, what scales them, activation and gate, what stands behind, and the residual, in
-    float32 at least. `options` as `product` has them; `first` is the element type of the chain."""
+    """What an op computes, in float32 at least. `options` as `product` has them; `first` is the element type of the
+    chain."""
     if op.get("weights"):
         w = known(w, op["weights"], op["k"], x.dtype)
-    wide = torch.float32 if x.dtype.itemsize == 1 else torch.promote_types(x.dtype, torch.float32)
-    found = _applied(op, there, Stage.SUMS, torch.nn.functional.linear(x.to(wide), w.to(wide)))
-    if (rows := options["row_scale"]) is not None:
-        found = found * rows[:, None]
-    if (bias := options["bias"]) is not None:
-        found = found + bias
-    found = _applied(op, there, Stage.OUTPUT, activated(found, options["activation"], gated=options["gated"]))
-    if (residual := options["residual"]) is not None:
-        found = found + residual
-    found, stored = _applied(op, there, Stage.RESULT, found), out_dtype(op, first)
-    if stored.itemsize == 1:  # PyTorch makes a NaN of what is larger than the largest
-        found = found.clamp(torch.finfo(stored).min, torch.finfo(stored).max)
-    return found.to(stored)
+    return wide_product(x, w, **options, applied=partial(_applied, op, there), stored=out_dtype(op, first))
 
 
 def _applied(op: Json, there: Tensors, stage: Stage, values: torch.Tensor) -> torch.Tensor:
