@@ -13,7 +13,7 @@ from itertools import islice, zip_longest
 from operator import attrgetter
 
 from tuner.core.legal.legality import engine_problem, tiling_problem
-from tuner.core.legal.sum_room import with_most_room
+from tuner.core.legal.sum_room import with_least_room, with_most_room
 from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_INPUT_STAGES,
@@ -166,10 +166,9 @@ class WgmmaTilings:
         if self._rows > MAX_ROWS_OF_TILES_OF_64:
             sharers = [height for height in sharers if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
         sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
-        cuts = _by_turns([list(islice(self._of_height(one, tails=False), NUM_GUESSES)) for one in sharers])
-        sharing = [with_most_room(self._workload, self._gpu, one) for one in cuts[:NUM_SHARING_GUESSES]]
+        sharing = _by_turns([list(islice(self._of_height(one, tails=False), NUM_GUESSES)) for one in sharers])
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
-        groups = ([*few, *self._widest(alone[:1])], [*self._in_two_waves()], sharing)
+        groups = ([*few, *self._widest(alone[:1])], [*self._in_two_waves()], sharing[:NUM_SHARING_GUESSES])
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
@@ -332,6 +331,7 @@ class WgmmaTilings:
         )
         for rings in dict.fromkeys(self._rings(bare)):
             tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
+            tiling = with_most_room(self._workload, self._gpu, tiling)
             if tiling_problem(self._workload, self._gpu, tiling) is None:
                 yield tiling
 
@@ -354,6 +354,7 @@ class WgmmaTilings:
     def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
         """The tiling, with as many stages of its ring of weights as fit, and of the inputs' where both were as deep;
         nothing where too few do."""
+        tiling = with_least_room(self._workload, tiling)
         is_equal = tiling.num_stages == tiling.input_stages
         fixed = replace(tiling, input_stages=0) if is_equal else tiling
         num_stages = min(tiling.num_stages, self._deepest(fixed, is_equal=is_equal))
