@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.problem.quantisation import Activations, stored_as
 from tuner.errors import InvalidInput
 from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.converting import Converted, convert
@@ -44,7 +45,7 @@ def feed_forward(
     if f"{first}.output_scale_factor" in kernel:
         inputs[second] = _hidden_factor(both[second], hidden_factor)
         found[f"{first}.output_scale_factor"] = np.array([inputs[second]], np.float32)
-        if f"{first}.row_scale" not in kernel:
+        if _is_static(config, up):
             inputs[first] = _needed(both[first].input_factor, f"{up} input_scale")
     for name, one in both.items():
         factors = f"{name}.channel_scale_factors"
@@ -56,6 +57,12 @@ def feed_forward(
         if one.channels is not None:
             found[factors] = (one.channels * np.float32(inputs[name])).astype(np.float32)
     return found
+
+
+def _is_static(config: Mapping[str, Any], up: str | Sequence[str]) -> bool:
+    """Whether the checkpoint brings the factor of what the block reads; else a call does, of each row."""
+    stored = stored_as(config, up if isinstance(up, str) else up[0])
+    return stored is not None and stored.activations is Activations.TENSOR
 
 
 def _products(kernel: Mapping[str, Tensor]) -> tuple[str, str]:
