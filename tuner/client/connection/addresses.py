@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import httpx
 
+#: How a batch's id begins.
+_BATCH = "batch-"
+
+
+def is_batch(some_id: str) -> bool:
+    """Whether an id is a batch's, or else a job's."""
+    return some_id.startswith(_BATCH)
+
 
 def address_of(url: str, link: str) -> str:
     """Full URL of `link`, a path from a response, on the service at `url`.
