@@ -46,7 +46,7 @@ def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_
     if len(ids) == 1:
         watch_one(client, ids[0], timeout_s, as_json)
         return
-    with what_goes_on(ids):
+    with what_goes_on(client, ids):
         found = follow_many(client, ids, plain_console(stderr=True), timeout_s)
     if as_json:
         for one in found:
@@ -59,7 +59,7 @@ def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_
 
 def watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
     """Follows a job or a batch until it ends, then prints its result."""
-    with what_goes_on([job_id]):
+    with what_goes_on(client, [job_id]):
         _watch_one(client, job_id, timeout_s, as_json)
 
 

@@ -298,7 +298,7 @@ class Client:
                 yield {"kind": "end"}
                 return
             if response.is_error:
-                raise error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S))
+                raise error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S), self.url)
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 raise self._stranger()
             yield from parse_events(response.iter_lines())
@@ -365,7 +365,7 @@ class Client:
         except (TypeError, ValueError) as error:  # of a body as JSON, or a header in ASCII
             raise Refused(f"the request cannot be sent: {error}") from error
         if not response.is_success:
-            raise error_of(response)
+            raise error_of(response, self.url)
         return response
 
     def _read(self, head: httpx.Response, deadline: float) -> httpx.Response:
