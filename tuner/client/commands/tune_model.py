@@ -45,6 +45,9 @@ _MOST_LABELS = 16
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
 @click.option("--tokens-first", is_flag=True, help="With --page-tokens: a page's tokens come before its heads.")
 @click.option("--lengths", type=click.Choice(["full", "uniform"]), help="With --context: at which it is timed.")
+@click.option(
+    "--timed-length", type=click.IntRange(min=1), help="With --context: tokens of the longest at which it is timed."
+)
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
@@ -78,6 +81,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         raise click.UsageError("--layers is of whole layers: give --context, and neither --with-qkv nor --blocks")
     if options["lengths"] and options["context"] is None:
         raise click.UsageError("--lengths is of contexts: give --context, too")
+    if options["timed_length"] and options["timed_length"] > (options["context"] or 0):
+        raise click.UsageError("--timed-length is of contexts: give --context, too, which is no less")
     if options["tokens_first"] and options["page_tokens"] is None:
         raise click.UsageError("--tokens-first is of a page of the cache: give --page-tokens, too")
     if options["context"] is not None and options["batch_invariant"]:
@@ -132,6 +137,7 @@ def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, A
     """Pairs of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
     how |= {"heads_first": not options["tokens_first"], "lengths": options["lengths"] or "full"}
+    how |= {"timed_length": options["timed_length"]}
     once: list[dict[str, Any]] = []
     for kind in kinds_with_context():
         take = kind.what_to_take(**{name: options[name] for name in ("with_qkv", "blocks", "layers")})

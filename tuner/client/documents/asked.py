@@ -54,6 +54,7 @@ class AttentionSizes(TypedDict):
     max_length: int
     new_tokens: NotRequired[int]
     lengths: NotRequired[str]
+    timed_length: NotRequired[int | None]
     page_tokens: NotRequired[int | None]
     heads_first: NotRequired[bool]
     window: NotRequired[int | None]
