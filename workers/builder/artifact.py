@@ -321,7 +321,7 @@ def _launch(
 
 
 def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
-    """Arguments of cuTensorMapEncodeTiled for each map of the parameter."""
+    """Arguments of cuTensorMapEncodeTiled for each map of the parameter; with corners of cuTensorMapEncodeIm2col."""
     if tiling.engine is not Engine.WGMMA:
         return []
     return [
@@ -329,10 +329,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
             "tensor": workload.tile_ops[m.op].tensor_of(m.operand),
             "data_type": workload.dtype.row.map_type.name,
-            "dims": m.dims,
-            "strides_bytes": m.strides_bytes,
-            "box": m.box,
-            "element_strides": [1] * len(m.dims),
+            **m.manifest,
             "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
             "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
             "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",

@@ -157,6 +157,7 @@ class QuantisedFfn(TypedDict):
     gated: NotRequired[bool]
     out_dtype: NotRequired[str]
     dtype: NotRequired[str | None]
+    weights: NotRequired[str | None]
 
 
 class Attention(AttentionHeads):
