@@ -140,11 +140,7 @@ class Client:
         return cast(Batch, self._json("POST", f"{_batch_path(batch_id)}:cancel"))
 
     def whoami(self) -> Json:
-        """Who the token belongs to, and what it is good for.
-
-        Raises:
-            NoToken: the service asks for one, and this is none of its.
-        """
+        """Who the token belongs to, and what it is good for. `NoToken`: the service asks for one, and knows it not."""
         return self._json("GET", "/whoami")
 
     def jobs(self, **filters: Any) -> Iterator[Job]:
