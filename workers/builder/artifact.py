@@ -321,7 +321,7 @@ def _launch(
 
 
 def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
-    """Arguments of cuTensorMapEncodeTiled for each map of the parameter."""
+    """Arguments of cuTensorMapEncodeTiled for each map of the parameter; with corners of cuTensorMapEncodeIm2col."""
     if tiling.engine is not Engine.WGMMA:
         return []
     return [
@@ -329,10 +329,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
             "tensor": workload.tile_ops[m.op].tensor_of(m.operand),
             "data_type": workload.dtype.row.map_type.name,
-            "dims": m.dims,
-            "strides_bytes": m.strides_bytes,
-            "box": m.box,
-            "element_strides": [1] * len(m.dims),
+            **m.manifest,
             "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
             "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
             "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
@@ -361,7 +358,8 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
 
     A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
     have the first halves of all heads first, then the second halves. The launches write `squares`, and read
-    `input_squares`: the sums of squares of the rows of the input in front of the dot.
+    `input_squares`: the sums of squares of the rows of the input in front of the dot. Weights in fewer bits say under
+    `stored` what their bytes are.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
     names = {tensor["name"] for tensor in tensors}
@@ -369,8 +367,9 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
         for role, name, shape, dtype in sorted(_tensors_of(workload, tiling, i), key=lambda one: _place(one[0])):
             if name not in names:
                 names.add(name)
-                aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
-                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **aligned})
+                stored = workload.tile_ops[i].about_weights(workload.dtype) if role == "weight" else None
+                more = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES} | ({"stored": stored} if stored else {})
+                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **more})
     return tensors
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import UINT8, Dtype
+from tuner.core.problem.epilogue.part import PLAIN
 from tuner.core.problem.ops.op import Op
 
 if TYPE_CHECKING:
@@ -15,12 +16,29 @@ if TYPE_CHECKING:
 #: strides by a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
 
-_PLAIN = dict[str, Any]()
 
+@dataclass(frozen=True, kw_only=True)
+class Im2col:
+    """Pixels of images that a copy engine takes, row after row and image after image, at each place of a filter.
 
-def keep_plain(options: Mapping[str, Any]) -> None:
-    """Registers the defaults of product options."""
-    _PLAIN.update(options)
+    Source: PTX ISA, "Tensors", im2col mode.
+    """
+
+    #: Of the tensor [images, height, width, channels].
+    images: int
+    height: int
+    width: int
+    channels: int
+    #: From the first row and column of an image to those of the first pixel that is taken, and from the last ones on.
+    lower: int
+    upper: int
+    #: Pixels from one that is taken to the next, along rows and columns.
+    stride: int
+
+    @property
+    def strides(self) -> tuple[int, int, int, int]:
+        """The same of channels, columns, rows and images."""
+        return (1, self.stride, self.stride, 1)
 
 
 class TileOp(Op):
@@ -39,9 +57,9 @@ class TileOp(Op):
     GATHERS: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """A product option that its kind lacks: the value of a product that does not use it."""
-        if name in _PLAIN:
-            return _PLAIN[name]
+        """An option that its kind has not."""
+        if name in PLAIN:
+            return PLAIN[name]
         raise AttributeError(f"a {self.KIND} has no {name!r}")
 
     if TYPE_CHECKING:
@@ -102,6 +120,10 @@ class TileOp(Op):
             return (self.weight_rows, self.k), str(dtype)
         return (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name
 
+    def about_weights(self, dtype: Dtype) -> dict[str, str | int | bool] | None:
+        """What such codes are; None where W is stored as what it is multiplied as."""
+        return self.weights.row.about(self.k, str(dtype)) if self.weights else None
+
     def weights_an_element(self, dtype: Dtype) -> int:
         """How many weights fit in the space of an element."""
         return 8 * dtype.size_bytes // self.weight_bits(dtype)
@@ -129,6 +151,11 @@ class TileOp(Op):
     def is_plain_product(self) -> bool:
         """Whether it multiplies the rows of `source` themselves."""
         return self.IS_PRODUCT and not self.GATHERS
+
+    @property
+    def im2col(self) -> Im2col | None:
+        """Of one that gathers its rows, how a copy engine takes them; None where it cannot."""
+        return None
 
     def row_extents(self, tile_m: int) -> list[int]:
         """Rows of each tile row, for tiles of at most this many."""

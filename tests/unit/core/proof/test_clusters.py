@@ -111,7 +111,7 @@ def test_each_cta_that_shares_a_tile_s_k_has_a_step_of_it() -> None:
     pair = ffn_pair(m=64, d_in=192, d_hidden=256, d_out=128)
     tilings = [wgmma((64, 64, 64), cluster_k=sharers) for sharers in (2, 4)]
     check_schedule(pair, H200, Schedule.of(tiling=tilings[0], ordering=ordering()))
-    with pytest.raises(IllegalSchedule, match="4 CTAs share the k of up: a tile has 3 k-steps of 64; use no more"):
+    with pytest.raises(IllegalSchedule, match="4 CTAs share the k of up: use at most one for each of 3 k-steps of 64"):
         check_schedule(pair, H200, Schedule.of(tiling=tilings[1], ordering=ordering()))
 
 

@@ -54,6 +54,8 @@ def _ahead_window_problem(workload: Workload, tiling: Tiling) -> str | None:
 def _in_band_problem(workload: Workload, tiling: Tiling) -> str | None:
     if own := workload.own_tile_ops:
         return f"in_band with {workload.tile_ops[own[0]].name}: its tasks wait for their inputs; use false"
+    if gathering := [op.name for op in workload.tile_ops if op.GATHERS]:
+        return f"in_band beside {gathering[0]}: its rows are gathered, use false"
     rows = max(op.m for op in workload.tile_ops)
     if not reads_another(workload):
         return "in_band: no op reads the output of another one as A; use false"
