@@ -237,9 +237,7 @@ class Space:
         return self._merges[key]
 
     def _sliced_syncs(self, graph: TileGraph, order: SplitOrder) -> frozenset[tuple[Granularity, int]]:
-        """The signals that a task with these tiles, whose parts take their k-steps like this, can wait for slice by
-        slice.
-        """
+        """The signals that a task with these tiles, whose parts take their k-steps like this, can wait for by slice."""
         tiling = graph.tiling
         key = (order, *((tile.n, tile.k, tiling.num_parts(op)) for op, tile in enumerate(tiling.tiles)))
         if key not in self._slices:

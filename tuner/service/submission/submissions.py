@@ -330,9 +330,7 @@ class Submissions:
         quarantine = self._dispatcher.quarantine(target_id)
         if quarantine is None:
             return self.unserved(target_id)
-        return (
-            f"it waits, since {target_id} is in quarantine and is checked again from time to time: {quarantine.reason}"
-        )
+        return f"it waits, since {target_id} is in quarantine and is checked repeatedly: {quarantine.reason}"
 
     def with_wait(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing continues with it."""
