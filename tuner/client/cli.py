@@ -1,6 +1,7 @@
-"""`tuner-client`: submits jobs, watches them, and fetches what they found. Data on stdout, all else on stderr.
+"""`tuner-client`: submits jobs, watches them, and downloads their results. Data goes to stdout, everything else to
+stderr.
 
-A command's module is imported when it is requested, so that `--help` and the completion of a shell are quick.
+A command's module is imported on demand, so that `--help` and shell completion are quick.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tuner.client.exits import ExitCode
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE
 
-#: Each command's module, its name there, and what it does, as the list of commands has it.
+#: Each command's module, its name there, and its line in the list of commands.
 COMMANDS = {
     "submit": ("submit", "submit", "Submits a job, or a batch of several rows, and prints its id."),
     "watch": ("job_commands", "watch", "Follows jobs until they end, then prints their results."),
@@ -53,14 +54,14 @@ COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Loads commands when they are requested; turns the client's errors into a line on stderr and an exit code."""
+    """Loads commands on demand; turns the client's errors into a line on stderr and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of their use."""
+        """The commands in the order of their typical use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, with what the configuration file says for it as its defaults."""
+        """The command, with the configuration file's values as its defaults."""
         if cmd_name not in COMMANDS:
             return None
         module, name, _ = COMMANDS[cmd_name]
@@ -77,7 +78,7 @@ class _Commands(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Reads the configuration file; what it says goes behind options and environment variables."""
+        """Reads the configuration file; options and environment variables have priority over it."""
         try:
             extra.setdefault("default_map", read_config(tables=COMMANDS))
         except ClientError as error:
@@ -85,7 +86,7 @@ class _Commands(click.Group):
         return super().make_context(info_name, args, parent, **extra)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Reads the command line, which may ask for nothing but help, and runs the command."""
+        """Parses the command line, which may only request help, and runs the command."""
         try:
             with printing():
                 return super().main(*args, **extra)
@@ -101,7 +102,8 @@ class _Commands(click.Group):
             click.echo(f"tuner-client: {error}", err=True)
             ctx.exit(error.exit_code)
         except (KeyError, TypeError, AttributeError, ValueError):
-            # An answer of ours has the fields that are read of it. One that named no version may be a stranger's.
+            # A response of this service has the fields that are read. One without a version may come from another
+            # service.
             if getattr(ctx.obj, "is_known", True):
                 raise
             click.echo(

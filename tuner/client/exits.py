@@ -1,4 +1,4 @@
-"""Exit codes of `tuner-client`: one meaning each, so that a pipeline can tell them apart."""
+"""Exit codes of `tuner-client`: each has one meaning, so that a pipeline can tell them apart."""
 
 from __future__ import annotations
 

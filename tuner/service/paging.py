@@ -1,4 +1,4 @@
-"""How much one page of a listing may hold."""
+"""Limits for one page of a listing."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.shapes import Shape
 from tuner.versions import install_command
 
-#: The simulator and the winners are not the client's: they run in a program of their own.
+#: The simulator and the winners do not belong to the client: they run in a separate program.
 _PROGRAM = "tuner.estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Gain of an op at a number of rows, or of sequences, in all of a model's layers."""
+    """Gain of an op for a number of rows or sequences, in all of a model's layers."""
 
     #: In words.
     shape: str
@@ -52,11 +52,11 @@ class Gain:
 
     @property
     def speedup(self) -> float | None:
-        """The library's time over ours."""
+        """The library's time divided by ours."""
         return None if self.library_us is None or self.ours_us is None else self.library_us / self.ours_us
 
     def saved_us(self, min_gain: float) -> float:
-        """Microseconds that a step of the model saves; 0 where a pack would keep the library, or nothing is known."""
+        """Microseconds that a step of the model saves; 0 if a pack would use the library, or nothing is known."""
         if self.library_us is None or self.ours_us is None or (self.speedup or 0.0) < min_gain:
             return 0.0
         return self.layers * (self.library_us - self.ours_us)
@@ -67,7 +67,7 @@ class Gain:
 
 
 def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[int, float] | None:
-    """Numbers of rows with their share of the steps, which need not sum to 1.
+    """Numbers of rows with their share of the steps; the shares need not sum to 1.
 
     Raises:
         click.BadParameter: it is none.
@@ -103,7 +103,7 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: bool, **options: Any) -> None:
     """Estimates how much a model would gain, before anything is tuned.
 
-    The figures are of cards that were measured, of shapes like the model's, or of the simulator: each line says which.
+    The figures come from measured cards, from similar shapes, or from the simulator: each line shows which.
     """
     if mix is not None:
         options["rows"] = tuple(sorted(mix))
@@ -123,7 +123,7 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
 
 
 def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
-    """Of a model, or of what remains of one that is refused in part, which is said."""
+    """The shapes of a model, or of the supported part of one, which is reported."""
     config = read_config(path)
     try:
         return ffn_shapes(config, **how)
@@ -143,7 +143,7 @@ def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
 def _asked(
     configs: Sequence[Path], rows: Sequence[int], context: int | None, page_tokens: int | None, **how: Any
 ) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """What is asked of the models: in words, layers, rows, and as `POST /jobs` has it."""
+    """The questions about the models: in words, layers, rows, and in the form of `POST /jobs`."""
     for shape, layers in merged([_shapes_of(path, **how) for path in configs]).items():
         yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
     if context is None:
@@ -197,7 +197,7 @@ def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _as_they_come(lines: Iterable[str], total: int) -> Iterator[dict[str, Any]]:
-    """The answers, with a bar of how many there are while one waits."""
+    """The answers, with a progress bar while waiting."""
     console = plain_console(stderr=True)
     for line in track(
         lines, "estimating", total=total, console=console, transient=True, disable=not console.is_terminal
@@ -224,7 +224,7 @@ def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
 
 
 def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, is_mix: bool) -> list[str]:
-    """What is saved a step, with each number of rows or with the mix, and how much of it no card measured."""
+    """Savings per step, for each number of rows or for the mix, and how much of it was not measured on a card."""
     total = {m: sum(gain.saved_us(min_gain) for gain in gains if gain.m == m) for m in mix}
     if is_mix:
         saved = sum(share * total[m] for m, share in mix.items()) / sum(mix.values())

@@ -44,7 +44,7 @@ def export(client: Client, job_id: str, format: str, number: int | None, output:
 
 
 def trace_file(client: Client, job_id: str, number: int, timeout_s: float | None = None) -> bytes:
-    """The trace of a trial as Perfetto reads it.
+    """The trace of a trial in Perfetto's format.
 
     Raises:
         NothingSeen: it could not be taken.
@@ -108,7 +108,7 @@ def _document(found: dict[str, Any]) -> bytes:
     return (json.dumps(found, indent=1) + "\n").encode()
 
 
-#: A format's content: of a job and its trials.
+#: A format's content for a job and its trials.
 _WRITERS: dict[str, Callable[[Any, Any, list[Any]], bytes]] = {
     "csv": _csv,
     "optuna": _optuna,

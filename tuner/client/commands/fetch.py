@@ -29,7 +29,7 @@ from tuner.core.trial.reports.torch_time import COMPILE_MODE
 from tuner.packs.stored import stored_in
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
-#: Options that may stand beside `--job`.
+#: Options that may be combined with `--job`.
 _ABOUT_THE_MATCH = ("l2", "regime", "match", "max_distance")
 
 
@@ -45,7 +45,7 @@ _ABOUT_THE_MATCH = ("l2", "regime", "match", "max_distance")
 def fetch(
     ctx: click.Context, lock: Path | None, cache: Path | None, offline: bool, into: Path, key: str | None
 ) -> None:
-    """Fetches what jobs found: `fetch best`, or `fetch --lock` what a lock file names."""
+    """Downloads results of jobs: `fetch best`, or with `fetch --lock` the packs of a lock file."""
     if ctx.invoked_subcommand is not None:
         return
     if lock is None:
@@ -91,7 +91,7 @@ def fetch_best(
     """Writes the best result: of a job, or for a pair and a target.
 
     `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Nothing
-    is written for a weaker match, or where the answer is not to fuse, unless that is asked for.
+    is written for a weaker match, or if the result is not to fuse, unless options accept that.
     """
     if batch_id is not None:
         _fetch_batch(client, batch_id, format, output, pinned(key))
@@ -117,16 +117,17 @@ def fetch_best(
 
 
 def is_given(name: str) -> bool:
-    """Whether an option of this command was said: by the command line, the environment or the configuration file."""
+    """Whether an option of this command was set: on the command line, in the environment or in the configuration
+    file."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None, key: str | None) -> None:
-    """Writes the answers of a batch: as JSON, or with its kernels into a folder.
+    """Writes the results of a batch: as JSON, or with its kernels into a folder.
 
     Raises:
-        click.UsageError: the format is that of one kernel, or no folder is named.
-        LibraryWins: the library is the answer everywhere.
+        click.UsageError: the format is for a single kernel, or no folder was given.
+        LibraryWins: the library is the result everywhere.
     """
     best = best_of(client, batch_id)
     if best["simulated"]:
@@ -147,14 +148,14 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
 
 
 def ask_for_best(client: Client, query: Mapping[str, Any], accepting: str = "--match {match}") -> dict[str, Any]:
-    """What the service has for a question.
+    """The service's answer to a question.
 
     Args:
         query: the parameters of `GET /best`.
-        accepting: the options of this command that take a match such as `nearest`.
+        accepting: the options of this command that accept a match such as `nearest`.
 
     Raises:
-        NoResult: nothing fits; what would is said in options of this program.
+        NoResult: nothing fits; the message names options of this program that would help.
     """
     try:
         return client.find_best(**query)
@@ -173,10 +174,10 @@ def find(client: Client, asked: Asked, asker: Asker) -> dict[str, Any]:
 
 
 def check_match(found: Mapping[str, Any], *, accept_nearest: bool) -> None:
-    """Says on stderr what differs from what was asked.
+    """Prints to stderr what differs from the request.
 
     Raises:
-        WeakerMatch: it is no exact match, and that was not accepted.
+        WeakerMatch: it is not an exact match, and that was not accepted.
     """
     if found["match"] == "exact":
         return
@@ -187,11 +188,11 @@ def check_match(found: Mapping[str, Any], *, accept_nearest: bool) -> None:
 
 
 def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slower: bool) -> None:
-    """Says on stderr what the answer is, where it is not to fuse.
+    """Prints the result to stderr if it is not to fuse.
 
     Raises:
-        LibraryWins: the library is the answer, and a slower kernel was not asked for.
-        UnfusedWins: several launches of our kernel are the answer, and these were not asked for.
+        LibraryWins: the library is the result, and a slower kernel was not accepted.
+        UnfusedWins: the result is several launches of our kernel, and these were not accepted.
     """
     verdict = f"{best['job_id']} recommends {render.headline(best)}{render.mark(best['simulated'])}"
     if is_the_librarys(best):
@@ -208,8 +209,8 @@ def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slowe
 
 
 def has_launch_op(best: Mapping[str, Any]) -> bool:
-    """Whether an op of the winner has a launch of its own in every plan kind: nobody who calls the kernel counts on a
-    single one. Of a kind that is not known here it is taken to have one."""
+    """Whether an op of the winner has its own launch in every plan kind: then nobody expects a single one. An
+    unknown kind is assumed to have one."""
     schedule = best["finals"][best["winner_row"]]["candidate"].get("schedule") or {}
     if "ops" in schedule:
         kinds = (schedule_class(op["op"]) for op in schedule["ops"] if "op" in op)
@@ -218,13 +219,13 @@ def has_launch_op(best: Mapping[str, Any]) -> bool:
 
 
 def is_the_librarys(best: Mapping[str, Any]) -> bool:
-    """Whether the library is the answer."""
+    """Whether the result is the library."""
     return bool(best["winner"] == "library")
 
 
 def recipe_lines(best: Mapping[str, Any]) -> list[str]:
-    """How to call the library, a line for each product, and one for what stands among them."""
-    recipe, torch = best["library"], best.get("torch") or {}  # older services say nothing of PyTorch
+    """How to call the library, a line for each product, and one for the op between them."""
+    recipe, torch = best["library"], best.get("torch") or {}  # older services do not report PyTorch
     if torch.get("is_library"):
         share = f"{torch['library_speedup']:.3f} of cuBLASLt's time"
         return [f"torch.compile with mode={COMPILE_MODE!r} in a CUDA graph, {share}"]
@@ -247,7 +248,7 @@ def _call_line(call: Mapping[str, Any]) -> str:
 
 
 def _content(client: Client, found: dict[str, Any], format: str, key: str | None, asked: Asked) -> bytes:
-    """The bytes of the format asked for."""
+    """The bytes in the requested format."""
     best = found["best"]
     asked.check_result(best, is_exact=found["match"] == "exact")
     if format == "json" and key is None:

@@ -1,4 +1,4 @@
-"""`tuner-client` on jobs: submits them, follows them, lists them, and prints what they found."""
+"""`tuner-client` commands for jobs: submit, follow and list them, and print their results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 
 @click.command("cmake-dir")
 def cmake_dir() -> None:
-    """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
+    """Prints the folder to use as Tuner_DIR in CMake, for find_package(Tuner)."""
     click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
 
 
@@ -38,9 +38,9 @@ def cmake_dir() -> None:
 @as_json
 @click.pass_obj
 def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
-    """Follows a job or a batch until it ends, then prints its result; of several a table, until all have ended.
+    """Follows a job or a batch until it ends, then prints its result; for several, shows a table until all have ended.
 
-    Ctrl-C ends the watching alone: the jobs go on.
+    Ctrl-C only ends the watching: the jobs continue.
     """
     ids = tuple(dict.fromkeys(job_ids))
     if len(ids) == 1:
@@ -85,7 +85,7 @@ def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bo
 @as_json
 @click.pass_obj
 def status(client: Client, job_id: str, as_json: bool) -> None:
-    """Prints a job, or a batch, as it stands; a job with how well its trials were forecast."""
+    """Prints the state of a job or a batch; for a job also the accuracy of its forecasts."""
     if is_batch(job_id):
         batch = client.batch(job_id)
         print_json(batch) if as_json else click.echo("\n".join(status_lines(batch)))
@@ -106,7 +106,7 @@ def status(client: Client, job_id: str, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
-    """Lists jobs, the newest first."""
+    """Lists jobs, newest first."""
     _list(client.jobs(**filters), as_json, partial(render.jobs_table, width=table_width()))
 
 
@@ -114,7 +114,7 @@ def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
 @as_json
 @click.pass_obj
 def batches(client: Client, as_json: bool) -> None:
-    """Lists batches, the newest first."""
+    """Lists batches, newest first."""
     for batch in client.batches():
         print_json(batch) if as_json else click.echo(": ".join(status_lines(batch)))
 
@@ -133,8 +133,8 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
 
 
 def _each(name: str, change: Callable[[Client, str], str], words: str) -> click.Command:
-    """The command `name`, which does `change` to each job that is named, and prints what that answers. One that cannot
-    be changed is told, and the others are changed all the same."""
+    """The command `name`, which applies `change` to each given job, and prints the results. A failure is reported,
+    and the other jobs are still changed."""
 
     @click.argument("ids", metavar="JOB...", nargs=-1, required=True)
     @click.pass_obj

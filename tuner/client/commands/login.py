@@ -1,4 +1,4 @@
-"""`login` and `logout`: which token the client sends to a service."""
+"""`login` and `logout`: the token that the client sends to a service."""
 
 from __future__ import annotations
 

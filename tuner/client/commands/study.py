@@ -1,4 +1,4 @@
-"""`tuner-client study`: the schedules of a job side by side."""
+"""`tuner-client study`: a comparison of the schedules of a job."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tuner.client.terminal.study import study_csv, study_svg, study_table
 @as_json
 @click.pass_obj
 def study(client: Client, job_id: str, cache: int, output: Path | None, as_json: bool) -> None:
-    """Prints the schedules that a job was given side by side, as table and plot: their times in the rounds that all of
-    them share, with 95 % intervals, the simulator's forecasts, and what `tuner orders` counts.
+    """Compares the schedules that a job was given, as table and plot: their times in the rounds that all of them share,
+    with 95 % intervals, the simulator's forecasts, and the counts of `tuner orders`.
 
-    Of other jobs it prints the finalists.
+    For other jobs it prints the finalists.
     """
     found = client.study(job_id, cache=cache)
     if output is not None:

@@ -1,7 +1,7 @@
-"""`tuner-client submit`: a job, by the options of what is to be tuned or by a file with the ops of a chain.
+"""`tuner-client submit`: a job, from options that describe the workload or from a file with the ops of a chain.
 
-`submit KIND` has the options of one kind. Without a kind the options of all of them are taken, and say by themselves
-which one is meant.
+`submit KIND` has the options of one kind. Without a kind, the options of all kinds are accepted, and determine which
+one is meant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner.core.problem.asked import CHAIN, asked_workloads
 if TYPE_CHECKING:
     from tuner.client.connection.http import Client
 
-#: Options of a job that say what "fast" means, and those that its body has under their own names.
+#: Options of a job that define what "fast" means, and those that have the same names in its body.
 _OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
 _BUDGET = ("trials", "seconds", "patience")
 _NAMED = ("target", "seed", "priors", "sweep", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
@@ -40,7 +40,7 @@ _CHAIN_WORDS = "up to eight ops in a JSON file, as POST /jobs accepts them"
 
 
 def _job_options(*, hidden: bool = False) -> list[click.Option]:
-    """Those of a job of any kind."""
+    """Options of a job of any kind."""
 
     def option(*names: str, **more: Any) -> click.Option:
         return click.Option(names, hidden=hidden, **more)
@@ -90,14 +90,14 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
 
 
 class _Submit(click.Group):
-    """A command for each kind, made when it is requested."""
+    """A command for each kind, created on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The chain last, which is of no kind."""
+        """The chain last, since it has no kind."""
         return [*asked_workloads(), CHAIN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """By the name, or by the end of one name alone: `layer` is `decoder-layer`."""
+        """By the name, or by a unique ending of a name: `layer` is `decoder-layer`."""
         if cmd_name == CHAIN:
             return _of_chain()
         near = [name for name in asked_workloads() if name.endswith(f"-{cmd_name}")]
@@ -105,19 +105,19 @@ class _Submit(click.Group):
         return _of_kind(name) if name else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The kinds, with what they are."""
+        """The kinds and their descriptions."""
         rows = [(name, one.SUMMARY) for name, one in asked_workloads().items()]
         with formatter.section("Kinds (their options: submit KIND --help)"):
             formatter.write_dl([(name, _shortened(words)) for name, words in (*rows, (CHAIN, _CHAIN_WORDS))])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Behind the kinds, those of any job."""
+        """After the kinds, the options of any job."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
 
 def _shortened(words: str) -> str:
-    """On one line of 80 columns, beside the longest name."""
+    """On one line of 80 columns, next to the longest name."""
     room = 56
     return words if len(words) <= room else f"{words[: room - 1].rstrip()}…"
 
@@ -143,7 +143,7 @@ def _of_chain() -> click.Command:
 
 
 def _submit(options: dict[str, Any]) -> None:
-    """By the options of a kind, and those of the job in front of it."""
+    """From the options of a kind, and those of the job before it."""
     context = click.get_current_context()
     assert context.parent is not None
     in_front = context.parent.params
@@ -177,7 +177,7 @@ def submit(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _send(client: Client, options: dict[str, Any]) -> None:
-    """Submits what the options say, and prints or watches it."""
+    """Submits what the options describe, and prints or watches it."""
     from tuner.client.commands.job_commands import watch_one
     from tuner.client.connection.addresses import address_of
     from tuner.client.documents.given import given_schedules
@@ -215,7 +215,7 @@ def _trial_of(client: Client, job_id: str, number: int) -> tuple[Mapping[str, An
 
 
 def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
-    """What is to be tuned, as the options or the file of a chain say it; None where they need not and do not."""
+    """The workload, from the options or the file of a chain; None if it is optional and missing."""
     spelled, chain = spelled_among(options), options.get("chain")
     if chain is not None:
         if spelled:
@@ -225,7 +225,7 @@ def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
 
 
 def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """What `POST /batches` is requested: an FFN's shape with its rows, or another pair once for each."""
+    """The request to `POST /batches`: an FFN's shape with its rows, or another pair once for each."""
     if pair["kind"] != "ffn":
         return {"pairs": [{**pair, "m": m} for m in rows]}
     return {"shapes": [{name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}]}

@@ -31,7 +31,7 @@ from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
 Found = TypeVar("Found")
-#: Labels of a job, which the service takes.
+#: Maximum labels of a job that the service accepts.
 _MOST_LABELS = 16
 
 
@@ -69,9 +69,9 @@ _MOST_LABELS = 16
 def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
     """Tunes the feed-forward blocks of a model, and with --context its attentions or whole blocks, and writes a pack.
 
-    CONFIGS are config.json files of Hugging Face models, also of quantised ones. Shapes that they share are tuned once.
-    All jobs are one batch, in which the rows of a shape share what they find. Interrupted and run again, it attaches to
-    the jobs that are running and takes what has finished.
+    CONFIGS are config.json files of Hugging Face models, including quantised ones. Shapes that they share are tuned
+    once. All jobs form one batch, in which the rows of a shape share their results. If interrupted and run again, it
+    attaches to the running jobs and uses finished ones.
     """
     if options["context"] is None and options["page_tokens"] is not None:
         raise click.UsageError("--page-tokens needs an attention's cache: add --context")
@@ -131,7 +131,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
 
 
 def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
-    """Those that were given, and the models' names while there is room."""
+    """The given labels, and the models' names while they fit."""
     room = max(0, _MOST_LABELS - len(given))
     return list(dict.fromkeys([*given, *[name_of(path) for path in configs][:room]]))
 
@@ -158,10 +158,10 @@ def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, A
 
 
 def _read(path: Path, take: Callable[[Any], Found]) -> Found:
-    """What is taken of a config.
+    """What `take` reads from a config.
 
     Raises:
-        click.UsageError: it is none, or of a model that has no shape here.
+        click.UsageError: it is not a config, or the model has no supported shape.
     """
     try:
         return take(read_config(path))

@@ -1,6 +1,6 @@
 """The client's configuration file: TOML with a key for each option, a table for each command.
 
-An option goes before an environment variable, and that before the file.
+Options have priority over environment variables, and those over the file.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import click
 
 from tuner.client.errors import Misconfigured
 
-#: Where the service is sought unless somebody says otherwise.
+#: The default address of the service.
 DEFAULT_URL = "http://127.0.0.1:8000"
 #: The environment variable that names another file.
 CONFIG_VARIABLE = "TUNER_CONFIG"
 #: The environment variable that says where the service is.
 URL_VARIABLE = "TUNER_URL"
-#: Keys outside of any table.
+#: Keys outside any table.
 _TOP = ("url",)
 
 
 def config_path() -> Path:
-    """The file: that of the environment, else the one in the user's own folder for configuration."""
+    """The path of the file: from the environment, otherwise in the user's folder for configuration."""
     return Path(os.environ.get(CONFIG_VARIABLE) or Path(click.get_app_dir("tuner")) / "config.toml")
 
 
 def read_config(tables: Collection[str] | None = None) -> dict[str, Any]:
-    """What the file says; nothing where there is none.
+    """The contents of the file; empty if there is none.
 
     Args:
-        tables: the commands that there are; None where they are not of interest.
+        tables: the existing commands; None to skip the check.
 
     Raises:
-        Misconfigured: it cannot be read, or names what is not there.
+        Misconfigured: it cannot be read, or contains unknown names.
     """
     path = config_path()
     try:
@@ -72,7 +72,7 @@ def _check_top(found: Mapping[str, Any], tables: Collection[str] | None, path: P
 
 
 def commands_defaults(command: click.Command, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A command's table as click takes it: by parameters, where the file has the long names of options.
+    """A command's table in click's form: by parameters, while the file uses the long names of options.
 
     Raises:
         Misconfigured: the command has no such option.
@@ -98,5 +98,5 @@ def commands_defaults(command: click.Command, table: Mapping[str, Any], name: st
 
 
 def configured_url() -> str | None:
-    """Where the service is, by the environment, else by the file; None where neither says it."""
+    """The address of the service, from the environment, otherwise from the file; None if neither has it."""
     return os.environ.get(URL_VARIABLE) or read_config().get("url")

@@ -1,4 +1,4 @@
-"""What an answer that is an error means."""
+"""The meaning of an error response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.client.errors import ClientError, NoResult, NoToken, Refused, Unreach
 
 
 def error_of(response: httpx.Response, url: str) -> ClientError:
-    """The exception that a problem document of the service at `url` means."""
+    """The exception for a problem document of the service at `url`."""
     try:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""A fetched artifact: nothing of it is used before every digest is checked."""
+"""A downloaded artifact: nothing of it is used before every digest is checked."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tuner.client.errors import Incompatible, NoResult, Refused, Simulated
 from tuner.versions import DISTRIBUTION, MANIFEST_FORMAT
 
 MANIFEST = "manifest.json"
-#: Files behind the formats that name one.
+#: The files of the formats that name one.
 FILES = {"manifest": MANIFEST, "cu": "kernel.cu", "cubin": "kernel.cubin"}
 
-#: No kernel's files are larger, together.
+#: Maximum total size of a kernel's files.
 _MAX_BYTES = 256 * 2**20
-#: What the server packs with, and no compression; each of the others fails in a way of its own.
+#: The server's compression methods, and none; each other method fails differently.
 _METHODS = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A kernel as the server handed it out, checked."""
+    """A kernel from the server, checked."""
 
     #: sha256 of `content`, hex.
     digest: str
@@ -34,16 +34,16 @@ class Artifact:
     content: bytes
     #: The launch recipe.
     manifest: dict[str, Any]
-    #: Every file of the zip, the manifest included.
+    #: Every file of the zip, including the manifest.
     files: dict[str, bytes]
 
     @property
     def simulated(self) -> bool:
-        """Whether no card ever ran it."""
+        """Whether it never ran on a card."""
         return bool(self.manifest.get("simulated", False))
 
     def in_format(self, format: str) -> bytes:
-        """The bytes of a format: zip, manifest, cu or cubin.
+        """The bytes in a format: zip, manifest, cu or cubin.
 
         Raises:
             Simulated: a cubin of a simulated result.
@@ -63,7 +63,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     """Unpacks a zip and checks it against `digest`, and each file against the manifest.
 
     Raises:
-        Refused: a byte differs, a file is missing, or one is there that the manifest does not name.
+        Refused: a byte differs, a file is missing, or the manifest does not name a file.
         Incompatible: a newer program wrote the manifest.
     """
     found = hashlib.sha256(content).hexdigest()
@@ -108,12 +108,12 @@ def _unpack(content: bytes) -> dict[str, bytes]:
 
 
 def check_is(what: str, name: str, found: object, asked: object) -> None:
-    """Checks that a fact of what came back is the one that was requested.
+    """Checks that a fact in the response is the requested one.
 
     Args:
         what: came back, e.g. ``the kernel``.
-        name: of the fact, e.g. ``target``.
-        found: in what came back.
+        name: the name of the fact, e.g. ``target``.
+        found: in the response.
         asked: by us.
 
     Raises:
@@ -125,6 +125,6 @@ def check_is(what: str, name: str, found: object, asked: object) -> None:
 
 
 def _shown(value: object) -> str:
-    """In words, and short: it may be a stranger's."""
+    """In words, and short: it may come from another service."""
     text = ascii(value)
     return text if len(text) <= 300 else f"{text[:300]}..."

@@ -1,4 +1,4 @@
-"""A lock file: which packs a build uses, byte for byte, whose signature they bear, and how they were requested."""
+"""A lock file: the exact packs that a build uses, whose signature they have, and how they were requested."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import click
 from tuner.client.delivery.files import alone_with, write_atomically
 from tuner.client.errors import Incompatible, NoResult, Refused
 
-#: It grows when a field goes or changes its meaning.
+#: It is increased when a field is removed or changes its meaning.
 LOCK_FORMAT = 1
-#: Characters of a wrong value that a refusal shows.
+#: Characters of a wrong value that a message shows.
 _MAX_SHOWN = 40
 
 
@@ -26,12 +26,12 @@ _MAX_SHOWN = 40
 class LockedPack:
     """One pack."""
 
-    #: Where it goes, below the folder that is fetched into.
+    #: Its path below the target folder.
     path: str
     #: SHA-256 of its bytes, hexadecimal.
     sha256: str
     size_bytes: int
-    #: The body of `POST /packs` that made it, by which it is asked for again.
+    #: The body of `POST /packs` that made it, for requesting it again.
     order: Mapping[str, Any]
 
 
@@ -39,30 +39,30 @@ class LockedPack:
 class Lock:
     """What a build uses."""
 
-    #: The public key that signs the packs, hexadecimal; None where nobody's signature is requested.
+    #: The public key that signs the packs, hexadecimal; None if no signature is required.
     key: str | None
     packs: tuple[LockedPack, ...] = ()
 
     def with_pack(self, pack: LockedPack) -> Self:
-        """The same with that pack in place of the one at its path."""
+        """The same with that pack instead of the one at its path."""
         others = [one for one in self.packs if one.path != pack.path]
         return replace(self, packs=tuple(sorted([*others, pack], key=lambda one: one.path)))
 
     def to_bytes(self) -> bytes:
-        """The file: the same lock gives the same bytes. `sum` is of all that is before it."""
+        """The file's content: the same lock gives the same bytes. `sum` covers everything before it."""
         body = {"format": LOCK_FORMAT, "key": self.key, "packs": [asdict(pack) for pack in self.packs]}
         return (json.dumps({**body, "sum": _sum(body)}, indent=2) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the file") -> Self:
-        """Inverse of `to_bytes`; `name` is the file's, in what is refused.
+        """Inverse of `to_bytes`; `name` is the file's, for messages.
 
         Raises:
-            Refused: it is no lock, or a byte differs from what was written.
+            Refused: it is not a lock, or a byte has changed.
             Incompatible: a newer client wrote it.
         """
         try:
-            # By its text: git may have turned its line ends, and an editor put a mark in front.
+            # Compared as text: git may have changed its line ends, and an editor may have added a byte-order mark.
             body = json.loads(content.decode("utf-8-sig"))
         except (ValueError, RecursionError):
             body = None
@@ -89,7 +89,7 @@ def _is_sha256(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
-#: What a lock and each pack of it hold: a check of each key, and what it must be.
+#: The contents of a lock and of each of its packs: a check for each key, and its description.
 _LOCK: Mapping[str, tuple[_Check, str]] = {
     "format": (lambda value: type(value) is int and value == LOCK_FORMAT, str(LOCK_FORMAT)),
     "key": (lambda value: value is None or _is_sha256(value), "null or 64 hexadecimal digits"),
@@ -123,7 +123,7 @@ def read_lock(path: Path) -> Lock:
 
     Raises:
         NoResult: there is none.
-        Refused: it has been modified since it was written.
+        Refused: it was modified after it was written.
     """
     try:
         content = path.read_bytes()
@@ -135,19 +135,19 @@ def read_lock(path: Path) -> Lock:
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
-    """Writes it, whole or not at all; whether anything changed."""
+    """Writes it atomically; returns whether anything changed."""
     return write_atomically(path, lock.to_bytes())
 
 
 def change_lock(path: Path, change: Callable[[Lock | None], Lock]) -> bool:
-    """Reads a lock, changes it, and writes it, while nobody else does; whether anything changed.
+    """Reads a lock, changes it, and writes it, without other writers; returns whether anything changed.
 
     Args:
         path: of the file.
-        change: from the lock that is there to the new one; None where there is none.
+        change: returns the new lock for the existing one; None if there is none.
 
     Raises:
-        Refused: what is there is no lock, or `change` refuses it.
+        Refused: the existing file is not a lock, or `change` refuses it.
         NoResult: it cannot be read or written.
     """
     with alone_with(path):
@@ -159,7 +159,7 @@ def change_lock(path: Path, change: Callable[[Lock | None], Lock]) -> bool:
 
 
 def default_cache() -> Path:
-    """Where packs are kept unless somebody says otherwise."""
+    """The default folder for packs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "tuner" / "packs"
 
 
@@ -167,23 +167,23 @@ class Cache:
     """Packs by their sha256, in a folder that several builds may share.
 
     Args:
-        folder: that somebody named; None for the default one. Where that cannot be used, what was fetched is delivered
-            all the same, and a line on stderr says so.
+        folder: given by the user; None for the default one. If that cannot be used, downloads are still delivered, and
+            a line on stderr reports it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder, self._is_default = folder or default_cache(), folder is None
 
     def path(self, sha256: str) -> Path:
-        """Where the pack of a digest lies."""
+        """The path of the pack with a digest."""
         return self._folder / sha256[:2] / sha256
 
     def get(self, sha256: str) -> bytes | None:
-        """The bytes of a digest; None where they are not there.
+        """The bytes with a digest; None if missing.
 
         Raises:
-            Refused: what is there has another digest.
-            NoResult: the folder, which somebody named, cannot be read.
+            Refused: the file has another digest.
+            NoResult: the folder, given by the user, cannot be read.
         """
         path = self.path(sha256)
         try:
@@ -198,10 +198,10 @@ class Cache:
         return content
 
     def put(self, sha256: str, content: bytes) -> None:
-        """Keeps bytes under their digest.
+        """Stores bytes under their digest.
 
         Raises:
-            NoResult: the folder, which somebody named, cannot be written.
+            NoResult: the folder, given by the user, cannot be written.
         """
         path = self.path(sha256)
         try:

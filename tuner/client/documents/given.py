@@ -1,4 +1,4 @@
-"""Schedules of files that a job is to try, and nothing else."""
+"""Schedules from files that a job should try, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class GivenSchedules:
     """What files give."""
 
     workload: Workload
-    #: As `POST /jobs` takes them.
+    #: In the form of `POST /jobs`.
     candidates: list[dict[str, Any]]
 
     @property
     def pair(self) -> dict[str, Any]:
-        """The workload as `POST /jobs` takes it."""
+        """The workload in the form of `POST /jobs`."""
         return pair_of(self.workload)
 
     def check(self, pair: Mapping[str, Any]) -> None:
-        """Checks that the files are of the pair that is submitted.
+        """Checks that the files have the submitted pair.
 
         Raises:
-            click.UsageError: they are of another.
+            click.UsageError: they have another one.
         """
         try:
             asked = workload_of(pair)
         except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
-            return  # the service says what is wrong with it
+            return  # the service reports what is wrong with it
         if asked != self.workload:
             problem = f"the schedules are for {self.workload.describe()}, but the job is for {asked.describe()}"
             raise click.UsageError(f"{problem}: leave out the options of the pair, or pass schedules for it")
@@ -59,19 +59,18 @@ def given_schedules(
     *,
     trial_of: Callable[[str, int], tuple[Json, Json]],
 ) -> GivenSchedules | None:
-    """The schedules of files, as `tuner explain` takes them, of trials, and of lines as they are printed, in each of
-    these plan kinds; without one, in that which a manifest names or a trial had, or in as few launches as there may be.
-    None without any.
+    """The schedules of files, in the format of `tuner explain`, of trials, and of printed lines, in each of these plan
+    kinds; without one, in the kind of a manifest or a trial, or in the fewest possible launches. None without any.
 
     Args:
         given: names of files, JOB/TRIAL, and lines.
         kinds: of launches.
-        pair: what the job is of, where that is known, and lines are of it.
-        orders: of one's own, in which each schedule is tried as well: JSON files of tables, and functions of files.
-        trial_of: the pair of a job and the candidate of its trial of that number.
+        pair: the job's pair, if known, which lines use.
+        orders: custom orders, in which each schedule is tried as well: JSON files of tables, and functions in files.
+        trial_of: returns the pair of a job and the candidate of its trial with that number.
 
     Raises:
-        click.UsageError: a file is none, they are of several workloads, or a kind is none of ours.
+        click.UsageError: a file is invalid, they have several workloads, or a kind is not ours.
     """
     if (kinds or orders) and not given:
         raise click.UsageError(f"{'--order' if orders else '--plan-kind'} needs --schedule: pass a file too")
@@ -103,7 +102,7 @@ def given_schedules(
 def _read(
     name: str, pair: Json | None, trial_of: Callable[[str, int], tuple[Json, Json]]
 ) -> tuple[Workload, Schedule, str | None]:
-    """The workload, the schedule, and the plan kind that a manifest or a trial names."""
+    """The workload, the schedule, and the plan kind of a manifest or a trial."""
     if (named := named_trial(name)) is not None:
         of, candidate = trial_of(*named)
         if candidate["schedule"] is None:

@@ -10,18 +10,18 @@ import click
 from tuner.client.connection.addresses import command_at
 from tuner.client.connection.http import Client
 
-#: A way back that is no other command.
+#: A way to resume that is not another command.
 SAME_COMMAND = "the same command again"
 
 
 @contextmanager
 def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterator[None]:
-    """Says behind Ctrl-C in the block that jobs and batches continue, and how to come back to them.
+    """After Ctrl-C in the block, prints that jobs and batches continue, and how to come back to them.
 
     Args:
-        client: of the service that has them.
+        client: of their service.
         ids: of the jobs and batches that are watched.
-        again: what the same command does when it is run again; empty where that is no way back.
+        again: what the same command does when run again; empty if that does not help.
     """
     verb, them = ("goes", "it") if len(ids) == 1 else ("go", "them")
     ways = {"come back": [command_at(client.url, "watch", *ids), *([again] if again else [])]}
@@ -32,7 +32,7 @@ def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterato
 
 @contextmanager
 def inspection_goes_on(what: str, job_id: str, number: int) -> Iterator[None]:
-    """The same of an inspection, e.g. `the trace`, that is taken of a trial."""
+    """The same for an inspection, e.g. `the trace`, of a trial."""
     with _told(f"{what} of trial {number} of {job_id} will be taken all the same", {"come back": [SAME_COMMAND]}):
         yield
 

@@ -1,4 +1,4 @@
-"""From a model's Hugging Face config to the shapes of its feed-forward blocks, as one tensor-parallel rank has them."""
+"""From a model's Hugging Face config to the shapes of its feed-forward blocks on one tensor-parallel rank."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tuner.packs.shapes import Shape
 
 Some = TypeVar("Some")
 
-#: Modules of an MLP; a family may have the first two in one.
+#: Modules of an MLP; a family may combine the first two.
 _MODULES, _JOINED = ("gate_proj", "up_proj", "down_proj"), {"phi3": ("gate_up_proj", "down_proj")}
 _DTYPES = {one.row.array_name: str(one) for one in Dtype}
-#: What is said of a whole model is said of its language model too.
+#: What is set for a whole model also applies to its language model.
 QUANTISED = ("quantization_config", "compression_config")
 _OF_THE_WHOLE = ("dtype", "torch_dtype", *QUANTISED)
-#: Fields that say how many experts there are; each family calls them otherwise.
+#: Fields with the number of experts; each family names them differently.
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -33,13 +33,13 @@ def ffn_shapes(
     The intermediate is split over the ranks; every rank has all columns of X and of Y, and the ranks' Y are summed.
 
     Args:
-        config: as `config.json` of the model has it.
+        config: the contents of the model's `config.json`.
         tp: tensor-parallel ranks, >= 1.
-        dtype: ``fp16`` or ``bf16``; by default the config's own.
-        residual: whether the residual is added by the kernel.
+        dtype: ``fp16`` or ``bf16``; the config's own by default.
+        residual: whether the kernel adds the residual.
 
     Raises:
-        InvalidInput: the model has experts, is quantised, or is of a family that is not known.
+        InvalidInput: the model has experts, is quantised, or is of an unsupported family.
     """
     return dict(_plain(dense_language_model(config), tp, dtype, residual))
 
@@ -47,10 +47,10 @@ def ffn_shapes(
 def ffn_blocks(
     config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None, residual: bool = False
 ) -> dict[Shape | Block, int]:
-    """The same of a model that may be quantised.
+    """The same for a model that may be quantised.
 
     Raises:
-        InvalidInput: as `ffn_shapes`; or its weights are quantised as no kernel here reads them.
+        InvalidInput: as `ffn_shapes`; or its weights are quantised in an unsupported way.
     """
     config = _dense(config)
     if quantisation_of(config) and (residual or _has_bias(config)):
@@ -101,10 +101,10 @@ def merged(models: list[dict[Some, int]]) -> dict[Some, int]:
 
 
 def dense_language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config of the language model alone, with its family's values of what it does not say.
+    """The config of only the language model, with its family's defaults for missing fields.
 
     Raises:
-        InvalidInput: the model has experts, is quantised, or is of a family that is not known.
+        InvalidInput: the model has experts, is quantised, or is of an unsupported family.
     """
     config = _dense(config)
     _check_plain(config)
@@ -177,7 +177,7 @@ def _activation(config: Mapping[str, Any]) -> str:
     field = FAMILIES[config["model_type"]].activation_field
     name = config[field]
     if config["model_type"] == "gemma" and name == "gelu":
-        name = "gelu_pytorch_tanh"  # its early configs mean the tanh form, and transformers takes it
+        name = "gelu_pytorch_tanh"  # early Gemma configs mean the tanh form, and transformers uses it
     return str(of_transformers(name, field=field))
 
 
@@ -185,7 +185,7 @@ def dtype_of(config: Mapping[str, Any]) -> str:
     """The element type of its weights.
 
     Raises:
-        InvalidInput: it is another than fp16 and bf16.
+        InvalidInput: it is neither fp16 nor bf16.
     """
     field = "dtype" if config.get("dtype") else "torch_dtype"
     name = config.get(field)

@@ -1,4 +1,4 @@
-"""From the config of a quantised model to its feed-forward blocks, as one tensor-parallel rank has them."""
+"""From the config of a quantised model to its feed-forward blocks on one tensor-parallel rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
 Json = dict[str, Any]
-#: What clients ask for, and by their names what weights of factors of groups are, and activations of 8 bits.
+#: The kind of requests, and by their names the weights with factors of groups, and 8-bit activations.
 _KIND = "quantised-ffn"
 _SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token"}
 
@@ -23,12 +23,12 @@ _SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token"}
 class Block:
     """A feed-forward block, and how all of its products are quantised."""
 
-    #: Of elements as wide as the model's.
+    #: With elements as wide as the model's.
     shape: Shape
     stored: Stored
 
     def pair(self, m: int) -> Json:
-        """As `POST /jobs` takes it."""
+        """In the form of `POST /jobs`."""
         known = parameter_names(asked_workloads()[_KIND])
         sizes = {name: value for name, value in vars(self.shape).items() if name in known}
         pair: Json = {"kind": _KIND, "m": m, **sizes, "scheme": self._scheme, "out_dtype": self.shape.dtype}
@@ -47,11 +47,11 @@ class Block:
 
 
 def blocks_of(config: Mapping[str, Any], shape: Shape, layers: int, modules: Sequence[str]) -> dict[Block | Shape, int]:
-    """What each of the layers has, of a block of that shape, and how many; a `Shape` is left as it was. `modules` are
+    """What each of the layers has for a block of that shape, and how many; a `Shape` means not quantised. `modules` are
     those of the MLP.
 
     Raises:
-        InvalidInput: a layer's weights have no kernel; or its products are quantised in several ways.
+        InvalidInput: a layer's weights have no kernel; or its products are quantised in different ways.
     """
     quantised = quantisation_of(config)
     if quantised is None:
@@ -75,7 +75,7 @@ def _stored_in_layer(quantised: Mapping[str, Any], modules: Sequence[str], layer
 
 
 def _check(block: Block) -> None:
-    """That there can be such a block.
+    """Checks that such a block is possible.
 
     Raises:
         InvalidInput: a row of weights is cut within a group.

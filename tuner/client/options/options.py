@@ -12,7 +12,7 @@ from tuner.core.problem.dtype import Dtype
 
 
 class Number(click.types.FloatParamType):
-    """A number, and one that JSON has: neither infinite nor none."""
+    """A number that JSON supports: finite and not NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number; `nan` and `inf` are refused."""
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def match_options(command: F) -> F:
-    """The options that say what else than the pair must fit, and how well."""
+    """The options for what must fit besides the pair, and how well."""
     for option in reversed(
         [
             click.option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2; default: cold."),

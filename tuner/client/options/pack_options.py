@@ -19,7 +19,7 @@ lock_option = click.option(
 
 
 def pack_options(command: F) -> F:
-    """The options that say how a pack is made and where it goes."""
+    """The options for how a pack is made and where it goes."""
     for option in reversed(
         [
             click.option(

@@ -1,4 +1,4 @@
-"""Options that spell a workload, one for each field of what may be requested, and what was spelled by them."""
+"""Options that describe a workload, one for each field of a request, and their values."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tuner.schedule_files.json_file import read_json
 
 Json = Mapping[str, Any]
 TARGET_HELP = "e.g. h200, simulated:h200; default: the server's."
-#: A field of which several numbers make a batch.
+#: A field for which several numbers make a batch.
 _ROWS = "m"
 
 
 def options_of(one: type[AskedWorkload]) -> list[click.Option]:
-    """Those of a way to spell a workload: what it needs, then what it may have, then its element type."""
+    """Options of one way to describe a workload: required ones, then optional ones, then its element type."""
     own = {field.name: field for field in fields_of(one)}
     found = [
         _option(name, own[field], hints_of(one)[field], _sentence(own[field]), is_needed=own[field].default is MISSING)
@@ -44,14 +44,14 @@ def options_of(one: type[AskedWorkload]) -> list[click.Option]:
 
 
 def pair_options(command: click.Command) -> click.Command:
-    """Gives a command the options by which any workload may be spelled, in front of those of the match."""
+    """Gives a command the options for any workload, before those of the match."""
     place = next(index for index, param in enumerate(command.params) if param.name == "l2")
     command.params[place:place] = [*flat_options(), click.Option(["--target"], help=TARGET_HELP)]
     return command
 
 
 def flat_options(*, hidden: bool = False) -> list[click.Option]:
-    """One for each name that a field of any kind has."""
+    """One for each field name of any kind."""
     words: dict[str, dict[str, list[str]]] = {}
     first: dict[str, tuple[Field[Any], list[Any]]] = {}
     for kind, one in asked_workloads().items():
@@ -74,8 +74,8 @@ def flat_options(*, hidden: bool = False) -> list[click.Option]:
 
 
 def _common(hints: list[Any]) -> Any:
-    """The type of what several kinds call the same: theirs where it is one, all words where it is several lists of
-    words, else text, which each kind reads in its own way."""
+    """The type of an option that several kinds share: theirs if they agree, all words if they are lists of words,
+    otherwise text, which each kind parses."""
     plain = list(dict.fromkeys(map(_plain, hints)))
     if len(plain) == 1:
         return plain[0]
@@ -111,14 +111,14 @@ def _click_type(kind: Any, about: Json) -> Any:
         words = tuple(kind)
     if words:
         return click.Choice([str(word) for word in words])
-    least = about.get("ge")  # the most, if there is one, the service says
+    least = about.get("ge")  # the service reports the maximum, if there is one
     if kind is float:
         return Number() if least is None else Finite(min=least)
     return None if kind is not int else click.INT if least is None else click.IntRange(min=least)
 
 
 def _check_listed(name: str, hint: Any, value: Any) -> None:
-    """Checks that a kind's list of numbers is one, of positive numbers; other values are not looked at.
+    """Checks that a value for a kind's list of numbers is one, of positive numbers; other values are ignored.
 
     Raises:
         click.BadParameter: these are none.
@@ -135,7 +135,7 @@ def _check_listed(name: str, hint: Any, value: Any) -> None:
 
 
 def _plain(hint: Any) -> Any:
-    """Of what may be none, the other."""
+    """The type without None."""
     return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
 
 
@@ -146,7 +146,7 @@ def _sentence(field: Field[Any]) -> str:
 
 
 def _said(field: Field[Any]) -> str:
-    """What it is: what documents call null is an option that is not given."""
+    """The description: where documents have null, the option is not given."""
     return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not allowed for ")
 
 
@@ -155,13 +155,13 @@ def _capital(words: str) -> str:
 
 
 def take_question(options: dict[str, Any]) -> dict[str, Any]:
-    """Removes the pair's options and those of the match from `options`; the query parameters that spell them."""
+    """Removes the options of the pair and of the match from `options`; returns the query parameters for them."""
     names = ("target", "l2", "regime", "match", "max_distance")
     return take_pair(options) | {name: value for name in names if (value := options.pop(name)) is not None}
 
 
 def take_pair(options: dict[str, Any]) -> dict[str, Any]:
-    """Removes the pair's options from `options`; the query parameters that spell it.
+    """Removes the pair's options from `options`; returns the query parameters for them.
 
     Raises:
         click.UsageError: options are missing, or belong to another kind of pair.
@@ -183,10 +183,10 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind_of(given: Collection[str]) -> str:
-    """The kind of pair that options spell.
+    """The kind of pair that the options describe.
 
     Raises:
-        click.UsageError: none is, or several are.
+        click.UsageError: there is none, or several.
     """
     kinds = asked_workloads()
     fits = [kind for kind, one in kinds.items() if _needed(one) <= {*given} <= {*parameter_names(one).values()}]
@@ -202,21 +202,21 @@ def _kind_of(given: Collection[str]) -> str:
 
 
 def _needed(one: type[AskedWorkload]) -> set[str]:
-    """The parameters that must be given."""
+    """The required parameters."""
     called = parameter_names(one)
     return {called[field.name] for field in fields_of(one) if field.default is MISSING}
 
 
 def pair_body(query: Json) -> dict[str, Any]:
-    """The pair as `POST /jobs` takes it."""
+    """The pair in the form of `POST /jobs`."""
     return document_of(asked_workloads()[query["kind"]], query)
 
 
 def chain_body(path: Path) -> dict[str, Any]:
-    """The chain of a file as `POST /jobs` takes it.
+    """The chain in a file in the form of `POST /jobs`.
 
     Raises:
-        click.UsageError: the file cannot be read, or is no JSON object.
+        click.UsageError: the file cannot be read, or is not a JSON object.
     """
     try:
         chain = read_json(path, 'use an object like {"m": 16, "ops": [...]}')
@@ -228,18 +228,18 @@ def chain_body(path: Path) -> dict[str, Any]:
 
 
 def _names() -> Iterator[str]:
-    """Names of all options that spell a workload, in the order of a command's help."""
+    """Names of all options that describe a workload, in the order of a command's help."""
     yield from dict.fromkeys(name for one in asked_workloads().values() for name in parameter_names(one).values())
     yield "dtype"
 
 
 def spelled_among(options: Json) -> str:
-    """The options among these that were given and spell a workload, as they are spelled on a command line."""
+    """The given options among these that describe a workload, as on a command line."""
     return _flags({name for name in ("kind", "preset", *_names()) if options.get(name) is not None})
 
 
 def _flags(names: Collection[str]) -> str:
-    """As they are spelled, in the order of the command's help."""
+    """In command-line form, in the order of the command's help."""
     return ", ".join(_flag(name) for name in ("kind", "preset", *_names()) if name in names)
 
 

@@ -1,4 +1,4 @@
-"""What a pack holds, and what differs between two, as tables."""
+"""The contents of a pack, and the differences between two, as tables."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tuner.packs.stored import stored_in
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One answer of a pack: of a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
+    """One answer of a pack: for a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
 
     shape: str
     #: In words: rows, or sequences and the longest context.
     rows: str
     answer: Rung
-    #: In words: what runs, and of the library why.
+    #: In words: what runs, and for the library why.
     runs: str
 
     @property
     def time_us(self) -> float | None:
-        """The kernel's time with the most rows of the range, which may be that with more rows; None of the library."""
+        """The kernel's time at the largest number of rows in the range, or at a larger one; None for the library."""
         return None if self.answer.kernel is None else _measured_us(self.answer)
 
     @property
     def library_us(self) -> float | None:
-        """What the library takes there."""
+        """The library's time there."""
         measured, speedup = _measured_us(self.answer), self.answer.speedup
         return None if measured is None or speedup is None else measured * speedup
 
@@ -54,7 +54,7 @@ class Line:
 
 
 def _measured_us(answer: Rung) -> float | None:
-    """The time whose ratio to the library's is its speed-up: of a kernel, also where it is not the pack's choice."""
+    """The time that the speed-up refers to: of a kernel, even if the pack does not choose it."""
     found = answer.provenance.get("time_us")
     return found if isinstance(found, int | float) else None
 
@@ -70,7 +70,7 @@ def lines_of(pack: Pack) -> list[Line]:
 
 
 def ladder_table(pack: Pack) -> Table:
-    """What each range of rows runs, and what it gains."""
+    """What each range of rows runs, and its gain."""
     named = ("shape", "rows", "runs", "time", "library's time", "speed-up", "95 % interval")
     table = Table(*named, title=f"pack{render.mark(is_simulated(pack))}")
     if is_invariant := any(entry.invariant_rows for entry in pack.entries):
@@ -97,7 +97,7 @@ def is_simulated(pack: Pack) -> bool:
 
 
 def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
-    """What each range of sizes ran and runs, and what that gained and gains; only what differs."""
+    """What each range of sizes ran and runs, and its old and new gain; only differences."""
     table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
     ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
     for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
@@ -110,7 +110,7 @@ def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
 
 
 def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What several ladders of a shape speak of: in words, and the largest sizes of it."""
+    """The ranges of several ladders of a shape: in words, and their largest sizes."""
     for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
         yield sizes_of(rung), (rung.m_hi, rung.max_length)
     ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
@@ -125,7 +125,7 @@ def _gain(rung: Rung | None) -> str:
 
 
 def _speedup(rung: Rung) -> tuple[str, str]:
-    """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
+    """Its gain, and the interval; the library shows neither, since our kernel was measured."""
     if rung.kernel is None:
         return "–", "–"
     interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
@@ -143,7 +143,7 @@ def _min_gain(pack: Pack) -> float | None:
 
 
 def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
-    """In words, and of the library why it runs."""
+    """In words, and for the library why it runs."""
     if rung.kernel is not None:
         return runs_of(rung)
     if (winner := rung.provenance.get("winner")) is None:

@@ -1,4 +1,4 @@
-"""A user's own programs beside the finalists of a job that has a result: timed with them, and kept with it."""
+"""A user's own programs next to the finalists of a job that has a result: timed with them, and stored with it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tuner.store.results import bests
 
 
 def time_beside(store: Store, dispatcher: Dispatcher, job_id: str, baselines: Sequence[Baseline]) -> Best:
-    """The job's result with the times of these programs, which take the place of those that it had. Whatever is wrong
-    with a program, or with the card, is the reason in the place of its time.
+    """The job's result with the times of these programs, which replace the earlier ones. If a program or the card
+    fails, the reason is stored instead of the time.
 
     Raises:
         NotFound: no such job, or it has no result.

@@ -1,4 +1,4 @@
-"""How well a stored result fits what an asker wants, and the machine that will run it."""
+"""How well a stored result fits a request, and the machine that will run it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
 
 
 def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> BestMatch:
-    """How well the closest result that there is fits, if at least as well as is asked.
+    """Checks that the closest existing result fits at least as well as requested.
 
     Raises:
         NotFound: it does not; the message names it.

@@ -1,4 +1,4 @@
-"""Where webhooks may go: hosts that the configuration names, by https, and to no private address behind a name."""
+"""Where webhooks may go: to configured hosts, with https, and not to private addresses behind a name."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tuner.errors import InvalidInput, TunerError
 
 Address = IPv4Address | IPv6Address
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-#: An IPv4 address within IPv6, for networks that translate: RFC 6052.
+#: IPv4 addresses embedded in IPv6, for networks that translate: RFC 6052.
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class NotAllowed(TunerError):
-    """The address of a webhook is none that the configuration allows."""
+    """The configuration does not allow the address of a webhook."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookPolicy:
-    """What may be told, and how a receiver knows that it was this service."""
+    """Which hosts may be notified, and how a receiver recognises this service."""
 
-    #: `name` or `name:port`, in lower case; without a port it is the scheme's own.
+    #: `name` or `name:port`, in lower case; without a port, the default of the scheme.
     hosts: frozenset[str] = frozenset()
-    #: Networks whose addresses a name may lead to, though they are private.
+    #: Private networks that a name may nevertheless resolve to.
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     #: Secret of the signatures.
     secret: str = ""
@@ -34,7 +34,7 @@ class WebhookPolicy:
         """Refuses an address that is not allowed.
 
         Raises:
-            InvalidInput: why, and what would be right.
+            InvalidInput: the message says why, and what is allowed.
         """
         if not self.hosts:
             raise InvalidInput(
@@ -58,11 +58,11 @@ class WebhookPolicy:
             raise NotAllowed("http:// is allowed only for this machine")
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses that a host's name leads to now, each of them allowed.
+        """The current addresses of a host's name, all of them allowed.
 
         Raises:
             NotAllowed: one of them is not.
-            OSError: the name leads nowhere.
+            OSError: the name does not resolve.
         """
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
@@ -83,9 +83,7 @@ class WebhookPolicy:
 
 
 def _split(url: str) -> SplitResult:
-    """Raises:
-    NotAllowed: it is no plain address of the web.
-    """
+    """Raises: NotAllowed: it is not a plain web address."""
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
         raise NotAllowed("it has characters that no address may have")
     try:
@@ -101,7 +99,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _names_loopback(host: str) -> bool:
-    """Whether a host says of itself that it is this machine."""
+    """Whether a host name means this machine."""
     if host == "localhost":
         return True
     try:
@@ -111,7 +109,7 @@ def _names_loopback(host: str) -> bool:
 
 
 def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address carries, where it does."""
+    """The IPv4 address embedded in an IPv6 address, if there is one."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:

@@ -1,4 +1,4 @@
-"""Whether the database of a folder is the one that its artifacts belong to, and in one piece."""
+"""Whether the database of a folder is intact, and the one that its artifacts belong to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.errors import StoreError
 from tuner.store.admin.migrate import revision_of
 from tuner.store.engine.directory import DATABASE_FILE
 
-#: A larger file is not read through at the start, which would take seconds for each gigabyte.
+#: Larger files are not read completely at the start, which would take seconds per gigabyte.
 _MAX_CHECKED_BYTES = 2**30
 
 
 def check_file(engine: Engine, directory: Path) -> None:
-    """Refuses an SQLite database that is damaged, or that is new or empty where artifacts show that one was there.
+    """Refuses an SQLite database that is damaged, or that is new or empty although artifacts show that there was one.
 
     Raises:
         StoreError: what is wrong, and what to do.
@@ -36,10 +36,10 @@ def check_file(engine: Engine, directory: Path) -> None:
 
 
 def check_tables(engine: Engine) -> list[str]:
-    """What the tables hold, in sentences.
+    """The contents of the tables, in sentences.
 
     Raises:
-        StoreError: they are damaged, or do not hold together.
+        StoreError: they are damaged or inconsistent.
     """
     found = revision_of(engine)
     if found is None:
@@ -53,7 +53,7 @@ def check_tables(engine: Engine) -> list[str]:
         counted = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
         all_trials = "select count(*) from trials"
         if "deleted_at" in {column["name"] for column in inspect(connection).get_columns("jobs")}:
-            counted += " where deleted_at is null"  # of others some trials have gone already
+            counted += " where deleted_at is null"  # other jobs may have lost trials already
             all_trials += " join jobs on jobs.id = trials.job_id where jobs.deleted_at is null"
         num_jobs, promised = connection.execute(text(counted)).one()
         num_trials = connection.execute(text(all_trials)).scalar()

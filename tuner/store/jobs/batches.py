@@ -1,4 +1,4 @@
-"""Batches: which jobs they have, how far these are with their ladders, and what the ladders answer."""
+"""Batches: their jobs, the progress of their ladders, and the ladders' results."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def row_of_batch(session: Session, batch_id: str) -> BatchRow:
 
 
 def new_id() -> str:
-    """The id of a batch that is to be."""
+    """The id of a future batch."""
     return f"batch-{secrets.token_hex(6)}"
 
 
 def insert(session: Session, row: BatchRow, jobs: Sequence[tuple[str, int]]) -> None:
-    """Adds a batch with its jobs, by id and ladder, in the order in which they are searched."""
+    """Adds a batch with its jobs, by id and ladder, in search order."""
     session.add(row)
     session.flush()
     seqs = {job_id: row_of(session, job_id).seq for job_id, _ in jobs}
@@ -72,7 +72,7 @@ def by_key(session: Session, key: str, body_digest: str) -> BatchRecord | None:
 
 
 def find_open(session: Session, digest: str, owner: str) -> BatchRecord | None:
-    """The newest batch of an owner that works on the very same problems."""
+    """The newest batch of an owner that works on exactly the same problems."""
     query = select(BatchRow).where(BatchRow.digest == digest, BatchRow.owner == owner, BatchRow.cancelled_at.is_(None))
     row = session.scalar(query.order_by(BatchRow.seq.desc()).limit(1))
     found = _records(session, [row])[0] if row else None
@@ -104,12 +104,12 @@ class _Sums:
     planned: int
     paused: int
     search_s: float
-    #: None where an older version did not count that of one of them.
+    #: None if an older version did not count it for one of them.
     card_s: float | None
-    #: Finals whose seconds are known, and these.
+    #: Finals with a known duration, and their total.
     finals: int
     finals_s: float
-    #: The last of their deadlines; None where one has none.
+    #: The last of their deadlines; None if one has none.
     deadline_at: float | None
 
 
@@ -120,7 +120,7 @@ _MOST_TRIALS = JobRow.spec["budget"]["trials"].as_integer() + case(
 _TRIES_ON = JobRow.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
     func.coalesce(JobRow.batch_step, int(BatchStep.SEARCH)) < int(BatchStep.FINALS)
 )
-#: What a job in or after its finals did not try, nobody waits for.
+#: Trials that a job in or after its finals did not run are no longer expected.
 _NUM_PLANNED = case((_TRIES_ON & (_NUM_TRIALS < _MOST_TRIALS), _MOST_TRIALS), else_=_NUM_TRIALS)
 
 
@@ -200,7 +200,7 @@ def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool
 
 
 def jobs_of(session: Session, batch_id: str, ladder: int | None = None) -> list[tuple[JobRecord, int]]:
-    """A batch's jobs, each with its ladder, in the order in which they are searched.
+    """A batch's jobs, each with its ladder, in search order.
 
     Raises:
         NotFound: no such batch.
@@ -255,7 +255,7 @@ def open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
 
 
 def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
-    """The fastest trials of ours of a job that were measured whole, without their rounds."""
+    """The fastest completely measured trials of ours of a job, without their rounds."""
     ours = [str(kind) for kind in PlanKind if kind.is_ours]
     query = (
         select(TrialRow)
@@ -269,7 +269,7 @@ def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
 
 
 def cancel(session: Session, batch_id: str, now: float) -> None:
-    """Notes that its owner ended it; its jobs are another matter."""
+    """Notes that its owner cancelled it; its jobs are handled separately."""
     row_of_batch(session, batch_id).cancelled_at = now
 
 
@@ -281,7 +281,7 @@ def advance(session: Session, job_id: str, step: BatchStep) -> JobRecord:
 
 
 def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
-    """The other jobs of the ladder of a job, in the batch that made it."""
+    """The other jobs in the ladder of a job, in the batch that made it."""
     if job.batch_id is None:
         return []
     of_batch = jobs_of(session, job.batch_id)
@@ -289,13 +289,12 @@ def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
     return [one for one, number in of_batch if number == ladder and one.id != job.id]
 
 
-#: Has had its own trials.
+#: Has completed its own trials.
 _SHARES = (JobRow.state == str(JobState.SEARCHING)) & (JobRow.batch_step > int(BatchStep.SEARCH))
 
 
 def _behind() -> Select[str, bool]:
-    """As SQL, of a job that shares: those of its ladder that have not come as far as it has, by id, and whether they
-    are paused."""
+    """As SQL, for a job that shares: those of its ladder that are behind it, by id, and whether they are paused."""
     own, place, other = aliased(BatchJobRow), aliased(BatchJobRow), aliased(JobRow)
     still_searches = (other.state == str(JobState.QUEUED)) | (
         (other.state == str(JobState.SEARCHING)) & (func.coalesce(other.batch_step, int(BatchStep.SEARCH)) == 0)
@@ -315,7 +314,7 @@ def _behind() -> Select[str, bool]:
 
 
 def must_wait() -> ColumnElement[bool]:
-    """As SQL, of a job: whether others of its ladder have not come as far as it has."""
+    """As SQL, for a job: whether others of its ladder are behind it."""
     return _SHARES & _behind().exists()
 
 
@@ -332,7 +331,7 @@ def is_behind(session: Session, job_id: str) -> bool:
 
 @cache
 def _unanswered() -> Select[str, int]:
-    """Built once: each runner without work asks it."""
+    """Built once: each idle runner uses it."""
     answer, open_job = aliased(BatchLadderRow), aliased(JobRow)
     place = aliased(BatchJobRow)
     is_answered = select(answer.ladder).where(
@@ -357,14 +356,14 @@ def _unanswered() -> Select[str, int]:
 def next_unanswered(
     session: Session, target_id: str, besides: Collection[tuple[str, int]] = ()
 ) -> tuple[str, int] | None:
-    """A ladder of a target, by batch and number, all of whose jobs have ended and that has no answer yet."""
+    """A ladder of a target, by batch and number, whose jobs have all ended and that has no result yet."""
     rows = session.execute(_unanswered(), {"target_id": target_id})
     found = ((str(batch_id), int(ladder)) for batch_id, ladder in rows)
     return next((one for one in found if one not in besides), None)
 
 
 def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: float) -> None:
-    """Keeps the answer of a ladder; the artifacts that it names must be registered before."""
+    """Keeps the result of a ladder; the artifacts that it names must be registered before."""
     seq = row_of_batch(session, batch_id).seq
     content = ladder_to_json(ladder)
     session.add(
@@ -375,7 +374,7 @@ def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: fl
 
 
 def ladders(session: Session, batch_id: str) -> dict[int, Ladder]:
-    """The answers that there are, by number.
+    """The existing results, by number.
 
     Raises:
         NotFound: no such batch.

@@ -9,7 +9,7 @@ from tuner.store.tables.models import IdempotencyKeyRow
 
 
 def job_of(session: Session, key: str, body_digest: str) -> str | None:
-    """The job that `key` made, or None where the key is new.
+    """The job that `key` made, or None if the key is new.
 
     Raises:
         InvalidInput: the key was sent with another body.

@@ -18,13 +18,13 @@ from tuner.store.tables.models import ArtifactRow, BestRow, PackRow
 
 
 class ArtifactFolder:
-    """The files; a file is there whole or not at all."""
+    """The files; each is either complete or missing."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def path(self, digest: str) -> Path:
-        """Where the artifact called `digest` lies.
+        """The path of the artifact with this digest.
 
         Raises:
             InvalidInput: not 64 lower-case hex digits.
@@ -34,10 +34,10 @@ class ArtifactFolder:
         return self.root / digest[:2] / digest
 
     def put(self, content: bytes) -> str:
-        """Keeps `content`; answers its digest.
+        """Keeps `content`; returns its digest.
 
         Raises:
-            StoreUnavailable: the disk is full, or does not let itself be written.
+            StoreUnavailable: the disk is full or cannot be written.
         """
         digest = hashlib.sha256(content).hexdigest()
         path = self.path(digest)
@@ -64,7 +64,7 @@ class ArtifactFolder:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Puts a file in its place in one step, or leaves nothing behind."""
+    """Writes a file atomically, or leaves nothing behind."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -84,7 +84,7 @@ def register(session: Session, digest: str, size_bytes: int, now: float) -> None
 
 
 def is_named(session: Session, digest: str) -> bool:
-    """Whether a result, a ladder or a pack names an artifact."""
+    """Whether a result, a ladder or a pack refers to an artifact."""
     names = (
         select(func.count()).select_from(BestRow).where(BestRow.artifact_digest == digest),
         select(func.count()).select_from(PackRow).where(PackRow.digest == digest),

@@ -1,4 +1,4 @@
-"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock by which a build gets them."""
+"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock file for builds."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Json = dict[str, Any]
 
 
 def opened(content: bytes, name: str = "the pack") -> Pack:
-    """The pack of some bytes, checked; `name` is its file's, in what is refused.
+    """The pack in some bytes, checked; `name` is the file's, for messages.
 
     Raises:
-        Refused: it is none, or a byte differs.
+        Refused: it is not a pack, or a byte differs.
     """
     try:
         return read_pack(content)
@@ -40,10 +40,10 @@ def opened(content: bytes, name: str = "the pack") -> Pack:
 
 
 def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
-    """The order of a pack of some jobs' shapes and rows.
+    """The order for a pack with some jobs' shapes and rows.
 
     Raises:
-        click.UsageError: a job's kernels have no place in a pack, or they are of several targets or objectives.
+        click.UsageError: a job's kernels cannot be put into a pack, or they have several targets or objectives.
     """
     rows: dict[Shape, list[int]] = {}
     others: dict[str, list[Json]] = {}
@@ -82,10 +82,10 @@ def make(
     key: str | None,
     jobs: Sequence[Mapping[str, Any]] = (),
 ) -> Pack:
-    """Has the service make a pack, of these jobs if any, checks it, and writes it and the lock.
+    """Has the service make a pack, of these jobs if given, checks it, and writes it and the lock.
 
     Raises:
-        Refused: another key than the one that is pinned signed it.
+        Refused: it was signed by a key other than the pinned one.
     """
     lock = read_lock(lock_path) if lock_path is not None and lock_path.exists() else Lock(key=key)
     expected = key or lock.key
@@ -98,7 +98,7 @@ def make(
         signed_by = expected or signer(pack.signature)
 
         def noted(found: Lock | None) -> Lock:
-            # Another may have noted its own pack since.
+            # Another process may have added its own pack since.
             now = found or Lock(key=signed_by)
             if now.key not in (lock.key, signed_by):
                 raise Refused(
@@ -115,10 +115,10 @@ def _say_written(path: Path, is_changed: bool) -> None:
 
 
 def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
-    """The service's pack of some finished jobs, byte for byte; a kernel that gains too little leaves it the library's.
+    """The service's pack of some finished jobs, byte for byte; if a kernel gains too little, the library is used.
 
     Raises:
-        Refused: it is none, or a byte differs.
+        Refused: it is not a pack, or a byte differs.
     """
     jobs = [client.job(job_id) for job_id in job_ids]
     content, _ = _made(client, order_of_jobs(jobs, DEFAULT_MIN_GAIN), None, jobs)
@@ -126,7 +126,7 @@ def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
 
 
 def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[str, Any]] = ()) -> tuple[bytes, Pack]:
-    """The pack of an order; `jobs`: those that the order was made of, as the service told them."""
+    """The pack for an order; `jobs` are the jobs that the order was made from, as reported by the service."""
     made = client.make_pack(order)
     content = client.content(made["digest"])
     pack = opened(content)
@@ -139,11 +139,11 @@ def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[s
 
 
 def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_demanded: bool) -> None:
-    """Checks that a job is what the service says of it: a kernel of it says the same, and whoever signed the pack
-    signed that; without a key nothing verifies who did.
+    """Checks that a job is what the service claims: one of its kernels agrees, and is signed by the key that signed the
+    pack; without a key, the signer is not verified.
 
     Raises:
-        Refused: it is another one's, or the job has no kernel, and a signature is demanded.
+        Refused: it belongs to another job, or the job has no kernel, and a signature is required.
     """
     best = client.best(job["id"])
     if best["artifact"] is None:
@@ -175,7 +175,7 @@ def pack(
     batch_invariant: bool,
     key: str | None,
 ) -> None:
-    """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
+    """Builds a pack from finished jobs: for the shape and m of each, the best existing result."""
     named = (*jobs_named, *job_ids)
     if not named:
         raise click.UsageError("no job was given: pass the ids of finished jobs")
@@ -233,11 +233,11 @@ def _what_else_changed(before: Pack | None, after: Pack) -> str:
 def fetch_locked(
     client: Client, lock_path: Path, cache: Cache, folder: Path, *, offline: bool, key: str | None
 ) -> None:
-    """Brings exactly the locked bytes into `folder`: all of them, or none.
+    """Writes exactly the locked bytes into `folder`: all of them, or none.
 
     Raises:
         NoResult: a pack is neither in the cache nor, online, at the service.
-        Refused: a byte differs, or another key than the pinned one signed a pack.
+        Refused: a byte differs, or a pack was signed by a key other than the pinned one.
     """
     lock = read_lock(lock_path)
     found = []

@@ -26,7 +26,7 @@ from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 from tuner.versions import install_command
 
-#: What runs the kernels: the worker's libraries are not the client's, so it is a program of its own.
+#: Runs the kernels: the client does not depend on the worker's libraries, so it is a separate program.
 _PROGRAM = "tuner.workers.host.try_kernels"
 
 
@@ -36,7 +36,7 @@ _PROGRAM = "tuner.workers.host.try_kernels"
 @click.option("--bytes-only", is_flag=True, help="Run no kernels: only check digests and the signature.")
 @as_json
 def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None:
-    """Checks a pack, runs its kernels on this machine's card against a reference, and says what they gain here."""
+    """Checks a pack, runs its kernels on this machine's card against a reference, and prints their gains here."""
     pack = opened(path.read_bytes(), str(path))
     named = signer(pack.signature)
     signed = "not signed"
@@ -60,13 +60,13 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
 
 
 def kernels_of(pack: Pack) -> dict[str, Kernel]:
-    """All of a pack's, by digest."""
+    """All kernels of a pack, by digest."""
     given = [rung.kernel for entry in pack.entries for rung in entry.rungs]
     return {kernel.digest: kernel for kernel in given if kernel is not None}
 
 
 def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
-    """What became of each kernel on this machine's card, by its digest.
+    """The result of each kernel on this machine's card, by its digest.
 
     Raises:
         Simulated: there is nothing to run.
@@ -96,7 +96,7 @@ def _unpack(kernel: Kernel, folder: Path) -> None:
 
 
 def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
-    """What each kernel gained where it was tuned, and gains here."""
+    """The gain of each kernel where it was tuned, and here."""
     table = Table("shape", "rows", "runs", "time here", "speed-up in the pack", "speed-up here")
     for shape, rung in ((entry.shape, rung) for entry in pack.entries for rung in entry.rungs):
         if rung.kernel is None:
