@@ -62,9 +62,10 @@ def create_app(
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
-    It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must arrive in
-    `request_deadline_s`. A token may send `requests_per_s`. This many event streams may be open at a time. Links lead
-    below `root_path`, where a proxy gives the service a part of a site. `login` says which proxies may name the user.
+    It accepts the hosts `localhost`, numeric addresses, and the names in `allowed_hosts`. A body must arrive within
+    `request_deadline_s`. A token may send `requests_per_s`. At most `max_streams` event streams may be open at a time.
+    Links start with `root_path`, if a proxy serves the application below a path. `login` says which proxies may name
+    the user.
     """
     servers = [{"url": root_path}] if root_path else None
     app = FastAPI(

@@ -1,4 +1,4 @@
-"""Writes `pack.bin`, the index of a pack: tables of records, as `records` has them."""
+"""Writes `pack.bin`, the index of a pack: tables of records, as in `records`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.packs.shapes import ACTIVATIONS, Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a file of the pack lies."""
+    """Position of a file in the pack."""
 
     offset: int
     num_bytes: int
@@ -63,7 +63,7 @@ class _Tables:
 
     @property
     def of_kernels(self) -> tuple[list[bytes], ...]:
-        """In their order in the index; those that every version has."""
+        """In the order of the index; those that exist in every version."""
         return self._shapes, self._rungs, self._kernels, self._launches, self._ops, self.maps
 
     @property
@@ -74,7 +74,7 @@ class _Tables:
 
     @property
     def of_weights(self) -> tuple[list[bytes], ...]:
-        """Behind these, where there are any."""
+        """After these, if there are any."""
         return (self._weights,) if self._weights else ()
 
     @property
@@ -119,7 +119,7 @@ class _Tables:
         return choice, number, *(min(round(figure * form.PPM), form.NONE) for figure in figures), library
 
     def add_kernel(self, kernel: Kernel) -> int:
-        """Its row's number; its fallback's row stands behind it."""
+        """Returns its row's number; its fallback's row follows it."""
         number, first, lists = len(self._kernels), 0, kernel.launch_lists
         for launches in lists:
             self._add_launches(kernel, launches, first, has_fallback=launches is not lists[-1])
@@ -127,7 +127,7 @@ class _Tables:
         return number
 
     def _add_launches(self, kernel: Kernel, launches: list[dict[str, Any]], first: int, *, has_fallback: bool) -> None:
-        """A row; the first of its launches has that number among all of the kernel."""
+        """A row; the number of its first launch among all of the kernel is `first`."""
         manifest, facts, parameter = kernel.manifest, kernel.manifest["kernel"], kernel.manifest["parameter"]
         offsets = {field["name"]: field["offset"] for field in parameter["fields"]}
         maps = [name for name in offsets if name.endswith("_map")]
@@ -204,7 +204,7 @@ class _Tables:
     def _add_map(self, recipe: dict[str, Any], names: list[str]) -> None:
         op, _, operand = recipe["name"].removesuffix("_map").partition(".")
         rank = len(recipe["dims"])
-        # An input's and an output's second dimension is rows; weights have none.
+        # The second dimension of an input or an output is rows; weights have none.
         rows = form.NONE if operand == "w" else 1
         self.maps.append(
             form.MAP.pack(
@@ -221,7 +221,7 @@ class _Tables:
         )
 
     def add_programs(self, programs: Sequence[Program]) -> int:
-        """The number of the first row of an artifact's launches; its fallback's row stands behind it."""
+        """The number of the first row of an artifact's launches; its fallback's row follows it."""
         number, first = len(self._programs), 0
         for program in programs:
             self._add_program(program, first, has_fallback=program is not programs[-1])
@@ -229,7 +229,7 @@ class _Tables:
         return number
 
     def _add_program(self, program: Program, first: int, *, has_fallback: bool) -> None:
-        """A row; the first of its parts has that number among all of the artifact."""
+        """A row; the number of its first part among all of the artifact is `first`."""
         kernel, manifest = program.kernel, program.kernel.manifest
         on = {"simulated": kernel.simulated, "has_fallback": has_fallback}
         head = form.PROGRAM.pack(
@@ -325,7 +325,7 @@ class _Tables:
 
 
 def first_tasks_name(launch: int) -> str:
-    """The pack's file of a launch's first tasks, which a manifest holds as text."""
+    """The pack's file with a launch's first tasks, which a manifest contains as text."""
     return f"first_tasks{launch}.bin"
 
 
@@ -363,7 +363,7 @@ def index_bytes(
 
 
 def version_of(entries: Sequence[Entry], kernels: Sequence[Kernel]) -> int:
-    """Version of the format of a pack of these."""
+    """Version of the format for a pack of these."""
     if any("stored" in tensor for kernel in kernels for tensor in kernel.manifest["tensors"]):
         return form.WEIGHTS_VERSION
     if any(len(kernel.launch_lists) > 1 for kernel in kernels):
@@ -380,7 +380,7 @@ def split_index(index: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of a kernel: the architecture, SMs, and the CUDA version that the driver must have."""
+    """For a kernel: the architecture, SMs, and the CUDA version that the driver must support."""
     version = 1000 * int(facts["compiler"]["version"].partition(".")[0] or 0)
     return (*_arch(facts["arch"]), facts["num_sms"], version)
 

@@ -16,7 +16,7 @@ from tuner.packs.records import FIRST_VERSION, VERSION
 from tuner.packs.shapes import shape_kinds
 from tuner.packs.write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
 
-#: No pack's files are larger, together.
+#: Maximum total size of a pack's files.
 MAX_BYTES = 4 * 2**30
 
 
@@ -30,7 +30,7 @@ class Pack:
     document: dict[str, Any]
     #: Entries of its one table, section by section.
     entries: tuple[Entry, ...]
-    #: The signed bytes, and their signature; the latter is empty where there is none.
+    #: The signed bytes, and their signature; the latter is empty if there is none.
     sums: bytes
     signature: bytes
 
@@ -40,10 +40,10 @@ class Pack:
 
 
 def read_pack(data: bytes) -> Pack:
-    """The pack whose bytes these are.
+    """The pack in these bytes.
 
     Raises:
-        InvalidInput: it is no pack, a byte differs, or a newer version wrote it.
+        InvalidInput: it is not a pack, a byte differs, or a newer version wrote it.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -88,7 +88,7 @@ def read_pack(data: bytes) -> Pack:
 
 
 def _check_index(entries: tuple[Entry, ...], kernels: dict[str, Kernel], files: dict[str, bytes]) -> None:
-    """Checks that the index, which C reads, and what it names say of a kernel what its manifest says."""
+    """Checks that the index, which C reads, agrees with the manifests of the kernels."""
     of_index = {path: data for path, data in files.items() if path != INDEX}
     for kernel in kernels.values():
         for name, content in files_in_pack(kernel).items():
@@ -102,7 +102,7 @@ def _check_index(entries: tuple[Entry, ...], kernels: dict[str, Kernel], files: 
 
 
 def _is_same_text(one: bytes, other: bytes) -> bool:
-    """Of a library's recipe a dict within it may have another order, which a document does not keep."""
+    """A dict inside a library's recipe may have another order, which a document does not preserve."""
     return one == other or (b"{" in one and sorted(one) == sorted(other))
 
 

@@ -1,18 +1,18 @@
-"""`torch.ops.tuner.program`: any ops of a pack as one operator of PyTorch, which torch.compile takes whole.
+"""`torch.ops.tuner.program`: any ops of a pack as one PyTorch operator, which torch.compile treats as a whole.
 
 import tuner.runtime.torch_program as op
 mlp = pack.chain("gate_up", "down", rows=16)
 op.register(mlp, {"gate_up.w": w_in, "down.w": w_out})   # for each layer of a model
 (y,) = op.call(op.form_of(mlp), {"residual": x, "gate_up.w": w_in, "down.w": w_out})
 
-A form says what is computed: the ops, without rows, sequences and contexts. It is the same for equal layers, and so are
-their graphs. Tensors have the names of the artifact's manifest. `call` makes room for what leaves, and returns it in
-the order of the ops. The operator is given the form's text, the tensors in the order of its names, and what it writes:
-caches, then what leaves. Sums of squares of an input that is normed are computed here where they are not given.
+A form describes the computation: the ops, without rows, sequences and contexts. It is the same for equal layers, and so
+are their graphs. Tensors have the names of the artifact's manifest. `call` allocates the outputs, and returns them in
+the order of the ops. The operator receives the form's text, the tensors in the order of its names, and what it writes:
+caches, then outputs. Sums of squares of a normalized input are computed here if not given.
 
-A program is found by the form and the weights: address, shape, strides and element type. Where there is none for these
-weights and rows, and for tensors of the CPU, PyTorch's own operators compute it. It is for inference: there is no
-gradient. A first call belongs in front of a capture.
+A program is found by the form and the weights: address, shape, strides and element type. If there is none for these
+weights and rows, and for tensors on the CPU, PyTorch's own operators compute it. It is for inference only: there is no
+gradient. Call it once before a capture.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.
 
 
 def columns(op: Json) -> int:
-    """Columns of what an op makes; of a product that is turned its queries'."""
+    """Columns of an op's output; for a rotated product, its queries'."""
     if not is_product(op):
         return int(op["kv_heads"] * op["query_heads"] * op["head_dim"])
     turn = op.get("rotary")
@@ -60,15 +60,15 @@ def columns(op: Json) -> int:
 
 
 class Form:
-    """What is computed, without its sizes. All of it is known before a graph is traced."""
+    """The computation, without its sizes. All of it is known before a graph is traced."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        #: In order, as a manifest's workload has them.
+        #: In the order of a manifest's workload.
         self.ops: tuple[Json, ...] = tuple(json.loads(text))
         made = {op["name"] for op in self.ops}
         read = [name for op in self.ops for name in self._read(op)]
-        #: Of what the operator is given, but for caches: each op's input, weights, what is added, and its options.
+        #: The operator's inputs, except caches: each op's input, weights, residual, and its options.
         self.names = tuple(dict.fromkeys(name for name in read if name not in made))
         of_caches = [self.cache_of(op) for op in self.ops if not is_product(op) or op.get("rotary")]
         #: Keys and values of each.
@@ -80,7 +80,7 @@ class Form:
 
     @property
     def writes_caches(self) -> bool:
-        """Whether a product puts keys and values of new tokens there."""
+        """Whether a product writes keys and values of new tokens there."""
         return any(op.get("rotary") for op in self.ops)
 
     @property
@@ -90,11 +90,11 @@ class Form:
         return tuple(name for name in self.names if name.endswith((".w", ".bias", ".frequencies")) or name in of_parts)
 
     def dtypes(self, first: torch.dtype) -> tuple[torch.dtype, ...]:
-        """Of what leaves, where what comes is of such elements."""
+        """Types of the outputs for inputs of this type."""
         return tuple(out_dtype(op, first) for op in self.ops if op["name"] in self.outputs)
 
     def cache_of(self, op: Json) -> str:
-        """Whose cache an op reads or writes to: where a product does, that of the op behind it."""
+        """The op whose cache an op reads or writes: for a product, that of the op after it."""
         readers = (one["name"] for one in self.ops if not is_product(one) and one["source"] == op["name"])
         return next(readers, str(op["name"]))
 
@@ -136,8 +136,8 @@ _registered = Found[_Registered]()
 
 
 def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: range | None = None) -> int:
-    """The operator computes by it what has these weights and this many rows, from now on: by default all rows that the
-    program serves. The number is for `forget`.
+    """From now on the operator uses the program for these weights and this many rows: by default all rows that the
+    program supports. The number is for `forget`.
 
     Raises:
         WrongOperand: a weight is missing.
@@ -151,15 +151,15 @@ def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: ran
 
 
 def forget(number: int) -> None:
-    """Lets go of it; PyTorch's own operators compute what it did."""
+    """Unregisters it; PyTorch's own operators then compute its calls."""
     _registered.forget(number)
 
 
 def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
-    """What leaves, of tensors by name, caches among them; it may be traced.
+    """The outputs for tensors by name, including caches; it may be traced.
 
     Raises:
-        WrongOperand: a tensor is missing, or cannot be its operand.
+        WrongOperand: a tensor is missing, or does not fit its operand.
     """
     known = (*of.names, *of.caches)
     unknown = [name for name in tensors if name not in known]
@@ -178,7 +178,7 @@ def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
 
 
 def by_torch(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
-    """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
+    """The same with PyTorch's own operators, on any device; it writes to the caches, too."""
     there, first = dict(tensors), tensors[of.names[0]]
     assert first is not None
     for op in of.ops:
@@ -224,7 +224,7 @@ def _named(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
 
 
 def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> Tensors:
-    """All that is given, by name: each can be its operand, and no gradient is requested."""
+    """All tensors by name: each fits its operand, and no gradient is requested."""
     there = _named(of, tensors, written)
     missing = [name for name, one in there.items() if one is None and not name.endswith(".squares")]
     if missing:
@@ -270,7 +270,7 @@ def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operan
 
 
 def _wide(given: torch.Tensor | None) -> str:
-    """What kernels have in fp32; PyTorch's own operators compute in more, too."""
+    """What kernels have in fp32; PyTorch's own operators compute in wider types, too."""
     return "float64" if given is not None and given.dtype is torch.float64 else "float32"
 
 
@@ -299,7 +299,7 @@ def _apart_by_torch(of: Form, there: Tensors) -> None:
 
 
 def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> None:
-    """The same on a card, by the program that was registered for these weights and rows."""
+    """The same on a card, with the registered program for these weights and rows."""
     of = form(ops)
     there = _check(of, tensors, written)
     rows = tensors[0].shape[0] if tensors[0] is not None else 0
@@ -317,7 +317,7 @@ def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence
 
 
 def _with_squares(program: Program, name: str, given: torch.Tensor | None, there: Tensors) -> torch.Tensor:
-    """As they are; sums of squares as many as the kernels read, some after the last row."""
+    """Unchanged, but with as many sums of squares as the kernels read, some after the last row."""
     if not name.endswith(".squares"):
         assert given is not None
         return given

@@ -1,4 +1,4 @@
-"""The page that shows two jobs, or two trials, side by side."""
+"""The page that compares two jobs or two trials."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuner.wire.responses.responses import BestView, FinalRowView, TrialView
 
 Named = Annotated[str, Query(max_length=120, description="a job's id, or `job-0123456789ab/7` for a trial")]
 _NUM_SUGGESTED = 50
-#: Groups whose rows are times, of which the ratio says something.
+#: Groups whose rows are times, for which a ratio is useful.
 _TIMES = "Times"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """What is compared: texts by group and name, and the times in microseconds."""
+    """One side of the comparison: texts by group and name, and the times in microseconds."""
 
     view: ComparedSide
     groups: dict[str, dict[str, Any]]
@@ -42,7 +42,7 @@ def compare_page_routes(router: APIRouter, service: Service) -> None:
     @router.get("/ui/compare.json", response_model=ComparePage, include_in_schema=False)
     @router.get("/ui/compare", response_model=ComparePage)
     def compare(request: Request, a: Named = "", b: Named = "") -> Response:
-        """Two jobs or two trials side by side, with marks where they differ."""
+        """Compares two jobs or two trials, with marks for differences."""
         sides = [_side(service, field, name.strip()) for field, name in (("a", a), ("b", b)) if name.strip()]
         groups = _groups(*sides) if len(sides) == 2 else []
         page = ComparePage(

@@ -1,4 +1,4 @@
-"""The table of a job's trials: which columns it can have, and what each says of a trial."""
+"""The table of a job's trials: the possible columns, and their values for a trial."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tuner.wire.responses.responses import MeasuredView, TrialView
 class Column:
     """A column of the table."""
 
-    #: In the address of the page, and in the first line of a CSV file.
+    #: Its name in the address of the page, and in the first line of a CSV file.
     name: str
     heading: str
-    #: What a cell says to people.
+    #: A cell's text for people.
     text: Callable[[TrialView], str]
-    #: What it says in a file: plain numbers, microseconds and seconds.
+    #: Its value in a file: plain numbers, microseconds and seconds.
     value: Callable[[TrialView], object]
-    #: What the heading means, where it is not plain.
+    #: The meaning of the heading, if it is not obvious.
     title: str = ""
     is_number: bool = True
-    #: By which order of the listing it is sorted; empty where there is none.
+    #: The sort order of the listing that it uses; empty if there is none.
     sort: Literal["number", "time", "speedup", ""] = ""
-    #: Whether the table has it unless told otherwise.
+    #: Whether the table shows it by default.
     is_usual: bool = False
 
 
@@ -70,7 +70,7 @@ def _schedule(trial: TrialView) -> str:
 
 
 def _schedule_or_reason(trial: TrialView) -> str:
-    """What a reader wants to know of it first."""
+    """The most important information about it."""
     first, second = trial.candidate.text, _reason(trial)
     if _measured(trial) is None:
         first, second = second, first
@@ -127,7 +127,7 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of those names, in the table's order; the usual ones where none is named.
+    """The columns of those names, in the table's order; the default ones if none is named.
 
     Raises:
         InvalidInput: there is no such column.
@@ -139,11 +139,11 @@ def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
 
 
 def csv_rows(trials: Sequence[TrialView]) -> Iterator[list[object]]:
-    """A row per trial with a value for each of all columns."""
+    """A row per trial with a value for every column."""
     for trial in trials:
         values = [column.value(trial) for column in COLUMNS]
         yield ["" if value is None else value for value in values] + [trial.simulated]
 
 
-#: The first line of the file: the mark of simulated figures stands in each row.
+#: The first line of the file: the mark of simulated figures is in each row.
 CSV_HEADER = [*_BY_NAME, "simulated"]

@@ -1,13 +1,14 @@
-"""Quantised checkpoints' tensors as kernels read them, and back.
+"""Quantised checkpoints' tensors in the kernels' layout, and back.
 
     config = json.load(open("config.json"))["quantization_config"]
     mlp, names = pack.chain("up", "down", rows=16), "model.layers.0.mlp.{}_proj"
     weights = feed_forward(tensors, config, mlp.tensors, up=..., down=...)  # by the names of the kernel's tensors
     mlp({"x": x, "down": y, **{name: device(array) for name, array in weights.items()}})
 
-`convert` does a product alone.
+`convert` converts a single product.
 
-A converted product holds all that its tensors said, so these may be freed. `restored` gives them back, bit by bit.
+A converted product contains everything that its tensors did, so these may be freed. `restored` returns them, bit by
+bit.
 """
 
 from tuner.runtime.checkpoints.converting import Converted, convert, restored

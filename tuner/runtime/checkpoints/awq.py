@@ -1,6 +1,6 @@
-"""AWQ's int4: qweight [k, rows / 8], scales [k / group, rows], qzeros [k / group, rows / 8]: eight rows in a word.
+"""AWQ's int4: qweight [k, rows / 8], scales [k / group, rows], qzeros [k / group, rows / 8]: eight rows per word.
 
-Source: AutoAWQ's checkpoints, `quant_method` awq, in the layout of its usual version.
+Source: AutoAWQ's checkpoints, `quant_method` awq, in its usual layout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tuner.core.problem.weights import WeightFormat
 from tuner.runtime.checkpoints.bits import Array, nibbles, words_of
 from tuner.runtime.checkpoints.product import Product, Tensors
 
-#: Of the eight codes of a word, the lowest bits first, which row each is of.
+#: The row of each of the eight codes in a word, lowest bits first.
 _ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 
 
@@ -22,7 +22,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
     del config
     words = tensors.words("qweight")
@@ -52,7 +52,7 @@ def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _by_row(words: Array) -> Array:
-    """[.., rows] of [.., rows / 8]."""
+    """[.., rows] from [.., rows / 8]."""
     held = nibbles(words).reshape(words.shape[0], -1, 8)
     found = np.empty_like(held)
     found[:, :, _ORDER] = held

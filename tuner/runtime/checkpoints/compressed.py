@@ -1,6 +1,7 @@
-"""compressed-tensors: int4 of groups, `pack-quantized`, and fp8 of channels or tensors, `float-quantized`.
+"""compressed-tensors: int4 with groups, `pack-quantized`, and fp8 with factors per channel or tensor,
+`float-quantized`.
 
-weight_packed [rows, k / 8], eight codes of k in a word, weight_scale [rows, k / group]; or weight [rows, k] in fp8,
+weight_packed [rows, k / 8], eight codes along k per word, weight_scale [rows, k / group]; or weight [rows, k] in fp8,
 weight_scale [rows, 1] or [1]. Source: compressed-tensors 0.17, `quant_method` compressed-tensors.
 """
 
@@ -22,7 +23,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
     if stored is WeightFormat.E4M3:
         return fp8.read(tensors, config, stored)

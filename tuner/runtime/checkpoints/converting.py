@@ -1,4 +1,4 @@
-"""From tensors of a checkpoint to what a kernel of a chain is given."""
+"""From tensors of a checkpoint to the inputs of a chain's kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Format(Protocol):
         """Inverse of `read`: bits by tensor."""
 
 
-#: By what configs call the method.
+#: By the method's name in configs.
 _FORMATS: dict[str, _Format] = {
     "gptq": gptq,
     "awq": awq,
@@ -43,36 +43,36 @@ _FORMATS: dict[str, _Format] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """A product as a kernel reads it: ``<op>.w``, and with factors of channels ``<op>.channel_scale_factors``."""
+    """A product in the kernels' layout: ``<op>.w``, and with factors per channel ``<op>.channel_scale_factors``."""
 
     stored: WeightFormat
-    #: [rows, bytes of a row] uint8: of several products one after the other.
+    #: [rows, bytes per row] uint8: several products one after the other.
     weights: Array
     #: Weights of a row.
     k: int
-    #: Of factors of groups: the workload's, whose bits they are; None where there are none.
+    #: Type of the factors of groups: the workload's, whose bits they are; None if there are none.
     dtype: Dtype | None
-    #: [rows] float32; None where channels have none.
+    #: [rows] float32; None without factors per channel.
     channels: Array | None
     #: Rows of each product.
     rows: tuple[int, ...]
-    #: Of each product what its input in 8 bits is multiplied by; None where the checkpoint does not say it.
+    #: For each product the factor of its 8-bit input; None if the checkpoint does not contain it.
     input_factors: tuple[float | None, ...] = ()
 
     @property
     def elements(self) -> Array:
-        """[rows, k] uint8: codes in the order of k, where they are elements of a type."""
+        """[rows, k] uint8: codes in the order of k, if they are elements of a type."""
         codes: Array = self.stored.row.unpacked(np, self.weights, self.k)[0]
         return codes
 
     @property
     def input_factor(self) -> float | None:
-        """Of the input that all of them read: the largest, so that it stays within 8 bits."""
+        """The factor of the input that all of them read: the largest, so that it stays within 8 bits."""
         return max((one for one in self.input_factors if one is not None), default=None)
 
 
 def _format_of(config: Mapping[str, Any]) -> _Format:
-    """What reads the tensors of a checkpoint.
+    """The reader for the tensors of a checkpoint.
 
     Raises:
         InvalidInput: nothing here does.
@@ -84,22 +84,22 @@ def _format_of(config: Mapping[str, Any]) -> _Format:
 
 
 def _read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
-    """A product, as the config says that it is stored."""
+    """A product in the storage format of the config."""
     if (how := stored_as(config, tensors.name)) is None:
         raise InvalidInput(tensors.name, f"is left as it was by the {FIELD}", "give its weight to a kernel of elements")
     return _format_of(config).read(tensors, config, how.weights)
 
 
 def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapping[str, Any]) -> Converted:
-    """The product of a module, or of several above each other: of a gated op the gate first.
+    """The product of a module, or of several stacked ones: for a gated op the gate first.
 
     Args:
-        tensors: of a checkpoint, by name, on the host: NumPy's, PyTorch's, or of `ml_dtypes`.
+        tensors: of a checkpoint, by name, on the host: from NumPy, PyTorch or `ml_dtypes`.
         names: of the modules, e.g. ``model.layers.0.mlp.down_proj``.
         config: the model's ``quantization_config``.
 
     Raises:
-        InvalidInput: names the field or the tensor that no kernel takes, and what would be right. Nothing is changed.
+        InvalidInput: the message names the unsupported field or tensor, and what is expected. Nothing is changed.
     """
     listed = [names] if isinstance(names, str) else list(names)
     found = [_read(Tensors(tensors, name), config) for name in listed]
@@ -128,7 +128,7 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
 
 
 def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, Array]]:
-    """Of each module its tensors' bits, by the ends of their names: inverse of `convert`."""
+    """The bits of each module's tensors, by the ends of their names: inverse of `convert`."""
     row, writer = converted.stored.row, _format_of(config)
     codes, factors, raised = row.unpacked(np, converted.weights, converted.k)
     zeros = None if raised is None else (raised - row.raised(np, np.zeros(1, np.uint8), _element(converted.dtype)))
@@ -158,12 +158,12 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
 
 
 def _words(product: Product) -> str:
-    """What products above each other share."""
+    """What stacked products share."""
     factors = f" and factors of {product.dtype}" if product.dtype else ""
     return f"{product.stored} in {product.codes.shape[1]} columns{factors}"
 
 
 def _element(dtype: Dtype | None) -> OperandRow:
-    """Of factors of groups, which are there."""
+    """The type of existing factors of groups."""
     assert dtype is not None
     return dtype.row

@@ -1,4 +1,4 @@
-"""What a kernel of a feed-forward block is given of a checkpoint."""
+"""The inputs of a feed-forward block's kernel from a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def feed_forward(
     down: str,
     hidden_factor: float | None = None,
 ) -> dict[str, Array]:
-    """Weights and factors by the names of the kernel's tensors, as it reads them: codes are uint8, factors float32.
+    """Weights and factors by the names of the kernel's tensors, in its layout: codes are uint8, factors float32.
 
     Args:
-        tensors: of a checkpoint, as `convert` takes them.
+        tensors: of a checkpoint, as for `convert`.
         config: the model's ``quantization_config``.
-        kernel: `Program.tensors` of a pack's chain, or of a fetched artifact.
-        up: modules whose rows lie above each other, e.g. those of gate and up projection.
-        down: the module that reads what these make.
-        hidden_factor: by which the intermediate is divided, where it is stored in 8 bits and the checkpoint, whose
-            activations are dynamic, has none.
+        kernel: `Program.tensors` of a pack's chain, or of a downloaded artifact.
+        up: modules whose rows are stacked, e.g. gate and up projection.
+        down: the module that reads their output.
+        hidden_factor: the divisor of the intermediate, if it is stored in 8 bits and the checkpoint, with dynamic
+            activations, has none.
 
     Raises:
-        InvalidInput: the checkpoint is not what the kernel was tuned for, or as `convert`. Nothing is changed.
+        InvalidInput: the checkpoint does not fit the kernel, or as for `convert`. Nothing is changed.
     """
     first, second = _products(kernel)
     both = {first: convert(tensors, up, config), second: convert(tensors, down, config)}
@@ -60,7 +60,7 @@ def feed_forward(
 
 
 def _is_static(config: Mapping[str, Any], up: str | Sequence[str]) -> bool:
-    """Whether the checkpoint brings the factor of what the block reads; else a call does, of each row."""
+    """Whether the checkpoint contains the factor of the block's input; otherwise each call passes one per row."""
     stored = stored_as(config, up if isinstance(up, str) else up[0])
     return stored is not None and stored.activations is Activations.TENSOR
 
@@ -74,7 +74,7 @@ def _products(kernel: Mapping[str, Tensor]) -> tuple[str, str]:
 
 
 def _weights(name: str, one: Converted, wanted: Tensor) -> Array:
-    """Of the form that the kernel was tuned for.
+    """In the format for which the kernel was tuned.
 
     Raises:
         InvalidInput: they are not.
@@ -96,7 +96,7 @@ def _weights(name: str, one: Converted, wanted: Tensor) -> Array:
 
 
 def _hidden_factor(down: Converted, given: float | None) -> float:
-    """What the intermediate is multiplied by where it is read.
+    """The factor of the intermediate when it is read.
 
     Raises:
         InvalidInput: nobody says it.

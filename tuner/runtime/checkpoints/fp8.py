@@ -1,7 +1,8 @@
-"""fp8 e4m3 of channels or of whole tensors: weight [rows, k], and weight_scale [rows, 1], [rows] or of one element.
+"""fp8 e4m3 with factors per channel or per tensor: weight [rows, k], and weight_scale [rows, 1], [rows] or with one
+element.
 
 Source: vLLM's `quant_method` fp8 without blocks, ModelOpt's FP8, compressed-tensors' float-quantized. Factors of blocks
-(`weight_block_size`, weight_scale_inv: DeepSeek) have no kernel here.
+(`weight_block_size`, weight_scale_inv: DeepSeek) are not supported.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
     del config
     codes, dtype = tensors.need("weight")
@@ -44,7 +45,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
 
 
 def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
-    """The weights as they were, and float32 factors of each row and of the input: what [1] or 16 bits said."""
+    """The original weights, and float32 factors for each row and for the input, as contained in [1] or 16 bits."""
     del config
     assert product.channels is not None
     given = {} if product.input_factor is None else {"input_scale": np.array([product.input_factor], np.float32)}

@@ -1,6 +1,6 @@
-"""GPTQ's int4: qweight [k / 8, rows], eight codes of k in a word, scales [k / group, rows], qzeros [.., rows / 8].
+"""GPTQ's int4: qweight [k / 8, rows], eight codes along k per word, scales [k / group, rows], qzeros [.., rows / 8].
 
-Source: AutoGPTQ's and GPTQModel's checkpoints, `quant_method` gptq. A zero point is stored as one less, but for
+Source: AutoGPTQ's and GPTQModel's checkpoints, `quant_method` gptq. A zero point is stored minus one, except with
 `checkpoint_format` gptq_v2.
 """
 
@@ -22,7 +22,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
     codes = np.ascontiguousarray(nibbles(np.ascontiguousarray(tensors.words("qweight").T)))
     rows, k = codes.shape

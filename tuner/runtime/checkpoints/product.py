@@ -1,4 +1,4 @@
-"""One product's weights as a checkpoint has them, whatever its tensors are called."""
+"""One product's weights in a checkpoint, independent of its tensors' names."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class Product:
     stored: WeightFormat
     #: [rows, k] uint8.
     codes: Array
-    #: [rows, k / group], bits of `dtype`; None where there are no groups.
+    #: [rows, k / group], bits of `dtype`; None if there are no groups.
     factors: Array | None = None
     #: Of factors of groups.
     dtype: Dtype | None = None
-    #: [rows, k / group] uint8, 0 to 15; None where there are none.
+    #: [rows, k / group] uint8, 0 to 15; None if there are none.
     zeros: Array | None = None
-    #: [rows] float32; None where channels have none.
+    #: [rows] float32; None without factors per channel.
     channels: Array | None = None
-    #: What its input in 8 bits is multiplied by; None where the checkpoint does not say it.
+    #: The factor of its 8-bit input; None if the checkpoint does not contain it.
     input_factor: float | None = None
 
 
 class Tensors:
-    """Those of a checkpoint, by name."""
+    """The tensors of a checkpoint, by name."""
 
     def __init__(self, tensors: Mapping[str, Any], name: str) -> None:
         """`name`: of the product's module."""
         self._tensors, self.name = tensors, name
 
     def get(self, what: str) -> tuple[Array, Dtype | None] | None:
-        """Bits and element type, as `bits_of` has them; None where it is not there."""
+        """Bits and element type, as from `bits_of`; None if missing."""
         name = f"{self.name}.{what}"
         return bits_of(name, self._tensors[name]) if name in self._tensors else None
 
@@ -49,7 +49,7 @@ class Tensors:
         """The same.
 
         Raises:
-            InvalidInput: it is not there, or is of another shape.
+            InvalidInput: it is missing, or has another shape.
         """
         found = self.get(what)
         if found is None:
@@ -59,10 +59,10 @@ class Tensors:
         return found
 
     def words(self, what: str, shape: tuple[int, int] | None = None) -> Array:
-        """One of eight codes in an int32.
+        """A tensor with eight codes per int32.
 
         Raises:
-            InvalidInput: it is of another type; or as `need`.
+            InvalidInput: it has another type; or as for `need`.
         """
         found, _ = self.need(what, shape)
         if found.ndim != 2 or found.dtype not in (np.int32, np.uint32):
@@ -71,10 +71,10 @@ class Tensors:
         return found
 
     def groups(self, k: int, stored: WeightFormat) -> int:
-        """Of a row of so many weights.
+        """The groups in a row of this many weights.
 
         Raises:
-            InvalidInput: the last one is not whole.
+            InvalidInput: the last one is incomplete.
         """
         if k % stored.row.group:
             problem = f"has {k} columns, no multiple of the {stored.row.group} of a group"
@@ -82,10 +82,10 @@ class Tensors:
         return k // stored.row.group
 
     def factors(self, what: str, shape: tuple[int, ...]) -> tuple[Array, Dtype | None]:
-        """Scales, all of which are numbers above 0.
+        """Scales, all of which are positive.
 
         Raises:
-            InvalidInput: one is 0, below it, infinite or NaN; or as `need`.
+            InvalidInput: one is 0, negative, infinite or NaN; or as for `need`.
         """
         bits, dtype = self.need(what, shape)
         values = known(bits, dtype)

@@ -1,4 +1,4 @@
-"""What only a launch sees: how its caches' pages lie, and which length or page it could not use."""
+"""What only a launch knows: the layout of its caches' pages, and which length or page was invalid."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tuner.runtime.binding.native import WrongOperand
 from tuner.runtime.device.driver import Driver
 from tuner.runtime.tensors.arrays import View
 
-#: What a launch leaves of what it refused: four words, of which the first says what.
+#: A launch's record of what it refused: four words, of which the first is the reason.
 REFUSED_BYTES, _REFUSALS = 16, {1: "length", 2: "page"}
-#: A kernel counts them in a signed word.
+#: A kernel counts pages in a signed word.
 _MOST_PAGES = 2**31 - 1
-#: Elements of what a copy engine brings of a line at once, and their bytes.
+#: Elements of a line that the copy engine loads at once, and their bytes.
 _BOX_DIMS, _BOX_BYTES = 64, 128
 
 Json = Mapping[str, Any]
@@ -27,10 +27,10 @@ class Pages:
 
     #: Of the cache.
     count: int
-    #: Elements of a line; and elements from one to the next, which may have gaps.
+    #: Elements of a line; and from one line to the next, which may have gaps.
     head_dim: int
     line: int
-    #: Lines of a page; and from a page to the next one.
+    #: Lines of a page; and from one page to the next.
     num_lines: int
     step_lines: int
     #: Numbers in a row of the table.
@@ -42,10 +42,10 @@ class Pages:
         return self.line == self.head_dim and self.step_lines == self.num_lines
 
     def of_writer(self, parameter: Json) -> dict[str, int]:
-        """The fields of what writes to them, of a manifest's parameter.
+        """The parameter fields of a kernel that writes to them, from a manifest.
 
         Raises:
-            WrongOperand: the kernel was made before lines could have gaps, and these have.
+            WrongOperand: the kernel was built before lines could have gaps, and these have some.
         """
         section, values = (
             parameter["pages"],
@@ -65,7 +65,7 @@ class Pages:
         """The fields of a launch that reads them, and its tensor maps by name.
 
         Raises:
-            WrongOperand: it has none, so it reads lines without gaps, and these have some.
+            WrongOperand: it has no such fields, so it reads lines without gaps, and these have some.
         """
         values = {one["name"]: one["value"] for one in recipe["parameter"]["fields"] if "value" in one}
         is_by_heads, tokens = values["lines_per_head"] == 0, recipe["pages"]["page_tokens"]
@@ -96,10 +96,10 @@ class Pages:
 
 
 def pages_of(caches: Sequence[str], views: Mapping[str, View], table: str) -> Pages:
-    """Those of all of these caches, whose pages this table gives to sequences.
+    """The pages of all these caches, which this table assigns to sequences.
 
     Raises:
-        WrongOperand: they have not as many, or none, or more than the kernel counts, or they lie otherwise.
+        WrongOperand: their numbers of pages differ, are 0 or too large for the kernel, or their layouts differ.
     """
     found = {(view.shape, view.steps) for view in (views[name] for name in caches)}
     names = " and ".join(caches)
@@ -125,7 +125,7 @@ def _made_before(caches: Sequence[str]) -> WrongOperand:
 
 
 def refusal(cuda: Driver, at: int) -> str:
-    """What a launch left there of what it could not use, as a sentence; empty for nothing."""
+    """A launch's record of invalid input, as a sentence; empty if there is none."""
     kind, sequence, value, end = (cuda.word(at + 4 * index) for index in range(4))
     signed = value - (1 << 32) if value >> 31 else value
     return f"sequence {sequence} has the {_REFUSALS[kind]} {signed}: use 0 to {end - 1}" if kind else ""

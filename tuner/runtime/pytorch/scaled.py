@@ -1,4 +1,5 @@
-"""Products of quantised weights by PyTorch's own operators, on any device, and the tensors that they have beside."""
+"""Products of quantised weights with PyTorch's own operators, on any device, and the additional tensors that they
+have."""
 
 from __future__ import annotations
 
@@ -25,25 +26,25 @@ _ELEMENTS = {one.row.array_name: one.row for one in Dtype}
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """PyTorch's, of a name as workloads have it."""
+    """PyTorch's type for a name from a workload."""
     found: torch.dtype = getattr(torch, ELEMENTS[name].array_name)
     return found
 
 
 def out_dtype(op: Json, first: torch.dtype) -> torch.dtype:
-    """What an op stores, in a chain of such elements."""
+    """The type that an op stores, in a chain of such elements."""
     return dtype_of(op["out_dtype"]) if op.get("out_dtype") else first
 
 
 def of_parts(op: Json) -> Iterator[tuple[AddedPart, Own, str]]:
-    """The tensors of what stands in an op's epilogue beside its options, in order, by their names."""
+    """The tensors of the additional parts in an op's epilogue, in order, by their names."""
     for part in parts_from_json(op.get("epilogue") or ()):
         for own in part.owns:
             yield part, own, f"{op['name']}.{part.name}_{own.name}"
 
 
 def weights_of(op: Json) -> tuple[str, ...]:
-    """Those that are the same at every launch."""
+    """Those that are the same for every launch."""
     return tuple(name for _, own, name in of_parts(op) if own.role is Role.WEIGHT)
 
 
@@ -57,7 +58,7 @@ def stored_operand(op: Json, width: int, dtype: str) -> Operand:
 
 
 def operands_of_parts(op: Json, width: int, dtype: str) -> Iterator[Operand]:
-    """What their tensors must be."""
+    """The operands for their tensors."""
     about: Any = SimpleNamespace(**op, weight_rows=width)
     for part, own, name in of_parts(op):
         kind = ELEMENTS[own.dtype].array_name if own.dtype else dtype
@@ -65,12 +66,12 @@ def operands_of_parts(op: Json, width: int, dtype: str) -> Iterator[Operand]:
 
 
 def is_plain(op: Json) -> bool:
-    """Whether all of it is of one element type, without such parts."""
+    """Whether everything has one element type, without such parts."""
     return not any(op.get(name) for name in ("weights", "epilogue", "out_dtype"))
 
 
 def known(codes: torch.Tensor, stored: str, k: int, dtype: torch.dtype) -> torch.Tensor:
-    """The weights [rows, k] that codes stand for, in an element type; each is rounded to it."""
+    """The weights [rows, k] for these codes, rounded to an element type."""
     row, element = WeightFormat(stored).row, _ELEMENTS.get(name_of(dtype), Dtype.BF16.row)
     values = row.known(np, codes.cpu().numpy(), k, element)
     return torch.from_numpy(np.asarray(values, dtype=np.float32)).to(device=codes.device, dtype=dtype)
@@ -79,8 +80,7 @@ def known(codes: torch.Tensor, stored: str, k: int, dtype: torch.dtype) -> torch
 def scaled_product(
     op: Json, x: torch.Tensor, w: torch.Tensor, there: Tensors, options: Mapping[str, Any], first: torch.dtype
 ) -> torch.Tensor:
-    """What an op computes, in float32 at least. `options` as `product` has them; `first` is the element type of the
-    chain."""
+    """The result of an op, in at least float32. `options` as in `product`; `first` is the element type of the chain."""
     if op.get("weights"):
         w = known(w, op["weights"], op["k"], x.dtype)
     return wide_product(x, w, **options, applied=partial(_applied, op, there), stored=out_dtype(op, first))
