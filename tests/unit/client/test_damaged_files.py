@@ -12,7 +12,7 @@ from tuner.client.connection.credentials import credentials_path
 
 CONTENTS = {
     b"": "is not valid JSON but empty",
-    b'{"a": 1,\n': "is not valid JSON from line 2, column 1 on",
+    b'{"a": 1,\n': "is not valid JSON from line 2, column 1",
     b'{"b": {"a": 1, "c": 2, "a": 1}}': "has 'a' twice in one object",
     b"\xff\xfe": "is not UTF-8 text",
     b"[" * 10**5: "is nested too deeply",
@@ -45,7 +45,7 @@ def test_a_config_of_the_wrong_form_is_named_with_its_field(tmp_path: Path) -> N
     file = tmp_path / "config.json"
     sizes = '"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2'
     for content, words in (
-        ("[]", "is not a JSON object"),
+        ("[]", "not a JSON object"),
         (f'{{{sizes}, "torch_dtype": []}}', "torch_dtype: is []"),
         (f'{{{sizes}, "dtype": "float8"}}', "dtype: is 'float8'"),
         (f'{{{sizes}, "torch_dtype": "float16", "hidden_act": [5]}}', "hidden_act: is [5]"),
@@ -58,7 +58,7 @@ def test_ranks_that_do_not_divide_a_config_are_named_as_the_option_is(tmp_path: 
     file = tmp_path / "config.json"
     file.write_text('{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}')
     said = refusal("tune-model", str(file), "-o", "x", "--tp", "3")
-    assert said.startswith(f"Error: --tp, with {file}: is 3, but intermediate_size 512 is not a multiple of it; give")
+    assert said.startswith(f"Error: --tp, with {file}: is 3, but intermediate_size 512 is not a multiple of it; use")
 
 
 def test_damaged_credentials_and_packs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,15 +186,15 @@ def _delete(client: Client, job_id: str) -> str:
 
 
 cancel = _each(
-    "cancel", _cancel, "Ends jobs and batches; trials remain. Where others share a job's run, it goes on for them."
+    "cancel", _cancel, "Cancels jobs and batches; trials are kept. If others share a job's run, it continues for them."
 )
-pause = _each("pause", _pause, "Has open jobs and batches wait; what is at the card is recorded first.")
-resume = _each("resume", _resume, "Has paused jobs and batches go on.")
-retry = _each("retry", _retry, "Submits jobs that failed or were cancelled again, and prints the new ids.")
+pause = _each("pause", _pause, "Pauses open jobs and batches; results from the card are recorded first.")
+resume = _each("resume", _resume, "Resumes paused jobs and batches.")
+retry = _each("retry", _retry, "Submits jobs again that failed or were cancelled, and prints the new ids.")
 delete = _each(
     "delete",
     _delete,
-    "Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs.",
+    "Deletes ended jobs, with trials, results and kernels. Jobs that others share stay theirs.",
 )
 
 

@@ -24,7 +24,7 @@ def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None
     assert starts == ["Forecasts", "Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Policy", "Next best"]
     assert "so the tensor cores" in words[2]
     assert (
-        "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 tiles in the last: on its own it would keep 97% of them"
+        "up has 8 x 32 tiles, 2 waves of 132 CTAs, with 124 tiles in the last: on its own it would keep 97% of them"
     ) in words[3]
     (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
     assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[7]

@@ -23,7 +23,7 @@ def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> No
     text = " ".join(sentences)
     assert "of which the caches are 28.0" in text
     assert "attention has 128 of 2048 tokens, of which 128 are not empty" in text
-    assert "the fullest reads 1.00 of the mean" in text
+    assert "the fullest reads 1.00 times the mean" in text
     assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us with plain launches", text)
     assert sentences[-1].startswith("Next best: ")
 

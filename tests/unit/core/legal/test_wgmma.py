@@ -110,8 +110,8 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), input_stages=1), "1 stages of inputs: use 2 to 12"),
         (wgmma((16, 16, 64), input_stages=13), "13 stages of inputs: use 2 to 12"),
-        (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 0 (no limit) to 3"),
-        (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 0 (no limit) to 3"),
+        (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 0 .no limit. to 3"),
+        (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 0 .no limit. to 3"),
         (wgmma((16, 16, 64), num_stages=2), "read as 64 rows, 6144 bytes into the weights' ring, which has 4096"),
         (
             wgmma((16, 56, 64), epilogue=Epilogue.TMA),
@@ -186,13 +186,13 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     ):
         check(replace(whole, split_k=(1, 2)), biased)
     turns = wgmma((64, 256, 64), num_warps=8, split_k=(1, 2), warpgroups=Warpgroups.PING_PONG)
-    for workload, sums in ((LLAMA, "128 sums a thread"), (biased, "128 sums per thread and a bias")):
+    for workload, sums in ((LLAMA, "128 sums per thread"), (biased, "128 sums per thread and a bias")):
         with pytest.raises(IllegalSchedule, match=rf"{sums} spill with ping-pong when parts are added"):
             check(turns, workload)
     low = replace(turns, tiles=wgmma((64, 256, 64), (64, 112, 64)).tiles)
     check(low, LLAMA)
     with pytest.raises(
-        IllegalSchedule, match=r"128 sums per thread and a bias spill with ping-pong where parts are added"
+        IllegalSchedule, match=r"128 sums per thread and a bias spill with ping-pong when parts are added"
     ):
         check(low, biased)
     with pytest.raises(IllegalSchedule, match=r"128 sums per thread spill with ping-pong in clusters: use at most 112"):
