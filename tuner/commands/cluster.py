@@ -1,4 +1,5 @@
-"""Commands for a cluster: its scheduler, its workers, its certificates. The extra `cluster` brings their libraries."""
+"""Commands for a cluster: its scheduler, its workers, its certificates. The extra `cluster` installs their
+libraries."""
 
 from __future__ import annotations
 
@@ -84,9 +85,9 @@ def tls() -> None:
 @click.argument("members", nargs=-1)
 @click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long they are valid.")
 def create(folder: Path, members: tuple[str, ...], days: int) -> None:
-    """Makes an authority in FOLDER, if there is none, and a folder of certificates for each of MEMBERS.
+    """Creates an authority in FOLDER, if there is none, and a folder of certificates for each of MEMBERS.
 
-    Without MEMBERS these are scheduler, server and worker. Take each folder to its machine, and keep `authority`.
+    Without MEMBERS these are scheduler, server and worker. Copy each folder to its machine, and keep `authority`.
     """
     from tuner.dispatch.cluster.certificates import create as make
 

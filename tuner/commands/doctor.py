@@ -1,4 +1,4 @@
-"""`tuner doctor`: whether the service can work here, and what to do where it cannot."""
+"""`tuner doctor`: whether the service can work here, and how to fix it otherwise."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @tls_option
 @click.option("--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback.")
 def doctor(as_json: bool, **options: Any) -> None:
-    """Looks at driver, CuPy, NVRTC, CUPTI, database and cluster, and says what to do about each.
+    """Checks driver, CuPy, NVRTC, CUPTI, database and cluster, and prints how to fix problems.
 
-    Exit code 1 means that the service cannot work so. A warning means that it measures on no card of this machine, or
-    without counters.
+    Exit code 1 means that the service cannot work like this. A warning means that it measures on no card of this
+    machine, or without counters.
     """
     from tuner.dispatch.diagnosis import Finding, diagnose_scheduler, diagnose_workers
 
@@ -48,7 +48,7 @@ def doctor(as_json: bool, **options: Any) -> None:
 
 
 def _network() -> Check:
-    """What the environment says of proxies and certificates, which clients and webhooks of this machine go by."""
+    """The environment's settings of proxies and certificates, which clients and webhooks of this machine use."""
     from tuner.client.connection.network import named_proxy
     from tuner.client.errors import Misconfigured
     from tuner.dispatch.diagnosis import Check, Finding
@@ -62,7 +62,7 @@ def _network() -> Check:
 
 
 def _database(settings: Settings) -> Check:
-    """Whether the database answers and takes writes; one that is not there yet is not made."""
+    """Whether the database responds and can be written; a missing one is not created."""
     from tuner.dispatch.diagnosis import Check, Finding
     from tuner.store import Store
     from tuner.store.admin.migrate import revision_of

@@ -1,4 +1,4 @@
-"""What the commands of `tuner` share: options, and the settings that come of them."""
+"""What the commands of `tuner` share: options, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ database_option = click.option("--database-url", help="postgresql://USER@HOST/NA
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Options given, else the environment, else the defaults. The simulator has the fits that they name.
+    """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that they name.
 
     Raises:
-        click.UsageError: names each that is wrong.
-        InvalidInput: a fit is none.
+        click.UsageError: names each wrong setting.
+        InvalidInput: a fit is invalid.
     """
     from pydantic import ValidationError
 
@@ -53,12 +53,12 @@ def _in_words(error: Mapping[str, Any]) -> str:
 
 
 def settings_of_service(options: dict[str, Any]) -> Settings:
-    """The same, for a command about a service that there is: a folder or a URL that is misspelled makes nothing.
+    """The same, for a command about an existing service: a misspelled folder or URL creates nothing.
 
     Raises:
-        click.UsageError: names each setting that is wrong.
+        click.UsageError: names each wrong setting.
         click.ClickException: there is no database.
-        StoreError: the URL of the database is none.
+        StoreError: the URL of the database is invalid.
     """
     from tuner.store.engine.engines import has_database
 
@@ -73,11 +73,11 @@ def settings_of_service(options: dict[str, Any]) -> Settings:
 
 
 def settings_of_place(options: dict[str, Any]) -> Settings:
-    """The same, for a command that begins a database: in the default folder, or in one that is there.
+    """The same, for a command that may create a database: in the default folder, or in an existing one.
 
     Raises:
-        click.UsageError: names each setting that is wrong.
-        click.ClickException: another folder is not there.
+        click.UsageError: names each wrong setting.
+        click.ClickException: another folder does not exist.
     """
     settings = settings_of(options)
     is_default = settings.data == type(settings).model_fields["data"].default
@@ -91,7 +91,7 @@ def settings_of_place(options: dict[str, Any]) -> Settings:
 
 @contextmanager
 def store_beside_servers(settings: Settings) -> Iterator[Store]:
-    """The store of a service for the length of the block; its server may run meanwhile.
+    """The store of a service for the duration of the block; its server may run meanwhile.
 
     Raises:
         StoreError: it cannot be used.
@@ -109,7 +109,7 @@ def folder_of_service(options: dict[str, Any]) -> Path:
     """The data folder, for a command about files in it.
 
     Raises:
-        click.UsageError: names each setting that is wrong.
+        click.UsageError: names each wrong setting.
         click.ClickException: there is none.
     """
     folder = settings_of(options).data

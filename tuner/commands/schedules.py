@@ -1,4 +1,4 @@
-"""`tuner explain` and `tuner prove`: about one schedule, wherever it is told: a job, a trial, a file or its line."""
+"""`tuner explain` and `tuner prove`: about one schedule, from a job, a trial, a file or its line."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ _GPU_OF_LINES = "h200"
 
 @dataclass(frozen=True, kw_only=True)
 class _Told:
-    """A schedule, and what it is of."""
+    """A schedule and its context."""
 
     workload: Workload
     gpu: Gpu
     schedule: Schedule
-    #: That which a trial had; None where as few launches as there may be are meant.
+    #: That of a trial; None for the fewest possible launches.
     plan_kind: PlanKind | None = None
-    #: What was measured, in sentences.
+    #: The measurements, in sentences.
     measured: tuple[str, ...] = ()
 
 
 class _OfSchedule(click.Command):
-    """A command that takes a line together with the options of its pair, which know all kinds of ops: made late."""
+    """A command that accepts a line together with the options of its pair, which need all kinds of ops: created on
+    demand."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own, and those that spell a pair: `tuner-client submit KIND --help` has their help."""
+        """Its own, and those that describe a pair: `tuner-client submit KIND --help` describes them."""
         from tuner.client.options.pair_options import flat_options
 
         return [*super().get_params(ctx), *flat_options(hidden=True)]
@@ -54,12 +55,12 @@ target_option = click.option("--target", help=f"The GPU of a LINE, e.g. h100.  [
 @data_option
 @database_option
 def explain(what: str, *, waterfall: bool, data: Path | None, database_url: str | None, **of_line: Any) -> None:
-    """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
+    """Explains why a schedule is fast or slow: bounds, waves, waits, traffic, and what would be better.
 
-    JOB is the id of a job whose result holds a fused schedule, or one of an attention; JOB/TRIAL a trial of ours. What
-    was measured is told beside what was forecast. Their server may run meanwhile. FILE is a JSON file of {"workload":
-    ..., "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact. LINE is a schedule as it
-    is printed, and its pair has the options of `tuner-client submit`: --m 16 --d-in 4096 ...
+    JOB is the id of a job whose result has a fused schedule, or one of an attention; JOB/TRIAL is a trial of ours.
+    Measured times are shown next to forecasts. Their server may run meanwhile. FILE is a JSON file of {"workload": ...,
+    "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact. LINE is a schedule in its
+    printed form, and its pair has the options of `tuner-client submit`: --m 16 --d-in 4096 ...
     """
     place = {"data": data, "database_url": database_url}
     if waterfall:
@@ -98,10 +99,10 @@ def prove(
 ) -> None:
     """Proves that the launches of a schedule compute everything once, end, and read nothing too early.
 
-    JOB/TRIAL is a trial of ours, whatever came of it; its server may run meanwhile. FILE is a schedule file, as `tuner
-    explain` takes it, or the manifest.json of an artifact. LINE is a schedule as it is printed, and its pair has the
-    options of `tuner-client submit`: --m 16 --d-in 4096 ... What is proven is said in words, with a drawing of which
-    task waits for which. Where the proof fails, its witness is told and drawn, and the exit code is 1.
+    JOB/TRIAL is a trial of ours, whatever its outcome; its server may run meanwhile. FILE is a schedule file, as for
+    `tuner explain`, or the manifest.json of an artifact. LINE is a schedule in its printed form, and its pair has the
+    options of `tuner-client submit`: --m 16 --d-in 4096 ... The proof is printed in words, with a drawing of which task
+    waits for which. If the proof fails, its counterexample is printed and drawn, and the exit code is 1.
     """
     from tuner.core.insight.prove import drawn, in_words, prove, refused
     from tuner.core.schedule.candidate import Candidate, in_fewest_launches
@@ -129,7 +130,7 @@ def prove(
 
 
 def _told(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Told:
-    """What a trial, a file or a line tells.
+    """The schedule in a trial, a file or a line.
 
     Args:
         what: one of them.
@@ -137,9 +138,10 @@ def _told(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Told:
         of_line: `--target` and the options of the pair, which a line needs.
 
     Raises:
-        click.UsageError: a pair is spelled for what has its own, or of a line it is not; or a job has no number.
-        click.ClickException: the trial is the library's, or of a GPU that is not in the catalogue.
-        InvalidInput: a file or a line is none.
+        click.UsageError: options of a pair are given for something that has its own, or are missing for a line; or a
+        job has no number.
+        click.ClickException: the trial is the library's, or its GPU is not in the catalogue.
+        InvalidInput: a file or a line is invalid.
     """
     from tuner.client.options.pair_options import pair_body, spelled_among, take_pair
     from tuner.core.problem.asked import workload_of
@@ -154,7 +156,7 @@ def _told(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Told:
         return _from_trial(*named, place)
     if what.startswith("job-") and not Path(what).exists():
         raise click.UsageError(f"{what}: give one trial of the job, as job-f7b1c593a8c2/12")
-    settings_of(place)  # so that forecasts are by its fits
+    settings_of(place)  # so that forecasts use its fits
     if is_line(what):
         schedule = read_line(what)
         workload = workload_of(pair_body(take_pair(of_line)))
@@ -196,7 +198,7 @@ def _gpu_of(job_id: str, spec: JobSpec) -> Gpu:
 
 
 def _from_job(job_id: str, place: dict[str, Any]) -> _Told:
-    """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
+    """A job's workload and its fastest fused schedule; and its measurements, in sentences."""
     from tuner.core.insight.explain_job import best_to_explain, explain_job
     from tuner.core.insight.forecast_quality import judge_forecasts
     from tuner.store.jobs import jobs

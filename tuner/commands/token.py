@@ -1,4 +1,4 @@
-"""`tuner token`, `tuner quota` and `tuner audit`: work on the database, beside a server that uses it or without one."""
+"""`tuner token`, `tuner quota` and `tuner audit`: work on the database, while a server uses it or without one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DAY_S = 24 * 3600.0
 
 @contextmanager
 def _store(data: Path | None, database_url: str | None, *, make: bool = False) -> Iterator[Store]:
-    """The database of a service; one that is not there is made only if that is said, and not in a folder misspelled."""
+    """The database of a service; a missing one is only created if requested, and not in a misspelled folder."""
     options = {"data": data, "database_url": database_url}
     with store_beside_servers(settings_of_place(options) if make else settings_of_service(options)) as store:
         yield store
@@ -43,7 +43,7 @@ def _day(seconds: float | None) -> str:
 
 @click.group()
 def token() -> None:
-    """Makes, lists and revokes the tokens that a service asks for. With the first one, the service asks for one."""
+    """Creates, lists and revokes the tokens of a service. Once there is one, the service requires a token."""
 
 
 @token.command()
@@ -61,7 +61,7 @@ def token() -> None:
 @data_option
 @database_option
 def create(owner: str, role: str, note: str, days: float | None, data: Path | None, database_url: str | None) -> None:
-    """Makes a token, and prints it: on stdout, once. Only its SHA-256 is kept."""
+    """Creates a token, and prints it to stdout, once. Only its SHA-256 is stored."""
     from tuner.store.access import audit, tokens
 
     now = time.time()
@@ -78,7 +78,7 @@ def create(owner: str, role: str, note: str, days: float | None, data: Path | No
 @data_option
 @database_option
 def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> None:
-    """Lists all tokens ever made, without their secrets."""
+    """Lists all tokens ever created, without their secrets."""
     from tuner.store.access import tokens
 
     with _store(data, database_url) as store, store.read() as session:
@@ -96,7 +96,7 @@ def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> N
 @data_option
 @database_option
 def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
-    """Has a token refused: a running server does so within a second."""
+    """Revokes a token: a running server refuses it within a second."""
     from tuner.store.access import audit, tokens
 
     now = time.time()
@@ -108,7 +108,7 @@ def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
 
 @click.group()
 def quota() -> None:
-    """Sets, lists and drops quotas: the most open jobs and card time of an owner or a project."""
+    """Sets, lists and removes quotas: the maximum open jobs and card time of an owner or a project."""
 
 
 _whose = (
@@ -138,9 +138,9 @@ def set_quota(
     data: Path | None,
     database_url: str | None,
 ) -> None:
-    """Sets the quota of NAME, an owner or a project; `*` is each that has none of its own.
+    """Sets the quota of NAME, an owner or a project; `*` applies to each without its own.
 
-    A running server holds to it within a second. Admins are bound by none.
+    A running server applies it within a second. Admins have no limits.
     """
     from tuner.store.access import audit, quotas
 
@@ -168,7 +168,7 @@ def drop_quota(scope: str, name: str, data: Path | None, database_url: str | Non
 @data_option
 @database_option
 def list_quotas(data: Path | None, database_url: str | None) -> None:
-    """Lists the quotas: JSON, one a line."""
+    """Prints the quotas: JSON, one per line."""
     from tuner.store.access import quotas
 
     with _store(data, database_url) as store, store.read() as session:
@@ -181,7 +181,7 @@ def list_quotas(data: Path | None, database_url: str | None) -> None:
 @data_option
 @database_option
 def audit(limit: int, data: Path | None, database_url: str | None) -> None:
-    """Prints who changed what, and when: JSON, one entry a line, the newest first."""
+    """Prints who changed what, and when: JSON, one entry per line, newest first."""
     from tuner.store.access import audit
 
     with _store(data, database_url) as store, store.read() as session:

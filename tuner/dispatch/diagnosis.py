@@ -1,4 +1,4 @@
-"""Whether this machine, or its cluster, can build and measure: what is there, and what to do where something is not."""
+"""Whether this machine, or its cluster, can build and measure: what is available, and how to fix what is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner.errors import InvalidInput, TunerError
 from tuner.versions import install_command
 
-#: Where the driver says who may read hardware counters.
+#: Where the driver reports who may read hardware counters.
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 _PROBE_SOURCE = 'extern "C" __global__ void probe(int* out) { *out = 1; }'
 _PROBE_ARCH = "sm_90"
@@ -22,31 +22,31 @@ class Finding(StrEnum):
     """How a check ended."""
 
     OK = "ok"
-    #: Something is less than it could be; a simulated GPU does without.
+    #: Something is limited; a simulated GPU does not need it.
     WARN = "warn"
-    #: The service cannot work so.
+    #: The service cannot work like this.
     FAIL = "fail"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """One check."""
 
     name: str
     finding: Finding
-    #: What was found, in words.
+    #: The finding, in words.
     found: str
-    #: What to do; empty where all is well.
+    #: What to do; empty if everything is fine.
     remedy: str = ""
 
 
 def diagnose_workers() -> list[Check]:
-    """Driver, CuPy, NVRTC and the permission for counters, none of which a simulated GPU needs."""
+    """Driver, CuPy, NVRTC and the permission for counters; a simulated GPU needs none of them."""
     return [_checked("driver", _driver), _checked("CuPy", _cupy), _checked("NVRTC", _nvrtc), _checked("CUPTI", _cupti)]
 
 
 def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, within_s: float = 5.0) -> Check:
-    """Whether a cluster's scheduler answers in time, and whether it has workers that this version understands."""
+    """Whether a cluster's scheduler responds in time, and whether it has workers that this version supports."""
     name = "cluster"
     try:
         from tuner.dispatch.cluster.asking import call_the_roll
@@ -75,7 +75,7 @@ def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, with
 
 
 def _checked(name: str, examine: Callable[[], Check]) -> Check:
-    """What a check finds; one that breaks is a finding too."""
+    """The result of a check; a check that fails with an error is a finding, too."""
     try:
         return examine()
     except Exception as error:
@@ -127,7 +127,7 @@ def _cupti() -> Check:
 
 
 def judge_counters(parameters: str, *, is_admin: bool) -> Check:
-    """Whether hardware counters may be read, by the text of the driver's parameters."""
+    """Whether hardware counters may be read, from the text of the driver's parameters."""
     is_for_admins = "RmProfilingAdminOnly: 1" in parameters
     if is_for_admins and not is_admin:
         return Check(

@@ -66,6 +66,5 @@ def launched_shapes() -> tuple[type[LaunchedShape], ...]:
 
 def launched_shape_of(op: Mapping[str, Any]) -> type[LaunchedShape] | None:
     """The shape class for the kind of an op in a manifest's workload; None for a product, and for a kind that defines
-    none.
-    """
+    none."""
     return next((shape for shape in launched_shapes() if shape.is_op(op)), None)

@@ -1,4 +1,4 @@
-"""Programs of a user's own as a card's process takes them: checked here, so that no search is spent on a slip."""
+"""A user's own programs in the form for a card's process: checked here, so that no search is wasted on a mistake."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LONGEST = 60
 
 
 def baselines_of(workload: Workload, programs: Mapping[str, Program]) -> tuple[Baseline, ...]:
-    """The programs by their names, for that workload.
+    """The programs by name, for that workload.
 
     Raises:
-        InvalidInput: one of them, or the workload, cannot be run so; which, why, and what would be right.
+        InvalidInput: one of them, or the workload, cannot be run; the message says which, why, and what is expected.
     """
     if programs and (workload.launch_ops or any(op.written_cache for op in workload.ops)):
         problem = f"cannot be called with the tensors of {workload.describe()}"
@@ -45,7 +45,7 @@ def _baseline(workload: Workload, name: str, program: Program) -> Baseline:
 
 
 def _arguments(tensors: Mapping[str, Tensor], field: str, program: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the tensors that a function takes."""
+    """The names of a function's tensor parameters."""
     try:
         parameters = inspect.signature(program).parameters.values()
     except (TypeError, ValueError) as error:
@@ -88,7 +88,7 @@ def _pickled(field: str, program: Callable[..., Any]) -> bytes:
         raise InvalidInput(field, "needs cloudpickle, which is missing", install_command("server")) from error
     try:
         pickled: bytes = cloudpickle.dumps(program)
-    except Exception as error:  # whatever an object of a user's raises
+    except Exception as error:  # whatever a user's object raises
         problem = f"cannot be sent to the process at the card: {type(error).__name__}: {error}"
         raise InvalidInput(
             field, problem, "pass a function that refers only to numbers, modules and tensors"

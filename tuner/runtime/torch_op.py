@@ -78,8 +78,7 @@ _prepared = Found[_Prepared]()
 
 def register(ffn: Ffn) -> int:
     """Registers a prepared FFN by its weights; returns a number that distinguishes it from others with the same
-    weights.
-    """
+    weights."""
     of = ffn.weights
     activations = names_of(Activation(of.activation))
     options = (of.gated, of.residual, of.row_scale)

@@ -121,8 +121,7 @@ def _kill_all(processes: list[_Process]) -> None:
 
 class RemoteSearch:
     """A search in another process, with the interface of `Searcher`. One thread uses it; `close` may be called by
-    another one.
-    """
+    another one."""
 
     def __init__(self, process: _Process, order: SearchOrder) -> None:
         self._process = process

@@ -179,9 +179,7 @@ class Searcher:
         return self._first_of_last > 2 * NUM_SEEDS and self._first_of_last - self._num_given >= NUM_SEEDS
 
     def wind_up(self) -> None:
-        """Ends the search except for its last trials: from now on it only returns what kinds have not tried of the
-        best.
-        """
+        """From now on it only returns what kinds have not tried of the best."""
         self._is_winding_up = True
 
     @property
@@ -299,8 +297,7 @@ class Searcher:
         return next((one for one in self._variations.unfounded() if not self._is_given(one)), None)
 
     def _repeat(self) -> Candidate | None:
-        """The best fused schedule with one launch per op, if that was not tried and the last such trial is some time
-        ago."""
+        """The best fused schedule with one launch per op, if untried and the last such trial is some time ago."""
         if self._main is self._apart or not self._is_apart_due:
             return None
         return self._missing(self._apart, self._main)
@@ -315,9 +312,7 @@ class Searcher:
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
 
     def _plain(self) -> Candidate | None:
-        """The best fused schedule that was only launched programmatically, if that is only slightly faster: with normal
-        launches.
-        """
+        """The best fused schedule with normal launches, if that is untried and at most slightly slower."""
         faster, search = self._variations.faster_way(self._main), self._kinds[self._main]
         if not faster or self._variations.gain(faster, self._main) < CLEARLY_FASTER:
             return None

@@ -1,4 +1,5 @@
-"""Who runs the jobs: a server that stands by takes over from one that has died; one alone takes its lock back."""
+"""Which server runs the jobs: a standby server takes over from one that has died; a single server takes its lock
+back."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from tuner.store.admin.leadership import Leadership
 
 log = logging.getLogger(__name__)
 
-#: Between two attempts to lead, and between two looks whether one still leads, seconds.
+#: Interval between two attempts to lead, and between two checks of the leadership, seconds.
 PERIOD_S = 1.0
-#: A server that leads gives a sign of life as often as that. One that gave none for so long hangs, or was stopped; it
-#: is named again and again, seconds.
+#: The leading server gives a sign of life at this interval. A server without one for this long hangs, or was stopped;
+#: it is reported repeatedly, seconds.
 SILENT_S, _TELL_S = 15.0, 60.0
 
 
 class Standby:
-    """Watches over the leadership, in a thread of its own."""
+    """Watches the leadership, in its own thread."""
 
     def __init__(
         self,
@@ -31,9 +32,9 @@ class Standby:
         *,
         is_alone: bool = False,
     ) -> None:
-        """`lead` is called once the leadership is this server's, and `give_up` where it or `lead` has failed: two
-        servers must not both run the jobs. A server that `is_alone` has its leadership already. It waits for a database
-        that is away, and gives up where another server was faster."""
+        """`lead` is called once the leadership is this server's, and `give_up` if it was lost or `lead` has failed:
+        two servers must not both run the jobs. A server that `is_alone` has its leadership already. It waits for an
+        unavailable database, and gives up if another server was faster."""
         self._is_alone = is_alone
         self._leadership = leadership
         self._lead = lead
@@ -42,18 +43,18 @@ class Standby:
         self._stop = threading.Event()
         #: Whether this server runs the jobs.
         self.leads = False
-        #: Why nobody runs them, and what to do; empty while somebody does.
+        #: Why no server runs them, and what to do; empty while one does.
         self.trouble = ""
         self._sign: tuple[str, int] | None = None
         self._sign_at = self._said_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
 
     def start(self) -> None:
-        """Begins; the first attempt is made at once."""
+        """Starts; the first attempt is made at once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it; the leadership stays what it is until its store is closed."""
+        """Ends it; the leadership is unchanged until its store is closed."""
         self._stop.set()
         self._thread.join()
 
@@ -78,8 +79,8 @@ class Standby:
             self._give_up()
 
     def _check_leader(self) -> None:
-        """Whether the server that has the lock lives: the kernel keeps the lock of one that is stopped, too. Nothing is
-        taken from it, since it may continue at any moment, in the middle of a write."""
+        """Checks that the server with the lock is alive: the kernel also keeps the lock of a stopped process.
+        Nothing is taken from it, since it may continue at any moment, in the middle of a write."""
         now, sign = time.monotonic(), self._leadership.sign_of_life()
         if sign != self._sign:
             self._sign, self._sign_at, self.trouble = sign, now, ""
@@ -95,7 +96,7 @@ class Standby:
                 log.error("%s", self.trouble)
 
     def _regain(self) -> bool:
-        """Waits until the database answers and its lock is this server's again; false where it is another's."""
+        """Waits until the database responds and its lock is this server's again; false if another one has it."""
         log.warning("the database has dropped this server's lock, which is taken again when the database answers")
         try:
             while not self._stop.is_set() and not self._leadership.regain():

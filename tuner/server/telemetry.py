@@ -1,6 +1,7 @@
-"""OpenTelemetry, for those who ask for it: a span for each request and for each trial, sent by OTLP.
+"""OpenTelemetry, if requested: a span for each request and for each trial, sent by OTLP.
 
-The SDK's own `OTEL_` variables say where to. Its libraries come with the extra `telemetry`, and are imported only here.
+The SDK's own `OTEL_` variables set the destination. Its libraries come with the extra `telemetry`, and are imported
+only here.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         """Raises:
-        NoTelemetry: its libraries are not installed.
-        """
+        NoTelemetry: its libraries are not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware

@@ -162,14 +162,12 @@ class Service(TrialReader):
             one.start()
 
     def begin_drain(self) -> None:
-        """Has the runners end once the trials at their cards are recorded. Does not wait, and may be called
-        repeatedly."""
+        """Has the runners end once their current trials are recorded. Does not wait; may be repeated."""
         self._runners.begin_drain()
 
     def drain(self, timeout_s: float) -> None:
         """Returns when the trials at the cards are recorded, or after `timeout_s`; open jobs continue at the next
-        start.
-        """
+        start."""
         self._runners.drain(timeout_s)
 
     def close(self) -> None:
@@ -244,8 +242,7 @@ class Service(TrialReader):
 
     def best(self, job_id: str) -> Best:
         """Raises:
-        NotFound: no such job, or it has no result; the message says why.
-        """
+        NotFound: no such job, or it has no result; the message says why."""
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
@@ -259,7 +256,7 @@ class Service(TrialReader):
         leads here.
 
         Raises:
-            An inspection of a measured trial, and whether it still has to be done.
+            NotFound: no such job, or it has no result.
         """
         return time_beside(self._store, self._dispatcher, job_id, baselines)
 
@@ -271,14 +268,14 @@ class Service(TrialReader):
         metrics: tuple[str, ...] | None = None,
         caller: Caller = LOCAL,
     ) -> tuple[Inspection, bool]:
-        """The same request again returns the existing inspection, unless that one failed.
+        """An inspection of a measured trial, and whether it still has to be done.
 
-        The same question asked again answers with the inspection that there is, unless that one failed.
+        The same request again returns the existing inspection, unless that one failed.
 
         Raises:
             NotFound: no such job or trial.
             InvalidInput: the trial was not measured, or has no kernel of ours to trace.
-            The most recently requested inspection of a kind for a trial, with its result if there is one.
+            Conflict: no worker of this server measures on the job's target.
         """
         with self._store.write() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
@@ -289,11 +286,11 @@ class Service(TrialReader):
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
     def inspection(self, job_id: str, number: int, kind: InspectionKind) -> Inspection:
-        """NotFound: no such job or trial, or nobody requested one.
+        """The most recently requested inspection of a kind for a trial, with its result if there is one.
 
         Raises:
-            The inspection, with a reason if it is pending and no worker takes it.
-            All inspections of some trials of a job, without results; if one was requested again, the newest is last.
+            NotFound: no such job or trial, or nobody requested one.
+            InvalidInput: it was refused.
         """
         with self._store.read() as session:
             job = jobs.get(session, job_id)
@@ -309,58 +306,58 @@ class Service(TrialReader):
         return self._inspection_with_wait(inspection, job)
 
     def _inspection_with_wait(self, inspection: Inspection, job: JobRecord) -> Inspection:
-        """The stored result that fits best, and at least as well as the question's `match` requires."""
+        """The inspection, with a reason if it is pending and no worker takes it."""
         waiting = self.submissions.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
         return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-        """NotFound: none fits; the message names the nearest one."""
+        """All inspections of some trials of a job, without results; if one was requested again, the newest is last."""
         with self._store.read() as session:
             job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
         return [self._inspection_with_wait(inspection, job) for inspection in found]
 
     def find_best(self, question: Question) -> BestMatch:
-        """A signed pack of finished jobs, for `caller`, which is kept; raises as described in
-        `service.results.pack_maker`.
+        """The stored result that fits best, and at least as well as the question's `match` requires.
 
         Raises:
-            Keeps what a search elsewhere found for a target, as a start for later jobs; returns how many were new.
+            NotFound: none fits; the message names the nearest one.
         """
         with self._store.read() as session:
             found = bests.closest(session, question, self._store.shapes)
         return check_match(found, question)
 
     def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:
-        """Limits the disk space of artifacts, builds and samples of ended jobs; files that a result names stay."""
+        """A signed pack of finished jobs, for `caller`, which is kept; raises as described in
+        `service.results.pack_maker`."""
         here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
         return make_pack(self._store, order, self._clock(), here.kernel_version if here else None, caller)
 
     def import_winners(self, target_id: str, winners: Sequence[Found], caller: Caller = LOCAL) -> int:
-        """This service's signature of some bytes: the line of a signature file."""
+        """Keeps what a search elsewhere found for a target, as a start for later jobs; returns how many were new."""
         with self._store.write() as session:
             audit.append(session, caller, "winners.import", target_id, self._clock())
             return imports.add(session, target_id, winners, caller.owner, self._clock())
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
-        """SigningUnavailable: there is no key, and none can be created."""
+        """Limits the disk space of artifacts, builds and samples of ended jobs; files that a result names stay."""
         return self._store.collect_garbage(self._disk_limit_bytes if limit_bytes is None else limit_bytes)
 
     def artifact(self, digest: str) -> bytes:
-        """What this server measures on; None if a worker does not know what it is. Why nothing is measured on a target
-        now; None if it is measured on.
-        """
+        """Raises:
+        InvalidInput: no digest.
+        NotFound: no such artifact."""
         return self._store.artifacts.get(digest)
 
     def signature(self, content: bytes) -> str:
-        """What this service's key says of some bytes: the line of a signature file.
+        """This service's signature of some bytes: the line of a signature file.
 
         Raises:
-            SigningUnavailable: there is no key, and none can be made.
+            SigningUnavailable: there is no key, and none can be created.
         """
         return signing_key(self._store.directory).sign(content).decode().strip()
 
     def targets(self) -> list[tuple[Target, Environment | None]]:
-        """What this server measures on; None where a worker cannot say what it is."""
+        """What this server measures on; None if a worker does not know what it is."""
         return [(target, self._environment(target.id)) for target in self._dispatcher.targets]
 
     def _environment(self, target_id: str) -> Environment | None:
@@ -370,7 +367,7 @@ class Service(TrialReader):
             return None
 
     def quarantine(self, target_id: str) -> Quarantine | None:
-        """Why nothing is measured on a target now; None where it is."""
+        """Why nothing is measured on a target now; None if it is measured on."""
         return self._dispatcher.quarantine(target_id)
 
     def check_alive(self) -> None:

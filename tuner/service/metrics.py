@@ -1,6 +1,5 @@
 """Figures of the running service for Prometheus. No label contains a shape, so their number is limited by the number of
-cards.
-"""
+cards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Persistent data: jobs, trials, events, results and artifacts. Only one process writes, and this is the only source of
-truth.
-"""
+truth."""
 
 from sqlalchemy.orm import Session
 

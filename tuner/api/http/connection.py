@@ -18,8 +18,7 @@ class _BadHead(Exception):
 def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsProtocol]:
     """The server's protocol. It closes a connection if no request's head is complete after `deadline_s`, or if the
     other side has not received what was sent for that long. If there are `most` connections, a new one replaces the
-    oldest that has never sent a request, otherwise the oldest that is idle: silent connections keep nobody out.
-    """
+    oldest that has never sent a request, otherwise the oldest that is idle: silent connections keep nobody out."""
 
     #: Connections without a request so far, and those between two requests, the longest idle first.
     silent: dict[Bounded, None] = {}

@@ -51,8 +51,7 @@ class Rates:
 
     def __init__(self, per_s: float) -> None:
         """`per_s` is how many requests per second a token, or an address without one, may send on average; 0 for no
-        limit.
-        """
+        limit."""
         self._asked = SlidingWindow(max(1, round(per_s * WINDOW_S))) if per_s > 0 else None
         self._wrong = SlidingWindow(_MAX_WRONG)
         self._doubtful = CapacityLimiter(1)

@@ -66,16 +66,14 @@ class ProxyLogin:
 
 def session_of_proxy(caller: Caller, key: bytes) -> Session:
     """The proof that a form comes from a page of this user: the browser also sends the user's login with other sites'
-    forms.
-    """
+    forms."""
     proof = hmac.new(key, b"tuner.proxied:" + caller.owner.encode(), hashlib.sha256).hexdigest()
     return Session(token_id="", csrf=proof)
 
 
 class NotePeer:
     """ASGI middleware, outside the one that trusts a proxy's report about its clients: stores the address of the
-    connection.
-    """
+    connection."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -61,8 +61,7 @@ def compare_page_routes(router: APIRouter, service: Service) -> None:
 
 def _side(service: Service, field: str, name: str) -> _Side:
     """Raises:
-    InvalidInput: it names neither a job nor a trial.
-    """
+    InvalidInput: it names neither a job nor a trial."""
     found = re.fullmatch(r"(job-[0-9a-f]+)(?:[/ ](\d{1,9}))?", name)
     if found is None:
         raise InvalidInput(

@@ -1,6 +1,5 @@
 """The finals as bars, compared with the bound from the data sheet: shares of the longest bar, which a template turns
-into SVG.
-"""
+into SVG."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ def import_routes(service: Service) -> APIRouter:
     @router.post("/imports", status_code=201)
     def import_winners(body: ImportRequest, caller: Asker) -> ImportView:
         """Stores winners of an external search: jobs on that target may start from them. They are never the result of a
-        job.
-        """
+        job."""
         found = body.to_found()
         num_new = service.import_winners(body.target, found, caller)
         return ImportView(num_imported=num_new, num_known=len(found) - num_new)

@@ -85,8 +85,7 @@ def job_routes(service: Service) -> APIRouter:
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> Response:
         """Submits a kernel pair for tuning. If the same problem is posted again while open, the existing job is
-        returned.
-        """
+        returned."""
         job, is_new = await submit(service, body, caller, idempotency_key)
         # As bytes: FastAPI would validate the model once more, at hundreds of submissions per second.
         content, headers = JobView.of(job).model_dump_json(), {"location": f"/jobs/{job.id}"}

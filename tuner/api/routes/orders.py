@@ -18,8 +18,7 @@ def order_routes(_: Service) -> APIRouter:
     @router.get("/orders")
     def follow_order(query: Annotated[OrdersQuery, Query()]) -> OrdersView:
         """Each step of an order, drawn or standard, with the contents of the cache; other orders and the optimum for
-        comparison.
-        """
+        comparison."""
         return OrdersView.of(query)
 
     return router

@@ -116,8 +116,7 @@ class Client:
 
     def submit_batch(self, body: Json, *, idempotency_key: str | None = None) -> Batch:
         """Submits several jobs; `body` has the form of `POST /batches`. Returns the batch, which may have existed
-        already.
-        """
+        already."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return cast(Batch, self._json("POST", "/batches", json=body, headers=headers))
 
@@ -369,8 +368,7 @@ class Client:
 
     def _read(self, head: httpx.Response, deadline: float) -> httpx.Response:
         """The response with its body. A body that arrives too slowly is abandoned: a limit between two of its pieces
-        would not notice it.
-        """
+        would not notice it."""
         body = bytearray()
         for chunk in head.iter_bytes():
             body += chunk
@@ -396,7 +394,6 @@ def _given(query: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_deadline(job_id: str, deadline: float | None) -> None:
     """Raises:
-    TimedOut: the deadline, by the monotonic clock, has passed.
-    """
+    TimedOut: the deadline, by the monotonic clock, has passed."""
     if deadline is not None and time.monotonic() >= deadline:
         raise TimedOut(f"{job_id} did not end in the given time; the job continues, watch it again")

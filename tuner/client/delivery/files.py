@@ -14,9 +14,9 @@ from tuner.client.errors import Refused
 
 
 def write_atomically(path: Path, content: bytes) -> bool:
-    """Writes `content` to `path` atomically; an unchanged file is left alone. A link stays, and its target is written.
+    """Writes `content` to `path` atomically; an unchanged file is left alone. Returns whether anything was written.
 
-    A device or a pipe stays, and receives the content. A device or a pipe stays, and takes the content.
+    A link stays, and its target is written. A device or a pipe stays, and receives the content.
 
     Raises:
         OSError: the folder cannot be written.

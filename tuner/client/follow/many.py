@@ -1,6 +1,5 @@
 """Several jobs and batches, followed together: a table that updates itself in a terminal, otherwise a line for each
-step.
-"""
+step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Figures derived from hardware counters: how much more than the minimum was moved, and how close to the roofline a run
-came.
-"""
+came."""
 
 from __future__ import annotations
 

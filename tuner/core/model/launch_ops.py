@@ -48,8 +48,7 @@ class TileCosts(LibraryCosts, Protocol):
 
     def task_us(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, gpu: Gpu) -> float:
         """Time of a task on an SM, microseconds. `chosen` are the choices that only the kind knows, None for the
-        defaults.
-        """
+        defaults."""
 
 
 class Costs(LibraryCosts, Protocol):

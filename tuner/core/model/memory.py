@@ -95,8 +95,7 @@ class Memory:
 
     def fetch(self, cta: int, cost: PartCosts, tile: Tile, now_us: float) -> bool:
         """Requests the remaining inputs of a task; returns whether any of them come from the DRAM. The CTA waits for
-        them.
-        """
+        them."""
         missed, transfer = 0, self._num_transfers
         asked = self._asked.pop(cta, 0)
         if not asked:
@@ -168,8 +167,7 @@ class Memory:
 
     def end(self, shared: FairShare) -> list[int]:
         """Ends the next transfer to end, on the DRAM or the link; returns the CTAs that have everything they waited
-        for.
-        """
+        for."""
         done, now_us = [], shared.next_us
         for cta in self._waiting.pop(shared.end()):
             self._missing[cta] -= 1

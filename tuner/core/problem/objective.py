@@ -49,8 +49,7 @@ class Procedure:
 @dataclass(frozen=True, kw_only=True)
 class FinalsProcedure:
     """How finals are run and judged; stored with their verdict, which is only comparable with one of the same
-    procedure.
-    """
+    procedure."""
 
     #: Rounds in burst in each of the two processes, the warm one and the fresh one; >= 1.
     num_rounds: int = 20

@@ -36,8 +36,7 @@ class Resources:
 
 def most_registers(num_threads: int, gpu: Gpu) -> int:
     """Registers per thread if an SM must hold one CTA of this many threads: the scheduler with the most warps is the
-    limit.
-    """
+    limit."""
     of_scheduler = -(-num_threads // (32 * _SCHEDULERS))
     of_warp = gpu.registers_per_sm // _SCHEDULERS // of_scheduler
     return min(MAX_REGISTERS_PER_THREAD, of_warp // REGISTER_UNIT_PER_WARP * REGISTER_UNIT_PER_WARP // 32)

@@ -66,8 +66,7 @@ class Axis:
 
     def features_of(self, value: Any) -> Sequence[float]:
         """Features for the model. If an axis does not define them: half a step for each other choice, powers of two for
-        a count.
-        """
+        a count."""
         if self.features is not None:
             return self.features(value)
         if isinstance(value, bool):

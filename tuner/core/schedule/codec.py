@@ -214,8 +214,7 @@ def _first(kind: Any) -> frozenset[str]:
 
 def _encode(value: Any, *, is_whole: bool = False) -> Any:
     """Plain JSON values; for a dataclass, the axes that differ from their default or are always present, or all if
-    `is_whole`.
-    """
+    `is_whole`."""
     if isinstance(value, tuple):
         return tuple(_encode(one, is_whole=is_whole) for one in value)
     if not is_dataclass(value):

@@ -67,8 +67,7 @@ class LaunchOpSchedule(OpSchedule):
     @property
     def compiled(self) -> LaunchOpSchedule:
         """The same with the first value of everything that is passed at launch: schedules with equal kernels have equal
-        results.
-        """
+        results."""
         return self
 
 
@@ -100,8 +99,7 @@ class UnknownSchedule(LaunchOpSchedule):
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig(KernelConfig, GridConfig):
     """Common settings of the launches of tile ops: one kernel is compiled for all of them, and their grids have the
-    same form.
-    """
+    same form."""
 
 
 KERNEL_FIELDS, GRID_FIELDS, ORDER_FIELDS = (

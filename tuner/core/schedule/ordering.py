@@ -1,6 +1,5 @@
 """The part of a schedule that is a table of integers at run time: the order of tasks, their signals, and their
-assignment to CTAs.
-"""
+assignment to CTAs."""
 
 from __future__ import annotations
 

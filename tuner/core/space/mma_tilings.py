@@ -47,8 +47,7 @@ class MmaTilings:
     @cached_property
     def tile_ms(self) -> tuple[int, ...]:
         """Proposed tile heights, shared by the ops: not above the number of rows, and not with needlessly many tile
-        rows.
-        """
+        rows."""
         rows = max(op.m for op in self._workload.tile_ops)
         useful = _useful(TILE_MS, rows)
         return tuple(value for value in useful if -(-rows // value) <= MAX_TILE_ROWS) or useful[-1:]
@@ -151,8 +150,7 @@ class MmaTilings:
 
     def _ranked(self, op: int, m: int, k: int, num_warps: int) -> list[tuple[Tile, int]]:
         """Tile shapes of an op that some number of warps can multiply, with the parts of a tile: the shortest time by
-        bytes first.
-        """
+        bytes first."""
         per_column = self._workload.tile_ops[op].rows_per_column
         tiles = [tile for n in self.tile_ns(op) if warp_grid(tile := Tile(m=m, n=n, k=k), num_warps, per_column)]
         shapes = [(tile, parts) for tile in tiles for parts in self.parts(op, tile)]

@@ -1,6 +1,5 @@
 """Checks everything that a worker sends: one gate for samples, energies, counters, clocks, traces, builds, files and
-cards. Lies within these ranges cannot be detected; values outside them would be wrong results forever.
-"""
+cards. Lies within these ranges cannot be detected; values outside them would be wrong results forever."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Evaluator(Protocol):
         ...
 
     def probe(self) -> None:
-        """Looks whether the card is fit to measure on.
+        """Checks whether the card is usable for measurements.
 
         Raises:
             Quarantined: it is not; the message says why.
@@ -135,7 +135,7 @@ class Evaluator(Protocol):
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
         """Proves, renders and builds one candidate, without the card. What several candidates share is built once,
-        though they come at the same time."""
+        even if they arrive at the same time."""
         ...
 
     def measure(
@@ -146,7 +146,7 @@ class Evaluator(Protocol):
     ) -> Outcome:
         """Checks and times what this evaluator, or one of the same target, has prepared, interleaved with the library.
 
-        Where `incumbent_speedup` (the best so far against the library) is given, a candidate that is certainly far
+        If `incumbent_speedup` (the best speed-up over the library so far) is given, a candidate that is certainly far
         worse is truncated.
         """
         ...
@@ -175,31 +175,31 @@ class Evaluator(Protocol):
         num_rounds: int,
         winner: int,
     ) -> tuple[BaselineTime, ...]:
-        """Checks a user's own programs, and times them in rounds that they share with all candidates. The first of
-        these is the library, and `winner` the index of the winner. A program's fault is its reason."""
+        """Checks a user's own programs, and times them in shared rounds with all candidates. The first of these is
+        the library, and `winner` is the index of the winner. A program's error becomes its reason."""
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
-        """The files of our candidate; `extra` joins the manifest (times, verdict, environment)."""
+        """The files of our candidate; `extra` is added to the manifest (times, verdict, environment)."""
         ...
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """Hardware counters over one cold run of a candidate, by name or (None) the base set.
 
-        Where there are none, the report's `reason` says why.
+        If there are none, the report's `reason` says why.
 
         Raises:
-            InvalidInput: the GPU knows no such metric; the message names near ones.
+            InvalidInput: the GPU has no such metric; the message names similar ones.
         """
         ...
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
-        """What a run of a candidate takes under continuous load, after its numbers were checked. It takes over a
-        second. Where there is no figure, the report's `reason` says why."""
+        """The energy per run of a candidate under continuous load, after its numbers were checked. It takes over a
+        second. If there is no figure, the report's `reason` says why."""
         ...
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """A Gantt chart of one run of our candidate; where there is none, its `reason` says why."""
+        """A Gantt chart of one run of our candidate; if there is none, its `reason` says why."""
         ...
 
     def close(self) -> None:

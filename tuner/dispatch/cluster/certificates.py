@@ -1,4 +1,4 @@
-"""The certificates of a small cluster: one authority, and a folder for each member to take to its machine."""
+"""The certificates of a small cluster: one authority, and a folder for each member to copy to its machine."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tuner.dispatch.cluster.security import CA_FILE, CERT_FILE, KEY_FILE
 from tuner.errors import Conflict, InvalidInput
 
-#: The authority's folder, which stays where it was made.
+#: The authority's folder, which stays on the machine where it was created.
 AUTHORITY = "authority"
 
 
 def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
-    """A folder under `folder` for each of `members`, signed by its authority, which is made where there is none yet.
+    """Creates a folder under `folder` for each of `members`, signed by its authority, which is created if there is none
+    yet.
 
     Raises:
-        InvalidInput: a member's name is no name of a folder.
-        Conflict: a member has its folder already, or what is there of the authority cannot be used.
+        InvalidInput: a member's name is not a valid folder name.
+        Conflict: a member already has a folder, or the existing authority cannot be used.
     """
     for member in members:
         if member == AUTHORITY or not member.replace("-", "").replace("_", "").isalnum():

@@ -1,4 +1,4 @@
-"""Whether what a cluster's worker says can be, and answers what it was asked."""
+"""Checks that what a cluster's worker sends is possible, and answers the question."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from tuner.errors import InvalidInput, TunerError, Unbelievable
 _LONGEST_UUID = 200
 _MOST_CARDS = 256
 _MOST_PLACES = 4096
-#: No deadline of a worker is longer, seconds; and no wait of a kernel, cycles.
+#: Maximum deadline of a worker, seconds; and maximum wait of a kernel, cycles.
 _LONGEST_S, _LONGEST_CYCLES = 86_400.0, 10**13
 
 
 def check_announcement(said: messages.Announcement) -> None:
-    """Raises:
-    Unbelievable: no worker is like that.
-    """
+    """Raises: Unbelievable: such a worker is impossible."""
     for card in said.cards:
         believe(card.target, f"card {card.uuid[:80]!a}")
         believe(card.environment, f"card {card.uuid[:80]!a}")
@@ -38,9 +36,7 @@ def check_announcement(said: messages.Announcement) -> None:
 
 
 def check_answer(call: messages.Call, answer: Any) -> None:
-    """Raises:
-    Unbelievable: a figure is out of its range, or it answers another call.
-    """
+    """Raises: Unbelievable: a figure is out of its range, or it belongs to another call."""
     believe(answer)
     match call, answer:
         case messages.PrepareCall(), Prepared() if getattr(answer, "candidate", call.candidate) != call.candidate:
@@ -52,9 +48,7 @@ def check_answer(call: messages.Call, answer: Any) -> None:
 
 
 def check_error(call: messages.Call, error: TunerError) -> None:
-    """Raises:
-    Unbelievable: such a call has no such error.
-    """
+    """Raises: Unbelievable: such a call cannot raise this error."""
     believe(str(error), "the reason")
     if isinstance(error, InvalidInput) and not isinstance(call, messages.CountCall):
         raise Unbelievable(f"it rejects a {call.op} as invalid: {str(error)[:200]}")
@@ -68,7 +62,7 @@ def _check_finals(call: messages.FinalsCall, times: FinalsTimes) -> None:
 
 
 def _check_artifact(call: messages.ArtifactCall, found: ArtifactFiles) -> None:
-    """The kernel is that of the candidate, for the workload that was asked about."""
+    """The kernel must belong to the candidate, for the requested workload."""
     schedule = call.candidate.schedule
     wanted = {
         "workload_digest": call.problem.workload.digest,

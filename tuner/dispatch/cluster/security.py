@@ -1,4 +1,4 @@
-"""Who may be in a cluster: whoever holds a certificate of its authority. Mutual TLS is the boundary of trust."""
+"""Who may be in a cluster: anyone with a certificate of its authority. Mutual TLS is the trust boundary."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from distributed.security import Security
 
 from tuner.errors import InvalidInput
 
-#: What a member's folder holds: the authority's certificate, its own, and its key.
+#: The files in a member's folder: the authority's certificate, its own, and its key.
 CA_FILE, CERT_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 _REMEDY = "create it with `tuner tls create`"
 
 
 def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> Security:
-    """How to speak with `address`; of `tls` see `tuner tls create`.
+    """How to connect to `address`; for `tls` see `tuner tls create`.
 
     Raises:
-        InvalidInput: the address is none; it needs certificates that are not there, or are none; or it is plain and
+        InvalidInput: the address is invalid; the required certificates are missing or invalid; or it is unencrypted and
             reachable from other machines, and `insecure` does not allow that.
     """
     scheme, host = check_address(address)
@@ -47,7 +47,7 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
 
 
 def _check_certificates(tls: Path) -> None:
-    """Checks that the files of a member are what their names say, and the key is that of the certificate.
+    """Checks that the files of a member contain what their names say, and that the key belongs to the certificate.
 
     Raises:
         InvalidInput: names the file.
@@ -57,7 +57,7 @@ def _check_certificates(tls: Path) -> None:
         with _naming(tls / name, "is not a certificate in PEM format"):
             context.load_verify_locations(tls / name)
     with _naming(tls / KEY_FILE, "is not a private key in PEM format without a password"):
-        # An empty password, since OpenSSL would ask for one at the terminal.
+        # An empty password, since OpenSSL would otherwise ask for one at the terminal.
         context.load_cert_chain(tls / CERT_FILE, tls / KEY_FILE, password="")
 
 

@@ -62,8 +62,7 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Called by `to` and similar methods: moved weights are merged again, and the kernels of the old ones are
-        released.
-        """
+        released."""
         before = self.down_proj.weight.data_ptr()
         super()._apply(fn, recurse)
         if self.down_proj.weight.data_ptr() != before:

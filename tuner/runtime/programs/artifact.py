@@ -62,8 +62,7 @@ class Artifact:
     @property
     def tensors(self) -> dict[str, Json]:
         """The arguments of `bind`, by name: role, shape and element type. Those of an optional first kernel may be left
-        out.
-        """
+        out."""
         found = {tensor["name"]: tensor for tensor in self.manifest["tensors"]}
         for recipe in self.manifest.get(OF_CACHES, ()):
             for tensor in recipe.get("append", {}).get("tensors", ()):

@@ -28,8 +28,7 @@ class Ffn:
 
     def __init__(self, pack: Opened, weights: Weights, by_rows: list[Prepared | None], hidden: int) -> None:
         """`by_rows` contains the kernel or library for each number of rows, `hidden` is the address of memory for the
-        intermediate.
-        """
+        intermediate."""
         self.weights, self._by_rows = weights, by_rows
         #: It must outlive this.
         self.pack = pack

@@ -43,8 +43,7 @@ class Program:
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Shape of a tensor of the manifest; for a paged cache as tuned, and for a chain with the maximum number of
-        rows.
-        """
+        rows."""
         return tuple(self.tensors[tensor]["shape"])
 
     @property

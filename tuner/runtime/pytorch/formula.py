@@ -1,6 +1,5 @@
 """The computation of ops with PyTorch's own operators, on any device; used if no kernel was prepared, and for
-comparison.
-"""
+comparison."""
 
 from __future__ import annotations
 

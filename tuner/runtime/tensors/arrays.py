@@ -30,16 +30,15 @@ _NAMES |= {
 }
 _BYTES = {name: bits // 8 for bits, name in BITS_OF.items()}
 _BYTES |= {row.array_name: row.size_bytes for row in ELEMENTS.values()}
-#: By DLPack's type code and bits; unsigned integers have code 1. DLPack's devices: memory of the host, of a card, and
-#: managed memory.
+#: By DLPack's type code and bits; unsigned integers have code 1. Source: dlpack.h, DLDataTypeCode.
 _DLPACK_TYPES = {(1, bits): name for bits, name in BITS_OF.items()}
 _DLPACK_TYPES |= {row.dlpack: row.array_name for row in ELEMENTS.values() if row.dlpack}
-#: What array libraries provide besides their arrays. Source: dlpack.h, DLDeviceType.
+#: DLPack's devices: memory of the host, of a card, and managed memory. Source: dlpack.h, DLDeviceType.
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda:{}", 13: "cuda:{}"}
 
 
 class Library(Protocol):
-    """What is asked of an array library beside its arrays."""
+    """What array libraries provide besides their arrays."""
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
         """An array of `like`'s type on its device, uninitialised."""

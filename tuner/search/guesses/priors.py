@@ -78,8 +78,7 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
 
 def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
     """What a search tries after the library, without duplicates, all legal: the nearest shape's best of each kind
-    first.
-    """
+    first."""
     count = min(NUM_PRIORS, asked.num_trials // BUDGET_SHARE)
     chosen: dict[Candidate, Prior] = {}
     for one in _ranked(asked, found):

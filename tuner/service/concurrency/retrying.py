@@ -1,6 +1,5 @@
 """Writes that are retried until they succeed: measurements are kept, however long the database is locked or the disk
-full.
-"""
+full."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Fleet:
         ]
 
     def running(self) -> list[JobRecord]:
-        """The newest jobs with failed trials, and how they failed."""
+        """Running jobs."""
         with self._store.read() as session:
             return [
                 job
@@ -79,7 +79,7 @@ class Fleet:
             ]
 
     def failures(self) -> list[JobFailures]:
-        """The newest jobs that had trials fail, and how these did."""
+        """The newest jobs with failed trials, and how they failed."""
         with self._store.read() as session:
             return failures.newest(session, _MAX_FAILED)
 

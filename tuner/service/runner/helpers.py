@@ -35,7 +35,7 @@ class Helpers:
                 self._lent.append(lane)
 
     def withdraw(self, lane: MeasureLane) -> None:
-        """Its runner has. The runner of this lane has nothing to do."""
+        """The runner of this lane has work again. What is already queued in the lane is still measured."""
         with self._lock:
             if lane in self._lent:
                 self._lent.remove(lane)
@@ -43,7 +43,8 @@ class Helpers:
 
     @contextmanager
     def for_job(self, job_id: str, own: MeasureLane) -> Iterator[Lanes]:
-        """What is already queued in the lane is still measured."""
+        """The lanes that help a job, for the duration of the block: each that is free at the moment, with a card like
+        the job's own."""
 
         def lanes() -> tuple[MeasureLane, ...]:
             with self._lock:

@@ -116,8 +116,7 @@ class Runner:
         self._stop.set()
 
     def drain(self) -> None:
-        """Tells the thread to end when the trial at the card is recorded, or the finals are; the job continues at
-        the next start."""
+        """Tells the thread to end after the current trial or finals; the job continues at the next start."""
         self._drain.set()
         if not self._is_working:
             self._stop.set()
@@ -182,9 +181,7 @@ class Runner:
             self._rest(seen)
 
     def _rest(self, seen: int) -> None:
-        """Waits for a write that may bring work. Work may also appear without a write: another runner releases
-        something.
-        """
+        """Waits for a write that may bring work. Another runner may also release work without a write."""
         end = time.monotonic() + _ASK_AGAIN_S
         while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes it at once; the limit only bounds how long `stop` waits.

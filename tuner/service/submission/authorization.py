@@ -146,8 +146,7 @@ class Access:
     @property
     def session_key(self) -> bytes:
         """The key with which dashboard sessions are signed: random, kept in the data folder, readable only by its
-        owner.
-        """
+        owner."""
         with self._lock:
             if self._session_key is None:
                 self._session_key = _kept_key(self._store.directory / "session.key")

@@ -184,8 +184,7 @@ class WebhookSender:
 
     def _body(self, webhook: Webhook) -> bytes:
         """Raises:
-        NotFound: the job was deleted meanwhile.
-        """
+        NotFound: the job was deleted meanwhile."""
         with self._store.read() as session:
             job, best = jobs.get(session, webhook.job_id), bests.find(session, webhook.job_id)
         return self._body_of(webhook, job, best)

@@ -28,15 +28,15 @@ _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
 
 @dataclass(frozen=True, kw_only=True)
 class Freed:
-    """Jobs whose raw samples were dropped; their medians and spreads stay."""
+    """The result of one collection."""
 
     num_files: int
-    #: Dropped counters and traces of ended jobs; they can be requested again.
+    #: Jobs whose raw samples were dropped; their medians and spreads stay.
     num_jobs: int
-    #: The remaining size of artifacts, builds, samples, counters and traces.
+    #: Dropped counters and traces of ended jobs; they can be requested again.
     num_inspections: int
     freed_bytes: int
-    #: What is left of artifacts, builds, samples, counters and traces.
+    #: The remaining size of artifacts, builds, samples, counters and traces.
     kept_bytes: int
 
 
@@ -135,8 +135,7 @@ class Collector:
 
     def _drop_samples(self, job_id: str) -> None:
         """One slice after the other; the job's size is updated, so that it is right even after a kill between two
-        slices.
-        """
+        slices."""
         last: int | None = -1
         while last is not None:
             with self._write() as session:
@@ -173,8 +172,7 @@ def _named() -> CompoundSelect[str]:
 
 def _drop_slice(session: Session, job_id: str, after: int) -> int | None:
     """Drops the samples of the next `_SLICE` trials after the number `after`; returns the last one's number, or None at
-    the end.
-    """
+    the end."""
     query = select(TrialRow.number, func.length(TrialRow.samples)).where(
         TrialRow.job_id == job_id, TrialRow.number > after
     )

@@ -134,8 +134,7 @@ class Sweeper:
 
     def _end(self, job_id: str) -> int:
         """Removes the job's own row, its result, and the artifact if nothing else names it; returns how many files were
-        removed.
-        """
+        removed."""
         with self._write() as session:
             row = session.scalars(select(JobRow).where(JobRow.id == job_id)).one()
             digest = session.scalar(select(BestRow.artifact_digest).where(BestRow.job_id == job_id))

@@ -1,6 +1,5 @@
 """Commits, and who waits for one: each waiter is woken only by relevant commits, since polling costs the interpreter's
-time.
-"""
+time."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ _ANY, _WORK = "any commit", "work"
 
 class Wake(Protocol):
     """Is told about a commit, by any thread and at once: a `threading.Event`, or something that wakes a task of an
-    event loop.
-    """
+    event loop."""
 
     def set(self) -> None:
         """Notes that there was one."""

@@ -92,8 +92,7 @@ def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
 
 def row_of(session: Session, job_id: str) -> JobRow:
     """Raises:
-    NotFound: no such job.
-    """
+    NotFound: no such job."""
     row = session.scalar(_ROW, {"job_id": job_id})
     if row is None:
         raise NotFound(_why_absent(session, job_id))
@@ -102,16 +101,14 @@ def row_of(session: Session, job_id: str) -> JobRow:
 
 def check_there(session: Session, job_id: str) -> None:
     """Raises:
-    NotFound: no such job.
-    """
+    NotFound: no such job."""
     if session.connection().scalar(_IS_THERE, {"job_id": job_id}) is None:
         raise NotFound(_why_absent(session, job_id))
 
 
 def is_paused(session: Session, job_id: str) -> bool:
     """Raises:
-    NotFound: no such job.
-    """
+    NotFound: no such job."""
     found = session.connection().scalar(_IS_PAUSED, {"job_id": job_id})
     if found is None:
         raise NotFound(_why_absent(session, job_id))
@@ -216,8 +213,7 @@ def detach(session: Session, job_id: str, owner: str) -> JobRecord:
 
 def get(session: Session, job_id: str) -> JobRecord:
     """Raises:
-    NotFound: no such job.
-    """
+    NotFound: no such job."""
     row = row_of(session, job_id)  # pending rows are written before they are read
     connection, of_job = session.connection(), {"seq": row.seq}
     # Uses the tables: the relation would make a statement and objects of the mapper, which takes three times as long.

@@ -117,8 +117,7 @@ def is_outranked(
 
 def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
     """Seconds of search by owner, for jobs that are open or ended in the last hour; counted for each owner of a shared
-    one.
-    """
+    one."""
     query = (
         select(_owner_column, func.sum(JobRow.search_s))
         .select_from(JobRow)
@@ -170,7 +169,7 @@ _IN_LINE = (
 
 @dataclass(frozen=True, kw_only=True)
 class _Pace:
-    """Seconds of search per trial."""
+    """How long jobs take."""
 
     #: Seconds of search per trial.
     trial_s: float

@@ -72,8 +72,7 @@ def record(
 
 def _improve(job: JobRow, trial: Trial) -> bool:
     """Updates the job's best figures; returns whether ours became faster, by the ratio to the library in the same
-    rounds.
-    """
+    rounds."""
     if not isinstance(trial.outcome, Measured) or trial.outcome.truncated:
         return False
     time_us = trial.outcome.time_us
@@ -112,8 +111,7 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
 
 def get(session: Session, job_id: str, number: int) -> Trial:
     """Raises:
-    NotFound: no such job, or no such trial of it.
-    """
+    NotFound: no such job, or no such trial of it."""
     job = row_of(session, job_id)
     row = session.get(TrialRow, (job_id, number))
     if row is None:

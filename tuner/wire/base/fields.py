@@ -1,4 +1,4 @@
-"""What the models of requests have in common: how strict they are, and the fields that several have."""
+"""What the models of requests have in common: strictness, and shared fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.core.problem.tile_op import MAX_ELEMENTS
 from tuner.core.problem.workload import Dtype
 
 Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
-# JSON knows no enumerations: a strict model would refuse the string.
+# JSON has no enumerations: a strict model would refuse the string.
 DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are in fp32")]
 
 

@@ -1,4 +1,4 @@
-"""What the charts of a job are drawn from: columns of equal length, which are shorter than a row for each trial."""
+"""The data of a job's charts: columns of equal length, which are shorter than a row per trial."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def points_page(
 
 
 def _since(start: float, moments: Sequence[float]) -> list[float]:
-    """Seconds from `start` to each of these moments, which followed each other: a clock that was set back between two
-    of them says nothing of how long that took."""
+    """Seconds from `start` to each of these consecutive moments: if a clock was set back between two of them, that
+    step counts as zero."""
     steps = (max(0.0, after - before) for before, after in pairwise((start, *moments)))
     return [round(at_s, 3) for at_s in accumulate(steps)]
 

@@ -1,4 +1,4 @@
-"""Two jobs or two trials side by side."""
+"""A comparison of two jobs or two trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ComparedSide(View):
 
 
 class ComparedRow(View):
-    """One figure, or one choice, of both."""
+    """One figure, or one choice, for both."""
 
     name: str
     first: str | None = Field(description="null if it has none")
@@ -37,7 +37,7 @@ class ComparedGroup(View):
 
 
 class ComparePage(View):
-    """Two jobs or two trials; fewer than two are chosen yet where `sides` is shorter."""
+    """Two jobs or two trials; fewer than two are selected if `sides` is shorter."""
 
     a: str
     b: str

@@ -1,4 +1,4 @@
-"""The fleet and what is known, as pages show them."""
+"""The fleet and the known results, as shown on pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WorkerView(View):
 
 
 class CardView(View):
-    """A card of the server's machine as the driver sees it now; null where it does not say."""
+    """A card of the server's machine as the driver reports it now; null for missing values."""
 
     uuid: str
     name: str
@@ -46,7 +46,7 @@ class CardView(View):
 
 
 class SeriesView(View):
-    """A figure over the last day, at most."""
+    """A figure over at most the last day."""
 
     name: str
     unit: str
@@ -64,7 +64,7 @@ class SeriesView(View):
 
 
 class JobFailuresView(View):
-    """A job that had trials fail."""
+    """A job with failed trials."""
 
     id: str
     workload: str
@@ -87,7 +87,7 @@ class FleetPage(View):
 
 
 class KnownResult(View):
-    """What is known of one problem on one GPU model."""
+    """The known results for one problem on one GPU model."""
 
     gpu: str
     simulated: bool

@@ -1,4 +1,4 @@
-"""What the dashboard's pages show: a page's template and its JSON form read the same model."""
+"""The data of the dashboard's pages: a page's template and its JSON form use the same model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.wire.responses.responses import BestView, PageView, TargetView, Trial
 
 
 class BatchSummaryView(View):
-    """The jobs of a batch that a listing's filters let through, which are one row of it."""
+    """The jobs of a batch that match a listing's filters, which are one row of it."""
 
     id: str
     name: str = Field(description="the shape of its newest job, and its range of rows")
@@ -37,12 +37,12 @@ class BatchSummaryView(View):
 
     @property
     def state(self) -> JobState:
-        """Where its jobs stand: the first that one of them has, of those under way, those that wait, and the ends."""
+        """The state of its jobs: the first that one of them has, among running, waiting and ended states."""
         return next(state for state in _IN_ORDER if state in self.jobs_by_state)
 
     @classmethod
     def of(cls, batch: BatchSummary, workload: Workload) -> Self:
-        """Copies `batch`, one of whose jobs is of `workload`."""
+        """Copies `batch`, one of whose jobs has `workload`."""
         return cls(
             id=batch.id,
             name=batch_name(workload, batch.rows),
@@ -60,7 +60,7 @@ _IN_ORDER = (
 
 
 class ListedJob(JobView):
-    """A job as a listing shows it."""
+    """A job in a listing."""
 
     batch: BatchSummaryView | None = Field(description="its batch, if the row stands for one; else null")
 
@@ -71,7 +71,7 @@ class ListedJob(JobView):
 
     @property
     def is_open(self) -> bool:
-        """Whether what the row stands for can be cancelled yet."""
+        """Whether what the row represents can still be cancelled."""
         return not (self.batch or self).state.is_final
 
     @classmethod
@@ -83,7 +83,7 @@ class ListedJob(JobView):
         batch: BatchSummary | None = None,
     ) -> Self:
         """Copies all: verdict and winner; position in the queue and seconds to the end of the search; the batch that
-        the row stands for."""
+        the row represents."""
         verdict, winner = result or (None, None)
         return cls(
             **dict(JobView.of(job)),
@@ -121,12 +121,12 @@ class JobsPage(View):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the page may have left out jobs."""
+        """Whether the page may omit jobs."""
         return any(value is not None for value in self.filter.model_dump().values())
 
 
 class SubmitPage(View):
-    """The form by which people submit jobs."""
+    """The form for submitting jobs."""
 
     form: SubmitForm
     path: Link = Field(description="`/jobs`, or `/batches` for several numbers of rows; empty while a field is invalid")
@@ -137,7 +137,7 @@ class SubmitPage(View):
 
 
 class CurvePoint(View):
-    """The state of a search after a trial whose speed-up was above those of all of ours before it."""
+    """The state of a search after a trial whose speed-up was above those of all our earlier ones."""
 
     trial_number: int
     best_us: float = Field(description="its time, microseconds")
@@ -173,7 +173,7 @@ class OpRow(View):
 
     @classmethod
     def all_of(cls, workload: Workload, best: Candidate | None) -> list[Self]:
-        """The ops of a chain, in `best`'s launches; none of a pair."""
+        """The ops of a chain, in `best`'s launches; empty for a pair."""
         if workload.kind is not WorkloadKind.CHAIN:
             return []
         rows, names, launches = [], {op.name for op in workload.ops}, _launches(workload, best)
@@ -195,7 +195,7 @@ class OpRow(View):
 
 
 def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
-    """For each op the number of its launch, from 1; of none where none is known."""
+    """For each op the number of its launch, from 1; empty if unknown."""
     if best is None or best.schedule is None or workload.unknown_kinds:
         return {}
     launches = enumerate(launches_of(workload, best), start=1)

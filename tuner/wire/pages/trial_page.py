@@ -1,4 +1,4 @@
-"""What the page of one trial shows; its template and its JSON form read the same model."""
+"""The data of one trial's page; its template and its JSON form use the same model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DifferenceView(View):
 
 
 class LaunchView(View):
-    """One launch of the candidate, by its plan."""
+    """One launch of the candidate, from its plan."""
 
     ops: list[str]
     num_tasks: int
@@ -60,7 +60,7 @@ class RooflinePoint(View):
 
 
 class RooflineView(View):
-    """What bounds the workload on this GPU, and where runs stand."""
+    """What bounds the workload on this GPU, and the positions of runs."""
 
     flops: float = Field(description="operations that the workload needs")
     dram_bytes_per_s: float = Field(description="the data sheet's rate")
@@ -88,7 +88,7 @@ class BarView(View):
 
 
 class WaterfallView(View):
-    """Where the time of a run goes."""
+    """How the time of a run is spent."""
 
     bars: list[BarView] = Field(description="in drawing order; empty if there are no counters")
     sum_us: float
@@ -134,7 +134,7 @@ class TrialPage(View):
 
 
 class OpTimeView(View):
-    """Where the CTAs' time went that they spent on one op."""
+    """How CTAs spent their time on one op."""
 
     op: str
     num_tasks: int
@@ -145,7 +145,7 @@ class OpTimeView(View):
 
 
 class WaitView(View):
-    """A task that waited, and for whom."""
+    """A task that waited, and what it waited for."""
 
     task: int
     op: str
@@ -158,7 +158,7 @@ class WaitView(View):
 
 
 class SmView(View):
-    """What one SM did; shares are of its CTAs' time."""
+    """What one SM did; shares of its CTAs' time."""
 
     sm: int
     num_tasks: int
@@ -169,7 +169,7 @@ class SmView(View):
 
 
 class TimelinePage(View):
-    """A trace or a forecast in tables: what the Gantt chart says without a picture."""
+    """A trace or a forecast in tables: the contents of the Gantt chart without a picture."""
 
     job_id: str
     number: int

@@ -1,4 +1,4 @@
-"""What a client may ask of batches."""
+"""Requests for batches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class BatchRequest(JobRequest):
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
     def to_specs(self, default_target_id: str | None) -> list[JobSpec]:
-        """The jobs that are requested.
+        """The requested jobs.
 
         Raises:
             InvalidInput: nothing is requested, a pair is not well formed or too large, or there is no target.
@@ -86,7 +86,7 @@ class BatchRequest(JobRequest):
         return [self.spec_of(workload, target_id) for workload in workloads]
 
     def _workloads(self, target_id: str) -> list[Workload]:
-        """Each that is requested, once."""
+        """Each requested workload, once."""
         named = [
             (f"shapes.{index}.m.{row}", workload)
             for index, shape in enumerate(self.shapes)

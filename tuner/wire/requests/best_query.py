@@ -1,4 +1,4 @@
-"""The query of `GET /best`: which result is requested, spelled as parameters."""
+"""The query of `GET /best`: which result is requested, as parameters."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tuner.wire.requests.pairs import model_of, workload_of
 from tuner.wire.requests.problems import of_validation
 from tuner.wire.requests.searches import objective_for
 
-#: Further than any two shapes are apart.
+#: Larger than the distance of any two shapes.
 MAX_DISTANCE = 6 * 31.0
 Fact = Annotated[str, Field(min_length=1, max_length=100)]
 MatchName = Annotated[MatchKind, Field(description="the weakest acceptable match")]
 
 
 class _Question(BaseModel):
-    """What the query has beside the fields that spell a workload."""
+    """The fields of the query besides those of a workload."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -76,7 +76,7 @@ class _Question(BaseModel):
         )
 
     def to_workload(self) -> Workload:
-        """The pair that is requested.
+        """The requested pair.
 
         Raises:
             InvalidInput: a parameter of the pair is missing, or belongs to another kind.
@@ -99,7 +99,7 @@ class _Question(BaseModel):
 
 
 def _spelled(kinds: Mapping[str, type[AskedWorkload]]) -> dict[str, Any]:
-    """A parameter for each field that any kind has, with what it is to each."""
+    """A parameter for each field of any kind, with its meaning for each."""
     types: dict[str, list[Any]] = {}
     words: dict[str, dict[str, list[str]]] = {}
     for kind, one in kinds.items():
@@ -117,7 +117,7 @@ def _spelled(kinds: Mapping[str, type[AskedWorkload]]) -> dict[str, Any]:
 
 
 def _parameter(hint: Any, field: dataclasses.Field[Any]) -> Any:
-    """The type of a parameter; what has several numbers is a list of them with commas."""
+    """The type of a parameter; several numbers are a comma-separated list."""
     if is_listed(hint):
         return Annotated[str, Field(pattern=r"^\d{1,10}(,\d{1,10})*$", description=f"{','.join(names_in(hint))}")]
     bounds = bounds_of(field)

@@ -1,4 +1,4 @@
-"""Schedules as a client gives them: what a job is to try, and what a search elsewhere has found."""
+"""Schedules from a client: those that a job should try, and those that an external search has found."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.wire.base.fields import Strict
 
-#: Schedules of one job, at most.
+#: Maximum number of schedules in a job.
 MAX_SCHEDULES = 256
-#: A count is below this.
+#: Upper limit of counts.
 _MOST = 2**31
 
 Line = Annotated[str, Field(max_length=1000)]
@@ -41,7 +41,7 @@ def candidates_of(
     """The candidates of the list that `field` names.
 
     Raises:
-        InvalidInput: the target is unknown, or one is none, or is not legal for the workload on it.
+        InvalidInput: the target is unknown, or a schedule is invalid, or not legal for the workload on it.
     """
     gpu = parse_target(target_id).gpu if given else None
     found = []
@@ -85,7 +85,7 @@ def _line(field: str, text: str) -> dict[str, Any]:
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """All that a schedule holds; each is a count."""
+    """All numbers in a schedule; each is a count."""
     if isinstance(value, dict | list | tuple):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _numbers(inner)

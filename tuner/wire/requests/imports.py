@@ -1,4 +1,4 @@
-"""Winners of a search elsewhere, as a client hands them in."""
+"""Winners of an external search, from a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import AnswerPair, workload_of
 from tuner.wire.requests.searches import ObjectiveRequest
 
-#: Winners of one search, at most.
+#: Maximum number of winners of one search.
 MAX_WINNERS = 64
 
 
@@ -62,7 +62,7 @@ class ImportRequest(Strict):
 
 
 class ImportView(View):
-    """What became of an import."""
+    """The result of an import."""
 
     num_imported: int = Field(description="winners that were new")
     num_known: int = Field(description="winners that had already been imported")

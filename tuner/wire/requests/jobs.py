@@ -1,4 +1,4 @@
-"""What every request for jobs has: where and how they run, and how they are treated."""
+"""What all requests for jobs have in common: where and how they run, and how they are treated."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Strict
 from tuner.wire.requests.searches import MAX_SECONDS, BudgetRequest, ObjectiveRequest, objective_of
 
-#: Seeds stay within what every random generator takes.
+#: Seeds stay in the range of every random generator.
 MAX_SEED = 2**31 - 1
 
-#: Of one line, in anybody's words: a database that takes no NUL must take it, too.
+#: A single line of any text: a database that does not support NUL must accept it, too.
 _LINE = r"^[^\x00-\x1f\x7f]*$"
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
 Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="free text that says what it belongs to")]
@@ -35,7 +35,7 @@ TargetId = Annotated[
 
 
 class JobRequest(Strict):
-    """Of one job or of several: what all of them have in common."""
+    """The common fields of requests for one job or several."""
 
     target: TargetId | None = Field(default=None, description="default: the server's own")
     objective: ObjectiveRequest = ObjectiveRequest()
@@ -59,7 +59,7 @@ class JobRequest(Strict):
 
     @property
     def terms(self) -> JobTerms:
-        """How the jobs are to be treated."""
+        """How the jobs are treated."""
         return JobTerms(
             priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
         )

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): what was wrong with a request, field by field, and what would be right."""
+"""Problem documents (RFC 9457): what was wrong with a request, field by field, and what is expected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.wire.requests.pairs import KINDS
 
 #: Where Pydantic found a value.
 _SOURCES = ("body", "query", "path", "header")
-#: What a value of a wrong type should have been, by the first part of Pydantic's name of the error.
+#: What a value of a wrong type should have been, by the first part of Pydantic's error name.
 _TYPES = {
     "model": "a JSON object", "dict": "a JSON object", "list": "a list", "tuple": "a list", "string": "a string",
     "int": "an integer", "float": "a number", "bool": "true or false",
@@ -28,7 +28,7 @@ _MAX_ECHO = 60
 
 
 class FieldProblem(BaseModel):
-    """One thing that is wrong."""
+    """One wrong field."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -60,7 +60,7 @@ def of_invalid_input(error: InvalidInput) -> FieldProblem:
 
 
 def of_validation(error: Mapping[str, Any]) -> FieldProblem:
-    """One of Pydantic's errors, with what would be right instead."""
+    """One of Pydantic's errors, with what is expected instead."""
     context = error.get("ctx", {})
     field = _path(error["loc"])
     match error["type"]:
@@ -111,7 +111,7 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
+    """`("body", "pair", "ffn", "m")` as `pair.m`: without its source and the tag of a union."""
     steps = [str(step) for step in location if step not in (*_SOURCES, *KINDS, *OP_TAGS)]
     return ".".join(steps) or "body"
 

@@ -1,4 +1,4 @@
-"""What a client may ask: strict models with bounds, and their way into the domain."""
+"""Requests from clients: strict models with bounds, and their conversion to the domain."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ class TuneRequest(JobRequest):
 
     @property
     def terms(self) -> JobTerms:
-        """How the job is to be treated."""
+        """How the job is treated."""
         return replace(super().terms, webhook=self.webhook)
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
-        """The job that is requested.
+        """The requested job.
 
         Raises:
             InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.
@@ -115,10 +115,10 @@ class TuneRequest(JobRequest):
         return replace(self.spec_of(workload, target_id), budget=self._budget(len(tried)), tried=tried)
 
     def _tried(self, workload: Workload, target_id: str) -> tuple[Candidate, ...]:
-        """What is given, and what a sweep makes of it.
+        """The given schedules, with the variants of a sweep.
 
         Raises:
-            InvalidInput: one is not legal, or it is too much.
+            InvalidInput: one is not legal, or there are too many.
         """
         given = candidates_of("schedules", self.schedules, workload, target_id)
         if self.sweep is None:
@@ -135,14 +135,14 @@ class TuneRequest(JobRequest):
         return found
 
     def _budget(self, num_tried: int) -> Budget:
-        """That of a search; of what is given, as many trials as there are."""
+        """That of a search; for given schedules, as many trials as there are."""
         budget = self.budget.to_budget()
         return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical body, hex: two bodies that ask the same have the same. What came later is left out
-        while it has its default, so that a body that was sent to an older version keeps its digest."""
+        """sha256 of the canonical body, hex: equal requests have the same digest. Later fields are left out while
+        they have their defaults, so that the digest of an older body stays the same."""
         body = self.model_dump(mode="json")
         if self.priors is PriorsChoice.NEAREST:
             del body["priors"]

@@ -1,4 +1,4 @@
-"""What a request says of a search: what "fast" means, and when it stops."""
+"""A request's search settings: what "fast" means, and when it stops."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class BudgetRequest(Strict):
 
 
 def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
-    """What is requested, with the regime of the rows where none is given."""
+    """The requested objective, by default with the regime for the number of rows."""
     return objective_for(asked.l2, asked.regime, workload)
 
 
 def objective_for(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
-    """The regime is that of the rows, where none is given."""
+    """The regime depends on the number of rows unless given."""
     return Objective(l2=l2, regime=regime or default_regime(workload.num_rows))

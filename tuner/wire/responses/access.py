@@ -1,4 +1,4 @@
-"""Who asks, and who did what, as the service answers it."""
+"""Who the caller is, and who did what, as in responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CallerView(View):
 
 
 class TokenRequest(Strict):
-    """A token that is requested."""
+    """A requested token."""
 
     owner: str = Field(min_length=1, max_length=64, description="its owner; jobs submitted with it belong to them")
     role: Annotated[Role, Field(strict=False, description="its role")]
@@ -58,14 +58,14 @@ class TokenView(View):
 
 
 class NewTokenView(View):
-    """A token that was just made."""
+    """A newly created token."""
 
     token: TokenView
     secret: str = Field(description="the secret to send; it is shown only once")
 
 
 class QuotaRequest(Strict):
-    """The most that an owner, or a project, may have."""
+    """The limits of an owner or a project."""
 
     open_jobs: int | None = Field(
         default=None, ge=0, le=1_000_000, description=("queued or running; null for any number")
@@ -79,7 +79,7 @@ class QuotaRequest(Strict):
 
 
 class QuotaView(View):
-    """A quota, and what is used of it."""
+    """A quota, and its usage."""
 
     scope: QuotaScope
     name: str = Field(description="the owner's or the project's; `*` for each without its own quota")
@@ -126,7 +126,7 @@ class AuditEntryView(View):
 
 
 def _page_of(subject: str) -> str | None:
-    """`job-…`, `job-…/7` for a trial, or `batch-…`; a job that was deleted has none, but its entries remain."""
+    """`job-…`, `job-…/7` for a trial, or `batch-…`; a deleted job has no page, but its entries remain."""
     job, _, number = subject.partition("/")
     if job.startswith("batch-"):
         return f"/ui/batches/{job}"
@@ -136,6 +136,6 @@ def _page_of(subject: str) -> str | None:
 
 
 class AuditPage(View):
-    """Who changed what, the newest first."""
+    """Who changed what, newest first."""
 
     entries: PageView[AuditEntryView]

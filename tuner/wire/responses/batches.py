@@ -1,4 +1,4 @@
-"""Batches, as the service answers them."""
+"""Batches in responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.wire.responses.responses import ArtifactLink, CandidateView, PageView
 
 
 class BatchView(View):
-    """A batch as it stands."""
+    """A batch and its state."""
 
     id: str
     name: str = Field(description="the shape of its first job, its range of rows, and how many other shapes there are")
@@ -70,7 +70,7 @@ class BatchView(View):
         speedups: tuple[float, float] | None,
         queue_position: int | None,
     ) -> Self:
-        """Copies `batch`, whose jobs this many cards take side by side, and what is known of its jobs."""
+        """Copies `batch`, whose jobs run on this many cards in parallel, and what is known about its jobs."""
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(
@@ -142,7 +142,7 @@ class RungView(View):
 
 
 class GainView(View):
-    """What the ladder gains at one number of rows that was measured: a point of its curve."""
+    """The gain of the ladder at one measured number of rows: a point of its curve."""
 
     m: int
     time_us: float
@@ -153,7 +153,7 @@ class GainView(View):
 
 
 class LadderView(View):
-    """The answer of a ladder; above its last rung the library runs."""
+    """The result of a ladder; above its last rung the library runs."""
 
     number: int
     workload: str = Field(description="the pair with the most rows, in one line")
@@ -195,7 +195,7 @@ def _gain(rung: LadderRung) -> GainView | None:
 
 
 class BatchBestView(View):
-    """The answers of a batch."""
+    """The results of a batch."""
 
     id: str = Field(description="of the batch")
     target: str

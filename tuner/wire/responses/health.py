@@ -12,7 +12,7 @@ from tuner.wire.base.view import View
 
 
 class Health(View):
-    """The answer of a probe, and what answers."""
+    """The response of a probe, and which server sent it."""
 
     status: Literal["ok"] = "ok"
     version: str = Field(default=__version__, description="of the program")
@@ -20,6 +20,6 @@ class Health(View):
 
 
 class Readiness(Health):
-    """Ready, if perhaps not on every target."""
+    """Ready, though possibly not on every target."""
 
     quarantined: dict[str, str] = Field(description="target -> why nothing is measured on it now")

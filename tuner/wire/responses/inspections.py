@@ -1,4 +1,4 @@
-"""Inspections of trials on the wire: what is asked, and what counters and traces look like."""
+"""Inspections of trials on the wire: requests, counters and traces."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class InspectionView(View):
 
     @classmethod
     def fields_of(cls, inspection: Inspection, job: JobRecord) -> dict[str, Any]:
-        """What all inspections have in common, of `inspection` at a trial of `job`."""
+        """The common fields of all inspections, from `inspection` of a trial of `job`."""
         return {
             "job_id": inspection.job_id,
             "trial_number": inspection.trial_number,
@@ -72,7 +72,7 @@ class InspectionView(View):
 
 
 class CounterView(View):
-    """One hardware metric, or a figure derived from some."""
+    """One hardware metric, or a figure derived from several."""
 
     name: str = Field(description="the vendor's name, or ours for a derived figure")
     unit: str
@@ -81,7 +81,7 @@ class CounterView(View):
 
 
 class CountersView(InspectionView):
-    """Hardware counters of a trial's candidate, over one cold run of it."""
+    """Hardware counters of a trial's candidate, over one cold run."""
 
     metrics: list[str] | None = Field(description="as requested; null for the base set")
     counters: list[CounterView] = Field(
@@ -108,7 +108,7 @@ class CountersView(InspectionView):
 
 
 class EnergyView(InspectionView):
-    """What a run of a trial's candidate takes under continuous load."""
+    """The energy per run of a trial's candidate under continuous load."""
 
     run_mj: float | None = Field(
         description=("millijoules of one run, of the whole card; null while pending, or if unknown")
@@ -126,7 +126,7 @@ class EnergyView(InspectionView):
 
 
 class TaskSpanView(View):
-    """One task's life, nanoseconds since the first task of the run was taken."""
+    """The times of one task, nanoseconds since the first task of the run was taken."""
 
     launch: int
     task: int
@@ -143,7 +143,7 @@ class TaskSpanView(View):
 
 
 class OpSharesView(View):
-    """Where the CTAs' time went that they spent on one op; the four add up to 1."""
+    """How CTAs spent their time on one op; the four shares add up to 1."""
 
     op: str
     wait: float
@@ -176,7 +176,7 @@ class TraceView(InspectionView):
 
 
 class TraceFile(View):
-    """A trace in the Trace Event Format, for ui.perfetto.dev: the answer with `format=perfetto`."""
+    """A trace in the Trace Event Format, for ui.perfetto.dev: the response with `format=perfetto`."""
 
     traceEvents: list[dict[str, Any]] = Field(description="one per phase of a task, plus names of rows")  # noqa: N815
     displayTimeUnit: str  # noqa: N815
@@ -184,7 +184,7 @@ class TraceFile(View):
 
 
 class InspectionOnPage(InspectionView):
-    """An inspection as a page shows it."""
+    """An inspection on a page."""
 
     figures: list[MetricView]
     download: Link | None = Field(description="path of the trace as a file for Perfetto; null if there is none")
@@ -211,8 +211,8 @@ class InspectedFinalist(View):
 
     @classmethod
     def all_of(cls, best: Best, taken: Iterable[Inspection], job: JobRecord) -> list[Self]:
-        """The finalists of `best` that were inspected, in the order of the finals; counters are of the base set. An
-        energy stands in the finals themselves."""
+        """The inspected finalists of `best`, in the order of the finals; counters are from the base set. An energy
+        is stored in the finals themselves."""
         base = [one for one in taken if one.metrics is None and one.kind is not InspectionKind.ENERGY]
         found = {(one.trial_number, InspectionKind(one.kind)): one for one in base}
 

@@ -1,4 +1,4 @@
-"""A job as it stands: how well its trials were forecast, what its search began with, and its place in the queue."""
+"""A job: the accuracy of its forecasts, what its search started from, and its place in the queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ForecastView(View):
 
 
 class PriorView(View):
-    """What the search tried early, since an earlier one found it; and what came of it."""
+    """What the search tried early because an earlier search found it; and the result."""
 
     candidate: CandidateView
     source: str = Field(
@@ -74,7 +74,7 @@ _COPIED = ("source", "workload", "found_us", "found_speedup", "kernel_version", 
 
 
 class JobDetail(JobView):
-    """A job as it stands, what its trials say of the forecasts, what its search began with, and when its turn comes."""
+    """A job and its state, the accuracy of its forecasts, what its search started from, and when its turn comes."""
 
     forecast: ForecastView
     priors_used: list[PriorView] = Field(description="tried after the library; empty until the search starts")
@@ -100,7 +100,7 @@ class JobDetail(JobView):
         place: tuple[int | None, float | None] = (None, None),
         webhooks: Iterable[Webhook] = (),
     ) -> Self:
-        """Copies all five; `place` is position in the queue and seconds to its end."""
+        """Copies all five; `place` is position in the queue and seconds until its end."""
         return cls(
             **dict(JobView.of(job)),
             forecast=ForecastView.model_validate(quality),

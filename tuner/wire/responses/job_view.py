@@ -1,4 +1,4 @@
-"""A job as clients see it."""
+"""A job in responses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _COPIED = (
 
 
 class JobView(View):
-    """A job as it stands."""
+    """A job and its state."""
 
     id: str
     state: JobState

@@ -1,4 +1,4 @@
-"""How the vendor's library was called: a recipe for those who are told to use it."""
+"""How the vendor's library was called: a recipe for users who should use it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.wire.base.view import View
 
 
 class LibraryCallView(View):
-    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, A being the weights and B the inputs."""
+    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, where A is the weights and B the inputs."""
 
     op: str
     rows: int

@@ -1,4 +1,4 @@
-"""Orders of small grids on the wire: what is asked, and each step of a path with the cache that it is read through."""
+"""Orders of small grids on the wire: the request, and each step of a path with the cache."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuner.core.plan.order.tile_paths import StandardOrder, Stop, TileGrid
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 
-#: Most tile rows and columns, and most k-steps: a page is to be read, and an answer stays below a megabyte.
+#: Maximum tile rows and columns, and k-steps: a page must stay readable, and a response below a megabyte.
 MAX_SIDE, MAX_STEPS, MAX_CACHE = 8, 8, 512
-#: Orders that are no standard ones.
+#: Orders that are not standard ones.
 DRAWN, EXACT = "drawn", "exact"
 
 _STOP = re.compile(r"(b?)(\d{1,2})\.(\d{1,2})")
@@ -54,7 +54,7 @@ class OrdersQuery(BaseModel):
 
     @property
     def grid(self) -> TileGrid:
-        """The grid and the cache that are requested."""
+        """The requested grid and cache."""
         return TileGrid(
             num_rows=self.rows,
             num_cols=self.cols,
@@ -69,7 +69,7 @@ def stops_of(text: str) -> tuple[Stop, ...]:
     """The tiles of a path in its one-line form.
 
     Raises:
-        InvalidInput: names the tile that is none.
+        InvalidInput: names the invalid tile.
     """
     stops = []
     for word in text.split("-") if text else ():
@@ -88,7 +88,7 @@ def text_of(path: Sequence[Stop]) -> str:
 
 
 class StepView(View):
-    """One tile of a path, and what it did to the cache."""
+    """One tile of a path, and its effect on the cache."""
 
     tile: str
     reads: list[str] = Field(description="pieces in reading order, e.g. `A0`, or `A0.1` for k-step 1")
@@ -115,7 +115,7 @@ class StepView(View):
 
 
 def piece_name(piece: Piece, grid: TileGrid) -> str:
-    """``A0``, or ``A0.1`` where its operand has several k-steps."""
+    """``A0``, or ``A0.1`` if its operand has several k-steps."""
     num_steps = grid.num_steps_of(piece.operand in "HV")
     return f"{piece.operand}{piece.panel}" + (f".{piece.step}" if num_steps > 1 else "")
 
@@ -136,7 +136,7 @@ class ExactView(View):
 
 
 class OrdersView(View):
-    """A path over a grid, what the cache does on it, and what other orders bring in."""
+    """A path over a grid, the cache's contents along it, and the traffic of other orders."""
 
     rows: int
     cols: int
@@ -161,7 +161,7 @@ class OrdersView(View):
         """Answers `query`.
 
         Raises:
-            InvalidInput: the path is none, or the order is unknown.
+            InvalidInput: the path is invalid, or the order is unknown.
         """
         grid = query.grid
         orders = {order.name(is_pair=grid.is_pair): order for order in grid.orders()}
@@ -227,7 +227,7 @@ def _least(grid: TileGrid) -> int:
 
 
 class ExplorerPage(View):
-    """The order explorer: an order, the step that is shown, and what it is compared with."""
+    """The order explorer: an order, the current step, and the orders that it is compared with."""
 
     orders: OrdersView
     step: int = Field(description="number of steps shown, 0 for none")

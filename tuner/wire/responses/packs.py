@@ -1,4 +1,4 @@
-"""A pack is requested, and where it lies."""
+"""Requests for packs, and where a pack is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import Chain, FfnShape
 from tuner.wire.requests.searches import CacheName
 
-#: Shapes of one pack, at most.
+#: Maximum number of shapes in a pack.
 MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
 
 Rows = Annotated[
@@ -29,7 +29,7 @@ Rows = Annotated[
 
 
 class PackShape(FfnShape):
-    """An FFN without its rows, and the rows that it was tuned at."""
+    """An FFN without its rows, and the rows that were tuned."""
 
     rows: Rows
 
@@ -76,11 +76,11 @@ class PackRequest(Strict):
     )
 
     def to_order(self, default_target_id: str | None) -> PackOrder:
-        """The pack that is requested.
+        """The requested pack.
 
         Raises:
-            InvalidInput: nothing is requested, or a shape twice, a workload is in another list, others than FFNs shall
-                be batch-invariant, or no target is given and there is none.
+            InvalidInput: nothing is requested, or a shape twice, a workload is in the wrong list, batch invariance is
+                requested for others than FFNs, or no target is given and there is none.
         """
         workloads = tuple(_workloads(self))
         if not self.shapes and not workloads:
@@ -128,7 +128,7 @@ def _check_once(shapes: Sequence[tuple[Shape, tuple[int, ...]]]) -> None:
 
 
 class PackView(View):
-    """A pack that the service made and keeps."""
+    """A pack that the service made and stores."""
 
     digest: str = Field(description="sha256 of the file, hex")
     href: Link = Field(description="where it lies")

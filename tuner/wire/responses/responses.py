@@ -1,4 +1,4 @@
-"""What the service answers: each model copies one domain value, and says where simulated figures are."""
+"""The service's responses: each model copies one domain value, and shows where figures are simulated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CandidateView(View):
 
 @lru_cache(maxsize=4096)
 def _candidate_fields(candidate: Candidate, workload: Workload) -> dict[str, Any]:
-    """Of a `CandidateView`, which copies them: pages show the same candidates again and again."""
+    """The fields of a `CandidateView`, which copies them: pages show the same candidates repeatedly."""
     schedule = candidate.schedule
     return {
         "plan_kind": candidate.plan_kind,
@@ -66,7 +66,7 @@ class MetricView(View):
 
 
 class MeasuredView(View):
-    """Its numbers were right, and this is how long it took."""
+    """Its numbers were right, with its time."""
 
     kind: Literal["measured"] = "measured"
     time_us: float
@@ -85,7 +85,7 @@ class MeasuredView(View):
 
 
 class RejectedView(View):
-    """Refused for a reason before it ran."""
+    """Refused before it ran, with the reason."""
 
     kind: Literal["rejected"] = "rejected"
     stage: Stage
@@ -94,7 +94,7 @@ class RejectedView(View):
 
 
 class FailedView(View):
-    """It should have worked, and did not."""
+    """It should have worked, but did not."""
 
     kind: Literal["failed"] = "failed"
     stage: Stage
@@ -118,7 +118,7 @@ def outcome_view(outcome: Outcome) -> MeasuredView | RejectedView | FailedView:
 
 
 class TrialView(View):
-    """One candidate and what became of it."""
+    """One candidate and its outcome."""
 
     number: int
     simulated: bool
@@ -133,7 +133,7 @@ class TrialView(View):
 
     @classmethod
     def of(cls, trial: Trial, job: JobRecord, figures: Iterable[Metric] = ()) -> Self:
-        """Copies `trial`, which belongs to `job`; `figures` of inspections join its metrics."""
+        """Copies `trial`, which belongs to `job`; `figures` of inspections are added to its metrics."""
         if figures and isinstance(trial.outcome, Measured):
             metrics = (*trial.outcome.metrics, *figures)
             trial = replace(trial, outcome=replace(trial.outcome, metrics=metrics))
@@ -150,7 +150,7 @@ class TrialView(View):
 
 
 class EventView(View):
-    """One thing that happened to a job: the data of a server-sent event."""
+    """One event of a job: the data of a server-sent event."""
 
     id: int
     job_id: str
@@ -187,7 +187,7 @@ class FinalRowView(View):
 
     @property
     def interval_us(self) -> tuple[float, float] | None:
-        """The times that the interval of the speed-up stands for, with the library's at its median."""
+        """The times for the ends of the speed-up's interval, with the library's at its median."""
         if self.speedup_ci95 is None or not self.time_us or not self.speedup or not self.candidate.plan_kind.is_ours:
             return None
         library_us = self.time_us * self.speedup
@@ -203,7 +203,7 @@ class FinalRowView(View):
 
 
 class TorchTimeView(View):
-    """PyTorch's calls on the same card, in rounds that they share with the library."""
+    """PyTorch's calls on the same card, in shared rounds with the library."""
 
     time_us: float | None = Field(description="median of the rounds; null if there is none")
     winner_speedup: float | None = Field(description="PyTorch's time divided by the winner's")
@@ -219,7 +219,7 @@ class TorchTimeView(View):
 
     @classmethod
     def of(cls, best: Best) -> Self | None:
-        """Copies that of `best`; None where it was not asked for."""
+        """Copies that of `best`; None if it was not requested."""
         if best.torch is None:
             return None
         return cls(winner_speedup=best.torch_speedup, is_library=best.torch.is_library, **asdict(best.torch))
@@ -320,7 +320,7 @@ class BestMatchView(View):
 
 
 class QuarantineView(View):
-    """Why nothing is measured on a target until a probe finds its card fit again."""
+    """Why nothing is measured on a target until a probe finds its card usable again."""
 
     reason: str
     since: datetime
@@ -332,7 +332,7 @@ class QuarantineView(View):
 
 
 class TargetView(View):
-    """A GPU that one can tune for on this server."""
+    """A GPU that can be tuned for on this server."""
 
     id: str
     simulated: bool

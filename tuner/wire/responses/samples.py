@@ -22,7 +22,7 @@ class FinalsProcedureView(View):
 
 
 class PolicyTimeView(View):
-    """What a policy's order reaches with the kernel of the job's best fused schedule."""
+    """The time that a policy's order reaches with the kernel of the job's best fused schedule."""
 
     policy: str = Field(description="`searched` for the order of that schedule itself, else the policy's name")
     forecast_us: float = Field(description="from the simulator, microseconds")
@@ -31,7 +31,7 @@ class PolicyTimeView(View):
 
 
 class ProcedureView(View):
-    """What a time is the time of."""
+    """How a time was measured."""
 
     l2: CacheState
     regime: Regime
@@ -57,7 +57,7 @@ class RoundView(View):
 
 
 class SamplesView(View):
-    """All rounds of a trial in the order in which they were taken."""
+    """All rounds of a trial in order."""
 
     job_id: str
     number: int

@@ -1,4 +1,4 @@
-"""A study: the schedules of a job side by side, in rounds that all of them share."""
+"""A study: a comparison of the schedules of a job, in rounds that all of them share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tuner.core.trial.records import Best, JobRecord
 from tuner.wire.base.view import View, is_simulated
 from tuner.wire.responses.responses import CandidateView, FinalRowView
 
-#: Panels that a cache holds, at most.
+#: Maximum number of panels in a cache.
 MAX_CACHE = 512
 
 
-#: Of a measured schedule that shared no rounds with the others.
+#: For a measured schedule that shared no rounds with the others.
 _ALONE = "not in the shared rounds, which include only the 64 fastest: this is the time of its own trial"
 
 
@@ -57,7 +57,7 @@ class StudyMember(View):
 
 
 class StudyView(View):
-    """All members, the library first, then in the order in which they were given."""
+    """All members, the library first, then in the given order."""
 
     job_id: str
     workload: str
@@ -70,7 +70,7 @@ class StudyView(View):
 
     @classmethod
     def of(cls, job: JobRecord, trials: Mapping[Candidate, Trial], best: Best | None, cache: int) -> Self:
-        """Of the schedules that the job was given, or of its finalists; `trials` are what was recorded of them."""
+        """For the schedules that the job was given, or its finalists; `trials` are their records."""
         rows = {row.candidate: FinalRowView.of(row, job.spec.workload) for row in best.finals} if best else {}
         library = [one for one in (*rows, *trials) if not one.plan_kind.is_ours][:1]
         ours = job.spec.tried or tuple(one for one in rows if one.plan_kind.is_ours)
@@ -101,7 +101,7 @@ def _member(
     *,
     was_held: bool,
 ) -> StudyMember:
-    """`was_held` says whether the finals are over; whose measured trial was not in them has no row."""
+    """`was_held` tells whether the finals are over; a measured trial that was not in them has no row."""
     outcome = trial.outcome if trial else None
     measured = outcome if isinstance(outcome, Measured) else None
     return StudyMember(

@@ -1,4 +1,4 @@
-"""Webhooks: what a receiver is sent when a job has ended, and how far that is."""
+"""Webhooks: what a receiver gets when a job has ended, and the state of the delivery."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class JobEnded(View):
 
 
 def job_ended_body(webhook: Webhook, job: JobRecord, best: Best | None, *, root_path: str = "") -> bytes:
-    """The bytes that are signed and sent by a service that is reached below `root_path`."""
+    """The bytes that are signed and sent by a service below `root_path`."""
     with answering_below(root_path):
         return JobEnded.of(webhook, job, best).model_dump_json().encode()
 
 
 class WebhookView(View):
-    """How far a webhook of a job is. Its address stays its owner's secret, but for the host."""
+    """The state of a webhook of a job. Its address is secret except for the host; only its owner knows it."""
 
     host: str
     state: WebhookState

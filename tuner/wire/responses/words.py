@@ -50,7 +50,7 @@ _SPLITS = {
 
 
 def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
-    """Sentences that say what `candidate` does with `workload`."""
+    """Sentences that describe what `candidate` does with `workload`."""
     words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is None:
         return words
@@ -105,7 +105,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
 
 
 def _evicted(tiling: Tiling) -> str:
-    """What the L2 is told to give up, and when."""
+    """What the L2 should evict, and when."""
     asked = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
     return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in asked.items() if hint in _HINTS)
 

@@ -61,8 +61,7 @@ def show(path: Path, as_json: bool) -> None:
 @as_json
 def diff(before: Path, after: Path, as_json: bool) -> None:
     """Prints the differences between two packs: facts about the whole, kernels, and what each range of rows runs and
-    gains.
-    """
+    gains."""
     packs = [_read(path) for path in (before, after)]
     facts, kernels = [facts_of(pack) for pack in packs], [kernels_of(pack) for pack in packs]
     changed: dict[str, Any] = {

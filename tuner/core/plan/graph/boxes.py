@@ -102,8 +102,7 @@ class Box:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Read:
     """A box that each tile reads. A box that does not depend on the step is read in the first step of each part of a
-    tile.
-    """
+    tile."""
 
     box: Box
     #: Read after the last step, by the part of the tile that finishes last.

@@ -48,8 +48,7 @@ class ExactOrders:
 
     def paths(self) -> Iterator[Path]:
         """The optimal paths up to symmetry, in lexicographic order: rows are first visited in order, and so are
-        columns.
-        """
+        columns."""
         search = _Search(self.num_rows, self.num_cols, self.cache_panels, self.num_steps, self.policy)
         return search.paths(search.start, self.least_panels)
 

@@ -196,8 +196,7 @@ class Plan:
     @cached_property
     def leader(self) -> npt.NDArray[np.int64]:
         """[num_tasks] the first task of the same tile: the parts of a tile share one leader, and a whole tile is its
-        own.
-        """
+        own."""
         leader = np.arange(self.num_tasks, dtype=np.int64)
         split = np.flatnonzero(self.tasks[:, 7] > 0)
         tiles = distinct_rows(self.tasks[split, :3])

@@ -303,15 +303,13 @@ def added_parts() -> Mapping[str, type[AddedPart]]:
 
 def part_versions() -> dict[str, int]:
     """The known parts, in the form that workers announce. A package that changes the behaviour of a part must rename
-    it.
-    """
+    it."""
     return {f"{_NEEDED}{name}": 1 for name in added_parts()}
 
 
 def unknown_part(epilogue: Any) -> str:
     """The first part in an op's JSON that no installed package provides, in the form that workers announce; empty for
-    none.
-    """
+    none."""
     listed = epilogue if isinstance(epilogue, list | tuple) else ()
     names = (one.get("part") for one in listed if isinstance(one, Mapping))
     return next((f"{_NEEDED}{name}" for name in names if isinstance(name, str) and name not in added_parts()), "")

@@ -200,8 +200,7 @@ class Part(ABC):
 
     def own_bytes(self, op: Product, dtype: Dtype, written: Collection[str]) -> int:
         """The part of that that is neither written by an op nor another tensor of the workload; `written` are outputs
-        of ops.
-        """
+        of ops."""
         return self.num_bytes(op, dtype)
 
     def pointer(self, op: Product) -> str:

@@ -1,4 +1,4 @@
-"""A ladder: for each number of rows, from 1 to the largest that was measured, which kernel runs, or the library."""
+"""A ladder: for each number of rows, from 1 to the largest measured one, which kernel runs, or the library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.ladders.cover import least_cover
 
 T = TypeVar("T")
-#: What is so near to the fastest is as good, relative: so few kernels do.
+#: Kernels within this relative distance of the fastest count as equally good: so few kernels are needed.
 DEFAULT_SLACK = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelName:
-    """What makes two kernels of a ladder one: the candidate, and into how many tile rows its plan cuts each op.
+    """What identifies a kernel of a ladder: the candidate, and the number of tile rows of each op in its plan.
 
     A kernel takes the rows of each launch as a parameter. Rows beyond them are read as zeros and never stored. So the
     same source and the same plan serve every number of rows with that many tile rows.
@@ -27,9 +27,9 @@ class KernelName:
     candidate: Candidate
     #: By tile op.
     tile_rows: tuple[int, ...]
-    #: For each launch op, what tells its kernels apart.
+    #: For each launch op, what distinguishes its kernels.
     launch_ops: tuple[tuple[int, ...], ...] = ()
-    #: Whether it runs for fewer rows than those that it was measured with.
+    #: Whether it can run for fewer rows than it was measured with.
     serves_fewer_rows: bool = True
 
 
