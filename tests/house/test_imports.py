@@ -69,6 +69,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/commands/doctor.py": {"click"},
     "tuner/estimate.py": {"pydantic"},
     "tuner/commands/fit.py": {"click"},
+    "tuner/commands/schedules.py": {"click"},
     "tuner/commands/token.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},
