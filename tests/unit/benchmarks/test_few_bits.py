@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from benchmarks.common.called import called
@@ -39,3 +42,20 @@ def test_a_name_is_that_of_one_row_or_the_beginning_of_several() -> None:
     assert called(rows(), []) == rows()
     with pytest.raises(InvalidInput, match="no row's name begins with int5"):
         called(rows(), ["int5"])
+
+
+def test_rows_of_other_commits_stay_and_a_row_that_lacks_an_installed_peer_is_measured_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from benchmarks.few_bits import peers
+
+    row = next(one for one in rows() if one.name == "token/4096-14336/m1")
+    card = {"gpu": "NVIDIA H200", "driver": "580.1"}
+    lines = [{"row": row.name, "peer": "cublaslt", "us": 1.0}, {"row": row.name, "peer": "other", "commit": "b"}]
+    path = tmp_path / "peers.json"
+    path.write_text(json.dumps({"meta": {**card, "commit": "a", "torch": "1"}, "rows": lines}))
+    done = peers.rows_of_this_card(path, {**card, "torch": "2"})
+    assert [line["commit"] for line in done] == ["a", "b"]
+    assert peers.missing_peers(row, done) == {"cublaslt deferred"}
+    assert peers.missing_peers(row, [*done, {"row": row.name, "peer": "cublaslt deferred", "refused": "no"}]) == set()
+    assert peers.rows_of_this_card(path, {**card, "driver": "590.1"}) == []
+    assert peers.rows_of_this_card(tmp_path / "none.json", card) == []
