@@ -244,7 +244,7 @@ def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
         if shape := launched_shape_of(op):
             return shape.sizes_of(op)
     first = workload["ops"][0]
-    return first["m"] if "m" in first else Workload.from_json(workload).tile_ops[0].m, 0
+    return first["m"] if "m" in first else Workload.from_json(dict(workload)).tile_ops[0].m, 0
 
 
 def ops_without_sizes(workload: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
 from tests.support.parts import ColumnScale, Softcap
 from tests.support.presets import Run, decoder_block
+from tests.unit.runtime.encoded import encoded
 from tuner.core.problem.epilogue import AddedPart
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
@@ -118,30 +119,6 @@ def launched(recorder: Recorder, artifact: Artifact, given: dict[str, OnDevice],
         recorder.cuda.fake_parameter_bytes(size)
         launch.enqueue(STREAM)
     return recorder.calls("cuLaunchKernelEx")
-
-
-def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> bytes:
-    """As the driver is asked for it by the worker."""
-    rank, raw = len(tensor_map.dims), ctypes.create_string_buffer(192)
-    at = -(-ctypes.addressof(raw) // 64) * 64
-    if im2col := getattr(tensor_map, "im2col", None):
-        box = [(ctypes.c_int32 * 2)(corner, corner) for corner in (im2col.lower, im2col.upper)]
-        box += [ctypes.c_uint32(size) for size in tensor_map.box]
-    else:
-        box = [(ctypes.c_uint32 * rank)(*tensor_map.box)]
-    encode = recorder.cuda.cuTensorMapEncodeIm2col if im2col else recorder.cuda.cuTensorMapEncodeTiled
-    encode(
-        ctypes.c_void_p(at),
-        {Dtype.FP16: 6, Dtype.BF16: 9}[dtype],
-        rank,
-        ctypes.c_void_p(address),
-        (ctypes.c_uint64 * rank)(*tensor_map.dims),
-        (ctypes.c_uint64 * (rank - 1))(*tensor_map.strides_bytes),
-        *box,
-        (ctypes.c_uint32 * rank)(*(im2col.strides if im2col else [1] * rank)),
-        *(0, 3, 2, 0),
-    )
-    return ctypes.string_at(at, 128)
 
 
 def buffers_of(

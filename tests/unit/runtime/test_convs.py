@@ -10,7 +10,7 @@ import pytest
 from tests.support.convs import BY_WARPGROUPS, CASES
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import Made, ladder, make
-from tests.unit.runtime.test_artifact import encoded
+from tests.unit.runtime.encoded import encoded
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.packs.programs import Program, program_of
