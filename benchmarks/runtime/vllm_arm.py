@@ -38,7 +38,7 @@ TRACED = 16
 #: Steps whose logits are compared, and of how many sequences at most.
 COMPARED, SEQUENCES = 64, 4
 #: Runs until the first token.
-FIRSTS = 9
+FIRSTS = 21
 #: What the name of each kernel of a pack begins with.
 OURS = "tuner_"
 #: Kernels that are listed, those of the most time, and letters of their names.
@@ -158,23 +158,22 @@ class Runs:
         }
 
     def logits(self, batch: int, file: str) -> Json:
-        """Writes the logits of decode steps whose tokens are given, [steps, sequences, words], and what they follow on.
-
-        Raises:
-            SystemExit: other tokens came out.
-        """
+        """Writes the logits of decode steps whose tokens are given, [steps, sequences, words], and what they follow on;
+        a `problem` where other tokens came out."""
         import torch
 
         forced = torch.tensor(
             [[(31 * i + 17 * t) % 400 + 5 for t in range(COMPARED + 1)] for i in range(batch)], dtype=torch.int64
         )
         found: list[Any] = []
+        seen = Counter[int]()
 
         def at_each_step(model: Any) -> None:
             plain = model.compute_logits
 
             def compute_logits(*given: Any, **how: Any) -> Any:
                 logits = plain(*given, **how)
+                seen[len(logits)] += 1
                 if len(found) <= COMPARED and len(logits) == batch:
                     found.append(logits[:SEQUENCES].float().cpu())
                     logits = torch.full_like(logits, -1e4)
@@ -190,7 +189,8 @@ class Runs:
         outputs = self.run(self.prompts(batch, COMPARED), COMPARED + 1)
         self._llm.apply_model(as_before)
         if [list(one.token_ids) for one in outputs] != forced.tolist():
-            raise SystemExit("other tokens came out than those that were given")
+            steps = ", ".join(f"{count} of {rows}" for rows, count in seen.items())
+            return {"problem": f"other tokens came out than those that were given; logits had these rows: {steps}"}
         # The first logits are prefill's.
         prompts = torch.tensor(self.prompts(batch, COMPARED)[:SEQUENCES], dtype=torch.int64)
         saved = {"logits": torch.stack(found[1:]), "prompts": prompts, "forced": forced[:SEQUENCES, :COMPARED]}

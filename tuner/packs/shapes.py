@@ -17,7 +17,7 @@ from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launche
 #: Their numbers in `pack.bin`.
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
 #: Of a product, and of the cache that it writes to, what differs from line to line of a ladder.
-_SIZES = ("m", "sequences", "max_length", "lengths")
+_SIZES = ("m", "sequences", "max_length", "lengths", "timed_length")
 #: Of what an op of another package reads or makes: its tensors tell.
 UNKNOWN_COLUMNS = 1
 #: What a product of a chain may have, and an FFN has no operand for.
