@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
+from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import OPTIONS, BaseShape, Json, is_product
 from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launched_shapes
@@ -242,7 +243,8 @@ def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
     for op in workload["ops"]:
         if shape := launched_shape_of(op):
             return shape.sizes_of(op)
-    return workload["ops"][0]["m"], 0
+    first = workload["ops"][0]
+    return first["m"] if "m" in first else Workload.from_json(dict(workload)).tile_ops[0].m, 0
 
 
 def ops_without_sizes(workload: Mapping[str, Any]) -> str:
