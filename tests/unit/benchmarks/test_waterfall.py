@@ -73,7 +73,7 @@ def test_a_patch_that_does_not_fit_says_so() -> None:
 
 
 def test_rooms_for_sums_are_timed_of_winners_whose_ctas_share_k_and_all_are_legal() -> None:
-    gpu = parse_target("h200")
+    gpu = parse_target("h200").gpu
     of_pairs = rows_of(gpu)
     assert of_pairs
     for name, rows in of_pairs.items():
