@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.core.problem.weights import WeightFormat, WeightRow
 from tuner.runtime.binding.native import FOLDER
 from tuner.runtime.checkpoints.bits import Array
@@ -54,7 +54,7 @@ def _is_unknown(row: WeightRow) -> bool:
 def _line(row: WeightRow, tables: dict[str, str]) -> str:
     base, words, changes = _of_codes(row)
     distinct = list(dict.fromkeys(changes))
-    raised = ", ".join(f"{_raised(row, dtype):#x}" for dtype in (Dtype.FP16, Dtype.BF16))
+    raised = ", ".join(f"{_raised(row, dtype):#x}" for dtype in UNSCALED)
     figures = ", ".join(map(str, (row.bits, row.chunk, row.group, _bundle(row), int(row.has_zeros))))
     arrays = (
         _array(tables, "uint32_t", base),
