@@ -19,13 +19,12 @@ from tuner.core.problem.quantisation import quantisation_of
 from tuner.errors import InvalidInput
 from tuner.packs.read import read_pack
 from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
-from tuner.runtime import RuntimeFailure
+from tuner.runtime import Program, RuntimeFailure
 from tuner.runtime.checkpoints import feed_forward
 
 from .linear import DTYPES
 from .log import log
 from .pack import VARIABLE, opened
-from .step import Program
 
 #: The ops of such a block, as `tune-model` names them, and what a call gives.
 RUN, INPUT = ("up", "down"), "x"
