@@ -165,9 +165,9 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
     for arm in arms:
         one = arm.ask("step", batch=batch)
         if is_first:
-            one |= arm.ask("trace", batch=batch) | arm.ask("first_token")
+            one |= arm.ask("trace", batch=batch) | arm.ask("first_token") | arm.ask("mixed", batch=batch)
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
-        known = ("ms_step", "gpu_ms", "launches_step", "first_token_ms")
+        known = ("ms_step", "gpu_ms", "launches_step", "first_token_ms", "mixed_ms")
         print(f"{model}, batch {batch}, {arm.name}: { {name: one[name] for name in known if name in one} }", flush=True)
     if is_first and (stock := next((arm for arm in arms if arm.name == "stock"), None)):
         files = {arm.name: str(folder / f"{model}.{arm.name}.logits") for arm in arms}
@@ -212,6 +212,7 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
         "launches": first["calls"],
         "start_s": first["start_s"],
         "first_token_ms": first["first_token_ms"],
+        "mixed_ms": first.get("mixed_ms"),
     }
 
 

@@ -29,6 +29,7 @@ for line in sys.stdin:
         "step": {"ms_step": 5.0 if name == "stock" else 4.0},
         "trace": {"gpu_ms": 3.0, "launches_step": 6.0},
         "first_token": {"first_token_ms": 9.0},
+        "mixed": {"mixed_ms": 400.0},
         "logits": {"problem": "other tokens"} if asked.get("batch") == 97 else {},
         "reference": {"arms": arms},
     }

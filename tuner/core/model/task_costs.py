@@ -28,7 +28,7 @@ from tuner.errors import IllegalSchedule
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
 #: From one SM of a cluster to another: the latency, the bytes of each SM while all send, and how long an exchange, from
-#: the third one on, waits until one before was added. Source: docs/findings/scattered-sums.md.
+#: the third one on, waits until one before was added. Source: docs/findings/cluster-sums.md.
 HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
