@@ -9,7 +9,7 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.legal.small_elements import conversion_problem
-from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.ladders.batch import BatchRecord
@@ -312,7 +312,9 @@ class Submissions:
             return
         parse_target(target_id)
         if self._leads():
+            other = f"a server with --gpu {target_id} has it" if target_id.startswith(SIMULATED_PREFIX) else ""
             remedy = f"use one of {', '.join(own)}" if own else "start one with --gpu"
+            remedy += f"; {other}" if other else ""
             raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
         leaders = served.target_ids(session)
         if leaders and target_id not in leaders:
