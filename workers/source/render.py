@@ -16,6 +16,7 @@ from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.op_kinds import folder_of, op_kinds
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, PartSums, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
@@ -309,7 +310,9 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     if tiling.engine is not Engine.WGMMA:
         return ""
     whole = ", ".join(str(has_whole_lines(op, workload.dtype)).lower() for op in workload.tile_ops)
-    return (
+    is_plain = axes_of(Tiling)["sum_kib"].is_plain(tiling.sum_kib)
+    room = "" if is_plain else f"#define TUNER_SUM_BYTES {1024 * tiling.sum_kib}\n"
+    return room + (
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"
         f"constexpr int kAheadWindow = {tiling.ahead_window};\n"

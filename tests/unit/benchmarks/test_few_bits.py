@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common.called import called
+from benchmarks.few_bits import ranks
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
 from tuner.errors import InvalidInput
 
@@ -59,3 +60,11 @@ def test_rows_of_other_commits_stay_and_a_row_that_lacks_an_installed_peer_is_me
     assert peers.missing_peers(row, [*done, {"row": row.name, "peer": "cublaslt deferred", "refused": "no"}]) == set()
     assert peers.rows_of_this_card(path, {**card, "driver": "590.1"}) == []
     assert peers.rows_of_this_card(tmp_path / "none.json", card) == []
+
+
+def test_ranks_are_of_two_pairs_of_each_width_and_of_150_schedules() -> None:
+    found = ranks.pairs()
+    assert [one.name for one in found[:2]] == ["tensor/4096-14336/m16", "tensor/8192-3584/m16"]
+    widths = [one.workload.tile_ops[0].weight_bits(one.workload.dtype) for one in found]
+    assert (len(found), widths.count(8), widths.count(4)) == (6, 4, 2)
+    assert 28 * len(found) >= 150

@@ -65,9 +65,8 @@ FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
-#: takes more.
-SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
+#: Slots for what CTAs that share a tile's k send each other: of `sum_kib`, unless one vector an exchange takes more.
+SUM_SLOTS = 2
 #: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
 
@@ -129,7 +128,7 @@ def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
     most = max(shares(tile.m if tiling.swap_ab else tile.n, tiling.cluster_k)) // COLUMNS * per_group
     vector_bytes = (tiling.cluster_k - 1) * rows * COLUMNS * SUM_BYTES
     exchanges = min(most, SUM_SLOTS)
-    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > MOST_SUM_BYTES:
+    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > 1024 * tiling.sum_kib:
         exchanges += 1
     return exchanges, -(-most // exchanges) * vector_bytes
 
