@@ -9,7 +9,7 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.legal.small_elements import conversion_problem
-from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
+from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.ladders.batch import BatchRecord
@@ -310,11 +310,9 @@ class Submissions:
         own = [target.id for target in self._dispatcher.targets]
         if target_id in own:
             return
-        parse_target(target_id)
+        other = f", or a server with --gpu {target_id}" if parse_target(target_id).simulated else ""
         if self._leads():
-            other = f"a server with --gpu {target_id} has it" if target_id.startswith(SIMULATED_PREFIX) else ""
-            remedy = f"use one of {', '.join(own)}" if own else "start one with --gpu"
-            remedy += f"; {other}" if other else ""
+            remedy = f"use one of {', '.join(own)}{other}" if own else "start one with --gpu"
             raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
         leaders = served.target_ids(session)
         if leaders and target_id not in leaders:
