@@ -41,6 +41,8 @@ def test_a_name_is_that_of_one_row_or_the_beginning_of_several() -> None:
     assert [row.name for row in called(rows(), ["int4/4096-14336/m1"])] == ["int4/4096-14336/m1"]
     assert {row.m for row in called(rows(), ["int4/4096-14336"])} == {1, 16, 64, 128, 512}
     assert called(rows(), []) == rows()
+    named = called(rows(), ["int4/8192-3584/m16", "w8a16/4096-14336/m1", "int4/8192-3584/m16"])
+    assert [row.name for row in named] == ["int4/8192-3584/m16", "w8a16/4096-14336/m1"], "the first comes first"
     with pytest.raises(InvalidInput, match="no row's name begins with int5"):
         called(rows(), ["int5"])
 

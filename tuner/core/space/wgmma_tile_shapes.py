@@ -115,6 +115,20 @@ class Height:
         return replace(tile, m=tile.m // self.cluster_m)
 
 
+#: Where an op's output is small, as of convolutions of few images.
+SMALL_OUTPUT_TILES = (Height(64, 4), Height(64, 4, swap_ab=True), Height(32, 4, swap_ab=True))
+
+
+def small_output_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
+    """Low tiles for more than few rows, where an op has one an SM at most that is narrow: so nobody need add up."""
+
+    def num_tiles(op: TileOp, height: Height) -> int:
+        return ceil(op.m / height.m) * ceil(op.n / (BLOCK_ROWS if height.swap_ab else FEW_COLUMNS))
+
+    ops = [op for op in workload.tile_ops if op.IS_PRODUCT and op.m > FEW_ROWS]
+    return [one for one in SMALL_OUTPUT_TILES if any(num_tiles(op, one) <= gpu.num_sms for op in ops)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TileShape:
     """A tile of an op, and in how many parts: what makes its tasks."""

@@ -38,6 +38,7 @@ from tuner.core.space.wgmma_tile_shapes import (
     WgmmaTileShapes,
     by_rate,
     covering,
+    small_output_tiles,
     tiles_of,
 )
 
@@ -113,7 +114,7 @@ class WgmmaTilings:
         alone = self._heights_alone
         groups = 1 if self._rows <= FEW_ROWS else SWAPPED_SHARERS_GROUPS
         wide = [one for one in alone if not one.swap_ab or one.groups == groups]
-        return alone + _sharing(wide, SHARERS)
+        return alone + _sharing(wide, MORE_SHARERS if small_output_tiles(self._workload, self._gpu) else SHARERS)
 
     @property
     def _heights_alone(self) -> tuple[Height, ...]:
@@ -126,6 +127,7 @@ class WgmmaTilings:
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
+        useful = [*small_output_tiles(self._workload, self._gpu), *useful]
         covers = dict.fromkeys(covering(self._rows, most) for most in useful)
         fitting = tuple(
             one for one in covers if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
