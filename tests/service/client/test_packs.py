@@ -111,7 +111,8 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
     assert str(table_of.shape) == "fp16 attention, 4 heads of 64 over 2, pages of 16, projection to 256"
     assert [(rung.m_hi, rung.max_length) for rung in table_of.rungs] == [(1, 300), (2, 300)]
     one = [*command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300"]
-    whole = run(*one, "--layers", "--page-tokens", "16", "--tokens-first", "--lengths", "uniform")
+    served = ("--lengths", "uniform", "--timed-length", "100")
+    whole = run(*one, "--layers", "--page-tokens", "16", "--tokens-first", *served)
     assert whole.exit_code == 0, whole.stderr
     assert "attention, o_proj, gate_up, down, qkv: 1 x 300 tokens" in whole.stderr
     shapes = [entry.shape for entry in read_pack(output.read_bytes()).entries]
@@ -132,6 +133,8 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
         (["--layers"], "--layers is of whole layers: give --context, and neither --with-qkv nor --blocks"),
         (["--context", "300", "--tokens-first"], "--tokens-first is of a page of the cache: give --page-tokens"),
         (["--lengths", "uniform"], "--lengths is of contexts: give --context, too"),
+        (["--timed-length", "9"], "--timed-length is of contexts: give --context, too, which is no less"),
+        (["--context", "300", "--timed-length", "301"], "give --context, too, which is no less"),
     ):
         refused = run(*command, *more)
         assert (refused.exit_code, words in refused.stderr) == (ExitCode.USAGE, True), refused.stderr

@@ -104,7 +104,7 @@ class GemmOp(TileOp):
 
     def _check_options(self) -> None:
         """Options that need each other, or are in each other's way."""
-        if self.weights and self.k % (unit := max(self.weights.row.chunk, self.weights.row.group)):
+        if self.weights and self.k % (unit := self.weights.row.unit):
             problem = f"is {self.k}, and {self.weights} has {unit} weights of a row together"
             raise InvalidInput(f"{self.name}.k", problem, f"give a multiple of {unit}")
         for part in (*PARTS, *self.epilogue):

@@ -53,9 +53,9 @@ def test_values_are_those_of_the_format() -> None:
 
 def test_zero_points_are_taken_from_codes() -> None:
     row, dtype = WeightFormat.INT4_G64_ZP.row, Dtype.BF16.row
-    codes, factors = np.full((1, 64), 11, np.uint8), np.array([[0x4000]], np.uint16)  # 2
-    packed = row.packed(np, codes, factors, row.raised(np, np.array([[3]], np.uint8), dtype))
-    assert (row.known(np, packed, 64, dtype) == 16).all()
+    codes, factors = np.full((1, 128), 11, np.uint8), np.array([[0x4000, 0x3F80]], np.uint16)  # 2 and 1
+    packed = row.packed(np, codes, factors, row.raised(np, np.array([[3, 5]], np.uint8), dtype))
+    assert (row.known(np, packed, 128, dtype) == [16] * 64 + [6] * 64).all()
 
 
 @pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4, Scheme.INT4_ZP])
