@@ -22,6 +22,7 @@ replacing and no times.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -218,6 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=1)
     parser.add_argument("--size", type=int, default=224, help="rows and columns of an image")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile beside cuDNN")
+    parser.add_argument("--json", type=Path, help="writes what is printed")
     parser.add_argument("--formula", action="store_true", help="PyTorch in the place of the launches, on the CPU")
     options = parser.parse_args(arguments)
     if options.formula is (options.pack is not None):
@@ -236,12 +238,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             pack = tuner.runtime.load(options.pack)
             ours = with_launches(model, images, lambda block, read: program_of(pack, block, read))
-        compare(ours(images), model(images))
+        found = compare(ours(images), model(images))
         if not options.formula:
-            time_all(ours, model, images, is_compiled=not options.no_compile)
+            found |= time_all(ours, model, images, is_compiled=not options.no_compile)
+    if options.json:
+        num_launches = sum(isinstance(block, OfPack) for block in ours.blocks)
+        options.json.write_text(json.dumps({"images": options.images, "blocks": num_launches, **found}))
 
 
-def compare(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+def compare(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
     """Prints how far the scores lie apart.
 
     Raises:
@@ -252,9 +257,10 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     print(f"relative error {error:.2e}; the first class is the same in {same} of {len(ours)}")
     if not error < MOST_ERROR:
         raise SystemExit(f"the scores lie {error:.2e} apart, and {MOST_ERROR} is allowed")
+    return {"rel_error": error, "same_first_class": same}
 
 
-def time_all(ours: nn.Module, model: nn.Module, images: torch.Tensor, *, is_compiled: bool) -> None:
+def time_all(ours: nn.Module, model: nn.Module, images: torch.Tensor, *, is_compiled: bool) -> dict[str, Any]:
     """Prints microseconds of each, and ours beside the fastest of the others."""
     ways: dict[str, Callable[[], Any]] = {"ours": lambda: ours(images), "cudnn": lambda: model(images)}
     if is_compiled:
@@ -264,6 +270,7 @@ def time_all(ours: nn.Module, model: nn.Module, images: torch.Tensor, *, is_comp
     best = min(us for name, us in found.items() if name != "ours")
     print(", ".join(f"{name} {us:.1f} us" for name, us in found.items()))
     print(f"ours is {best / found['ours']:.3f} times as fast as PyTorch's best")
+    return {"us": found, "speedup": best / found["ours"]}
 
 
 if __name__ == "__main__":
