@@ -98,8 +98,12 @@ BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
         warpgroups((24, 64, 64), (40, 64, 128), parts=(3, 2), swap_ab=True),
     ),
     "a cluster, stored by the copy engine, a product": (
-        workload(conv("a", **_LINES, padding=0, activation="relu"), product("b", "a", 30, 128, 64), dtype="bf16"),
-        warpgroups((32, 64, 128), (64, 64, 64), cluster_n=2, epilogue=Epilogue.TMA),
+        workload(
+            conv("a", **{**_LINES, "filters": 128}, padding=0, activation="relu"),
+            product("b", "a", 30, 128, 128),
+            dtype="bf16",
+        ),
+        warpgroups((32, 128, 128), (64, 128, 64), cluster_n=2, epilogue=Epilogue.TMA),
     ),
 }
 

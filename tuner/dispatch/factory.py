@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tuner.core.model.rates import source_of_rates
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.limits import Limits
@@ -33,7 +34,8 @@ def make_evaluators(
     torch_baseline: bool = False,
     builds_here: bool = True,
 ) -> tuple[list[Evaluator], str]:
-    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence with the choice and its reason.
+    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, or several of the last separated by commas; and
+    sentences with the choice and its reason.
 
     `build_cache` stores compiled kernels; `limits` are time limits (the defaults if None); with `when_idle` a real card
     is only used while nobody else uses it; with `torch_baseline` its finals also measure PyTorch's time; `latency_s`
@@ -54,10 +56,14 @@ def make_evaluators(
         if evaluators:
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
-    if gpu.startswith(SIMULATED_PREFIX):
-        why = f"Simulating {gpu}, as requested; no figure here is a measurement."
-        return [_simulated(gpu, limits, latency_s, build_s) for _ in range(num_simulated)], why
-    raise InvalidInput("gpu", f"{gpu!r} is not a valid choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
+    twins = gpu.split(",")
+    if all(one.startswith(SIMULATED_PREFIX) for one in twins):
+        targets = [parse_target(one) for one in twins]
+        asked = f"Simulating {' and '.join(twins)}, as requested"
+        why = " ".join([f"{asked}; no figure here is a measurement.", *(source_of_rates(one.gpu) for one in targets)])
+        return [_simulated(one, limits, latency_s, build_s) for one in twins for _ in range(num_simulated)], why
+    remedy = "use auto, none or simulated:<id>, e.g. simulated:h200, or several of these: simulated:h200,simulated:l40s"
+    raise InvalidInput("gpu", f"{gpu!r} is not a valid choice", remedy)
 
 
 def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float) -> Evaluator:

@@ -46,8 +46,10 @@ OP = struct.Struct("<8I")
 #: op, operand, rank, data type, the dimension that is rows or NONE, 0; dims; strides; box, 0. For an attention's part:
 #: tensor, offset in the parameter, rank, data type, the dimension that is rows of pages or NONE, rows of a page; then
 #: the same, except that the last number is the offset of its tensor in the memory, in units of 256 bytes. If a page has
-#: no rows, the dimension is the rows of the launch.
+#: no rows, the dimension is the rows of the launch. In im2col mode, `IM2COL` is added to the rank, and the box is
+#: channels, pixels, the lower and the upper corner, both signed, and the stride: an older loader refuses the rank.
 MAP = struct.Struct("<6I5Q4Q6I")
+IM2COL = 256
 
 #: What a patch or a map of a program refers to, by its number: an attention's seven tensors, the memory, and the number
 #: of pages. These are followed by a program's operands, by index, and then the number of rows.

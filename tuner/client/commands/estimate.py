@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tuner.client.delivery.output import plain_console, print_json, print_table
 from tuner.client.errors import NoResult
-from tuner.client.models.kinds_in_models import kinds_with_context
+from tuner.client.models.kinds_in_models import KindInModels, kinds_with_context
 from tuner.client.models.models import ffn_shapes, merged
 from tuner.client.models.partly_known import what_remains
 from tuner.client.options.model_options import model_options, read_config, take_rows
@@ -148,14 +148,29 @@ def _asked(
         yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
     if context is None:
         return
-    for path, m, kind in product(configs, rows, kinds_with_context()):
+    how |= {"max_length": context, "page_tokens": page_tokens}
+    for path, kind in product(configs, kinds_with_context()):
+        yield from _with_context(path, kind, rows, **how)
+
+
+def _with_context(
+    path: Path, kind: KindInModels, rows: Sequence[int], **how: Any
+) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """What a model has of a kind whose ops have a context, or what remains of it where the model is refused."""
+    config = read_config(path)
+    take = kind.counted_pairs
+    try:
+        take(config, sequences=1, **how)
+    except InvalidInput as refused:
         try:
-            config = read_config(path)
-            pairs = kind.counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
+            kind.remaining_pairs(config, sequences=1, **how)
         except InvalidInput as error:
             click.echo(f"{path}: {error.field}: {error.problem}: ops with a context are not estimated", err=True)
-            break
-        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in pairs)
+            return
+        click.echo(f"{path}: {refused.field}: {refused.problem}: contexts are estimated without windows", err=True)
+        take = kind.remaining_pairs
+    for m in rows:
+        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in take(config, sequences=m, **how))
 
 
 def _gains(asked: Sequence[tuple[str, int, int, dict[str, Any]]], target: str) -> list[Gain]:
