@@ -44,7 +44,7 @@ _FILES: list[str] = []
 class Absent:
     """What is there by a name of a kind that is gone: all that is made of it while a file is imported is absent."""
 
-    __name__ = "absent"
+    __name__ = "tests.absent"
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """Of whatever it is made."""

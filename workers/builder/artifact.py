@@ -11,6 +11,7 @@ from typing import Any
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.ops.op import Role
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
@@ -381,6 +382,10 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
         yield "input", op.source, op.source_shape, dtype
     if op.has_weights:
         yield "weight", f"{op.name}.w", *op.stored_weights(workload.dtype)
+    for one in op.others(workload.dtype):
+        if one.role is not Role.INPUT or one.name not in workload.written:
+            is_between = one.role is Role.OUTPUT and workload.is_read(one.name)
+            yield "intermediate" if is_between else str(one.role), one.name, one.shape, one.dtype
     for part in op.parts:
         for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
             yield role, tensor.name, tensor.shape, str(tensor.dtype)

@@ -13,7 +13,7 @@ from tuner.workers.gpu.tensors.row_check import check_row
 _REFERENCE = """
 from tuner.core.problem.workload import Workload
 from tuner.errors import WorkerError
-from tuner.workers.gpu.tensors.reference import reference
+from tuner.workers.gpu.tensors.reference import references_of
 import numpy as np
 ops = [{"name": "up", "m": 2, "n": 8, "k": 8, "source": "x", "activation": "identity", "bias": False}]
 workload = Workload.from_json({"kind": "chain", "ops": ops, "dtype": "e5m2"})
@@ -22,7 +22,7 @@ class Known:
 class Weight:
     values, tolerance = np.ones((8, 8)), None
 try:
-    reference(np, workload.ops[0], {"x": Known, "up.weight": Weight}, workload.dtype)
+    references_of(np, workload.ops[0], {"x": Known, "up.weight": Weight}, workload.dtype)
     print("right")
 except WorkerError as error:
     print(error)

@@ -110,13 +110,13 @@ class OpData:
     @property
     def given(self) -> tuple[Tensor, ...]:
         """What it reads that no op of the workload writes."""
-        written = {op.name for op in self.workload.ops}
+        written = self.workload.written
         return tuple(one for one in self.tensors if one.role is not Role.OUTPUT and one.name not in written)
 
     @property
     def read_from_ops(self) -> tuple[str, ...]:
         """The names of earlier ops whose outputs it reads."""
-        written = {op.name for op in self.workload.ops}
+        written = self.workload.written
         return tuple(name for name in dict.fromkeys(self.op.read_names) if name in written)
 
     @property
