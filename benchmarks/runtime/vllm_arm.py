@@ -9,7 +9,8 @@ the Python that has vLLM, and imports nothing of this repository. A line of its 
 a line that begins with `ARM`.
 
 A step's time is the mean of those of one run, from one end to the next. `trace` asks PyTorch's profiler, in runs of
-their own: for how much of a step kernels ran, of which launches that begin early overlap, and how many were a pack's.
+their own: for how much of a step kernels ran, of which launches that begin early overlap, how many were a pack's, and
+what each kernel adds to a step (`kernels_us`).
 `first_token_ms` is that of one sequence alone, whose prompt no run before it had. `logits` are those of decode steps
 whose tokens are given (teacher forcing), of the first sequences; `vllm_logits.py` beside it compares them."""
 
@@ -22,8 +23,10 @@ import runpy
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,6 +41,8 @@ COMPARED, SEQUENCES = 64, 4
 FIRSTS = 9
 #: What the name of each kernel of a pack begins with.
 OURS = "tuner_"
+#: Kernels that are listed, those of the most time, and letters of their names.
+LISTED, KEPT = 16, 90
 
 Json = dict[str, Any]
 
@@ -130,8 +135,8 @@ class Runs:
         import torch
 
         if not torch.cuda.is_available():
-            return {"gpu_ms": None, "launches_step": 0}
-        busy, ours = [], []
+            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}}
+        busy, ours, shares = [], [], []
         for tokens in (TRACED, 2 * TRACED):
             self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are alike
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -143,9 +148,13 @@ class Runs:
             ]
             busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
             ours.append(sum(event.name().startswith(OURS) for event in events))
+            shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
+        less, more = shares
+        own_us = {name: round((ns - less.get(name, 0)) / 1e3 / TRACED, 1) for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
+            "kernels_us": dict(sorted(own_us.items(), key=lambda one: -one[1])[:LISTED]),
         }
 
     def logits(self, batch: int, file: str) -> Json:
@@ -221,6 +230,21 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
         total += max(0, begin + duration - max(begin, until))
         until = max(until, begin + duration)
     return total
+
+
+def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
+    """What each name adds to a run, of names, begins and durations: its time behind the end of the kernel that ended
+    before it. "idle" is when none ran."""
+    by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
+    # Of each and all that end after it.
+    first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]
+    found = Counter({"idle": 0})
+    until = min(first_begins, default=0)
+    for (end, _, name), first in zip(by_end, first_begins, strict=True):
+        found["idle"] += (idle := max(0, first - until))
+        found[name] += end - until - idle
+        until = end
+    return dict(found)
 
 
 def answer(found: Json) -> None:

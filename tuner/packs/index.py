@@ -59,6 +59,7 @@ class _Tables:
         self._patches: list[bytes] = []
         self._layers: list[bytes] = []
         self._operands: list[bytes] = []
+        self._weights: list[bytes] = []
 
     @property
     def of_kernels(self) -> tuple[list[bytes], ...]:
@@ -70,6 +71,11 @@ class _Tables:
         """Behind these."""
         by_contexts = (self._of_calls, self._program_rungs, self._programs, self._fills, self._parts, self._patches)
         return (*by_contexts, self._layers, self._operands)
+
+    @property
+    def of_weights(self) -> tuple[list[bytes], ...]:
+        """Behind these, where there are any."""
+        return (self._weights,) if self._weights else ()
 
     @property
     def strings(self) -> bytes:
@@ -244,6 +250,8 @@ class _Tables:
             texts = (self._strings.add(operand.name), self._strings.add(operand.role))
             dims = (*operand.shape, *[0] * (4 - len(operand.shape)))
             dtype = ELEMENTS[operand.dtype].number
+            if operand.stored is not None:
+                self._weights.append(self._stored(len(self._operands), operand.stored))
             self._operands.append(
                 form.OPERAND.pack(len(self._programs), *texts, dtype, flags, len(operand.shape), *dims)
             )
@@ -252,6 +260,10 @@ class _Tables:
             self._fills.append(form.FILL.pack(fill.offset, fill.num_zeros) + self._blob(kernel, fill.name or None))
         for number, part in enumerate(program.parts, first):
             self._add_part(kernel, number, part)
+
+    def _stored(self, operand: int, stored: Mapping[str, Any]) -> bytes:
+        texts = (self._strings.add(stored[name]) for name in ("format", "layout", "factors"))
+        return form.WEIGHTS.pack(operand, *texts, *(int(stored[n]) for n in ("bits", "k", "group", "has_zeros")))
 
     def _add_part(self, kernel: Kernel, number: int, part: Part) -> None:
         recipe = part.recipe
@@ -281,7 +293,7 @@ class _Tables:
         cubin = part.kernel["cubin"]
         self._parts.append(head + self._blob(kernel, cubin) + self._blob(kernel, parameter_name(number)))
         for patch in part.patches:
-            self._patches.append(form.PATCH.pack(patch.offset, tensor_number(patch.tensor), patch.addend))
+            self._patches.append(form.PATCH.pack(patch.offset, form.tensor_number(patch.tensor), patch.addend))
         for one in part.maps:
             self._add_program_map(one)
 
@@ -290,7 +302,7 @@ class _Tables:
         rows = 1 if one.rows_per_page or one.has_rows else form.NONE
         self.maps.append(
             form.MAP.pack(
-                tensor_number(one.tensor),
+                form.tensor_number(one.tensor),
                 one.offset,
                 len(recipe["dims"]),
                 MAP_TYPES[recipe["data_type"]],
@@ -334,23 +346,26 @@ def index_bytes(
     numbers |= {kernel.digest: tables.add_programs(programs_of(kernel)) for kernel in of_programs}
     for entry in entries:
         tables.add_entry(entry, numbers)
-    records = (*tables.of_kernels, *tables.of_programs)
+    records = (*tables.of_kernels, *tables.of_programs, *tables.of_weights)
     body = b"".join(b"".join(table) for table in records) + tables.strings
     counts = (*(len(table) for table in tables.of_kernels), len(tables.strings))
     more = tuple(len(table) for table in tables.of_programs)
-    size, simulated = form.HEADER.size + len(body), any(kernel.simulated for kernel in kernels)
+    behind = b"".join(form.MORE_COUNTS.pack(len(table), 0) for table in tables.of_weights)
+    simulated, head_bytes = any(kernel.simulated for kernel in kernels), form.HEADER.size + len(behind)
+    size = head_bytes + len(body)
 
     def header(digest: bytes) -> bytes:
         version = version_of(entries, kernels)
-        return form.HEADER.pack(
-            form.MAGIC, version, form.HEADER.size, size, index_offset, int(simulated), *counts, digest, *more
-        )
+        facts = (form.MAGIC, version, head_bytes, size, index_offset, int(simulated))
+        return form.HEADER.pack(*facts, *counts, digest, *more) + behind
 
     return header(hashlib.sha256(header(bytes(32)) + body).digest()) + body
 
 
 def version_of(entries: Sequence[Entry], kernels: Sequence[Kernel]) -> int:
     """Version of the format of a pack of these."""
+    if any("stored" in tensor for kernel in kernels for tensor in kernel.manifest["tensors"]):
+        return form.WEIGHTS_VERSION
     if any(len(kernel.launch_lists) > 1 for kernel in kernels):
         return form.FALLBACK_VERSION
     return max((form.VERSION_OF_SECTION[entry.shape.section] for entry in entries), default=form.FIRST_VERSION)
@@ -362,13 +377,6 @@ def split_index(index: bytes) -> tuple[bytes, list[bytes]]:
     end = len(index) - num_strings
     blank = index[: form.DIGEST_OFFSET] + bytes(32) + index[form.DIGEST_OFFSET + 32 : end]
     return blank, index[end:].split(b"\0")
-
-
-def tensor_number(tensor: str | int) -> int:
-    """Of what a patch or a map names, in the index."""
-    if tensor == "rows":
-        return form.ROWS
-    return form.TENSORS.index(tensor) if isinstance(tensor, str) else len(form.TENSORS) + tensor
 
 
 def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:

@@ -90,6 +90,8 @@ class Operand:
     is_paged: bool
     #: Whether its first dimension is the rows of the launch, and `shape` has the most.
     has_rows: bool
+    #: Of weights in fewer bits, what the manifest says of their bytes.
+    stored: Json | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +243,7 @@ class _Builder:
                 shape=tuple(one["shape"]),
                 is_paged=one["name"] in paged,
                 has_rows=has_rows(self._manifest, one),
+                stored=one.get("stored"),
             )
             for one in given
         )

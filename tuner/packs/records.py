@@ -14,7 +14,9 @@ MAGIC = b"TUNRPACK"
 VERSION_OF_SECTION = {"shapes": 1, "attentions": 2, "layers": 3, "chains": 4}
 #: That of rows behind which another stands, for cards of fewer clusters.
 FALLBACK_VERSION = 5
-VERSION, FIRST_VERSION = FALLBACK_VERSION, 1
+#: That of weights in fewer bits, which say what their bytes are.
+WEIGHTS_VERSION = 6
+VERSION, FIRST_VERSION = WEIGHTS_VERSION, 1
 NONE = 0xFFFFFFFF
 PPM, NOWHERE = 1_000_000, 2**64 - 1
 
@@ -22,6 +24,8 @@ PPM, NOWHERE = 1_000_000, 2**64 - 1
 #: kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of attentions,
 #: their rungs and those of layers, programs, fills, parts, patches, layers and operands.
 HEADER = struct.Struct("<8sIIQQIIIIIIII32s8I")
+#: Behind it in packs of the version of weights: how many of these, and a zero.
+MORE_COUNTS = struct.Struct("<2I")
 DIGEST_OFFSET = 64
 #: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
 SHAPE = struct.Struct("<10I")
@@ -87,6 +91,10 @@ PATCH = struct.Struct("<IIQ")
 LAYER = struct.Struct("<9I2f7I")
 #: Program, name, role, dtype, flags, rank; dims. In the order of programs, and of a program in that of patches.
 OPERAND = struct.Struct("<6I4I")
+#: Of an operand whose bytes are weights in fewer bits: its number, texts of its format, its layout and the element type
+#: of factors; bits of a code, weights of a row, those that share a factor, whether each group has a zero point. In the
+#: order of operands; the last table in front of the strings.
+WEIGHTS = struct.Struct("<8I")
 
 OPERAND_FLAGS = {"is_paged": 1, "has_rows": 2}
 PART_FLAGS = {
@@ -97,3 +105,10 @@ PART_FLAGS = {
     "cooperative_when_plain": 64,
     "tells_refused": 128,
 }
+
+
+def tensor_number(tensor: str | int) -> int:
+    """Of what a patch or a map names, in the index."""
+    if tensor == "rows":
+        return ROWS
+    return TENSORS.index(tensor) if isinstance(tensor, str) else len(TENSORS) + tensor

@@ -233,7 +233,8 @@ def _words(op: Json) -> str:
         return str(op["name"])
     columns = 2 * op["n"] if op.get("rotary") else op["n"]
     activation = [] if op["activation"] == "identity" else [op["activation"]]
-    return " ".join([op["name"], str(columns), *(name for name in OPTIONS if op.get(name)), *activation])
+    fewer = [op["weights"]] if op.get("weights") else []
+    return " ".join([op["name"], str(columns), *(name for name in OPTIONS if op.get(name)), *activation, *fewer])
 
 
 def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:

@@ -362,7 +362,8 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
 
     A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
     have the first halves of all heads first, then the second halves. The launches write `squares`, and read
-    `input_squares`: the sums of squares of the rows of the input in front of the dot.
+    `input_squares`: the sums of squares of the rows of the input in front of the dot. Weights in fewer bits say under
+    `stored` what their bytes are.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
     names = {tensor["name"] for tensor in tensors}
@@ -370,8 +371,9 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
         for role, name, shape, dtype in sorted(_tensors_of(workload, tiling, i), key=lambda one: _place(one[0])):
             if name not in names:
                 names.add(name)
-                aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
-                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **aligned})
+                stored = workload.tile_ops[i].about_weights(workload.dtype) if role == "weight" else None
+                more = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES} | ({"stored": stored} if stored else {})
+                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **more})
     return tensors
 
 

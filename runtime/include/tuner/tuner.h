@@ -242,6 +242,19 @@ tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t se
 /* Tensor number `index` of a choice that is a kernel; after the last one NONE. */
 tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
                                    tuner_layer_tensor *tensor);
+/* How weights are stored in fewer bits: as one tensor of bytes [rows, bytes of a row]. */
+typedef struct tuner_weights {
+  const char *format;  /* e.g. "int4_g128_zp"; these texts are of the pack */
+  const char *layout;  /* by name, how codes and factors lie; tuner_weights_lay knows "lanes" */
+  const char *factors; /* element type of a group's factor, e.g. "bf16"; empty where groups have none */
+  int32_t bits, group; /* of a code; weights of a row that share a factor, 0 where none do */
+  int32_t has_zeros;   /* whether each group of a row has a zero point */
+  int32_t rows, k;     /* weights of a row */
+} tuner_weights;
+/* Of tensor number `index` of a choice that is a kernel; NONE where it holds elements, or where the pack was written before
+ * packs said it (an index of version 5 or less). */
+tuner_status tuner_layer_weights_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
+                                    tuner_weights *weights);
 /* As tuner_attention_prepare: all layers of a model may share one. */
 typedef struct tuner_layer tuner_layer;
 tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runtime.vllm_arm import union_ns
+from benchmarks.runtime.vllm_arm import shares_ns, union_ns
 from benchmarks.runtime.vllm_steps import Model, kept, logits_ok, main, next_turn, rows_of
 
 ARMS = "stock,mlps,layers"
@@ -72,6 +72,11 @@ def test_logits_are_right_where_they_lie_no_farther_and_decide_alike() -> None:
 
 def test_kernels_that_overlap_are_counted_once() -> None:
     assert union_ns([(100, 50), (0, 10), (120, 100), (130, 5)]) == 130
+
+
+def test_a_kernel_adds_what_lies_behind_the_ends_of_others() -> None:
+    kernels = [("attention", 0, 10), ("product", 5, 15), ("within", 12, 3), ("product", 30, 4)]
+    assert shares_ns(kernels) == {"attention": 10, "within": 5, "product": 5 + 4, "idle": 10}
 
 
 @pytest.fixture

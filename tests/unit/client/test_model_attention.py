@@ -146,6 +146,10 @@ def test_a_whole_layer_is_the_presets_from_its_attention_on(name: str, model: st
     [chain] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), lengths="uniform", **asked)
     wanted = decoder_layer(model, dtype=Dtype.BF16, lengths=Lengths.UNIFORM, **asked)
     assert Chain(**chain).to_workload() == wanted
+    [served] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), lengths="uniform", timed_length=512, **asked)
+    assert Chain(**served).to_workload().launch_ops[0].timed_length == 512
+    [whole] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), lengths="uniform", timed_length=8192, **asked)
+    assert whole == chain
     with pytest.raises(InvalidInput, match="an all-reduce stands within a layer"):
         layer_chains(config(name), tp=2, **asked)
 

@@ -134,20 +134,20 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
             "version: is gemv; give a checkpoint in AWQ's usual layout",
         ),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 32}, "group_size: is 32; give one of 64, 128"),
-        ({"quant_method": "mxfp4"}, "quant_method: is mxfp4: kernels have no codes of e2m1"),
+        ({"quant_method": "mxfp4"}, "quant_method: is mxfp4"),
         ({}, "quant_method: is missing"),
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*give one of 64, 128"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, r"weight_block_size: is \[128, 128\]"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo: is NVFP4"),
-        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: have 0 formats"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: is no object of groups"),
         (
             {
                 "quant_method": "compressed-tensors",
                 "config_groups": {"a": {"weights": {"type": "int", "num_bits": 4, "strategy": "channel"}}},
             },
-            r"config_groups\.a\.weights: are 4-bit int by channel",
+            r"config_groups\.a\.weights: are int4 by channel",
         ),
     ],
 )
@@ -155,6 +155,56 @@ def test_configs_that_no_kernel_takes_are_refused(config: dict[str, Any], proble
     tensors, _ = read(FOLDER / "gptq.safetensors")
     with pytest.raises(InvalidInput, match=problem):
         convert(tensors | {"mlp.weight": np.zeros((32, 256), np.uint8)}, "mlp", config)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "value", "problem"),
+    [
+        ("gptq", "mlp.qweight", np.zeros((50, 32), np.int32), "has 400 columns, no multiple of the 128 of a group"),
+        ("gptq", "mlp.qweight", np.zeros((32, 32), np.float32), r"mlp\.qweight: has 2 dimensions of float32"),
+        ("awq", "mlp.scales", np.zeros((1, 32), np.float16), r"mlp\.scales: is \[1, 32\]; give \[2, 32\]"),
+        ("awq", "mlp.qzeros", np.zeros((2, 8), np.int32), r"mlp\.qzeros: is \[2, 8\]; give \[2, 4\]"),
+        (
+            "compressed_fp8",
+            "mlp.weight_scale",
+            np.zeros((), np.float32),
+            r"weight_scale: is 0 at \[0\], of 1 that are no",
+        ),
+        ("compressed_fp8", "mlp.input_scale", np.full(1, np.inf, np.float32), r"input_scale: is inf at \[0\]"),
+    ],
+)
+def test_tensors_that_do_not_meet_are_refused(name: str, tensor: str, value: Array, problem: str) -> None:
+    tensors, config = read(FOLDER / f"{name}.safetensors")
+    with pytest.raises(InvalidInput, match=problem):
+        convert(tensors | {tensor: value}, "mlp", config)
+
+
+def test_a_product_that_the_config_leaves_out_is_refused() -> None:
+    tensors, config = read(FOLDER / "awq.safetensors")
+    with pytest.raises(InvalidInput, match="mlp: is left as it was by the quantization_config"):
+        convert(tensors, "mlp", config | {"modules_to_not_convert": ["mlp"]})
+
+
+def test_products_of_several_formats_do_not_lie_above_each_other() -> None:
+    tensors, config = read(FOLDER / "gptq.safetensors")
+    others = {name.replace("mlp.", "up."): array for name, array in tensors.items()}
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"dynamic": {"up": {"sym": False}}}, "int4_g128_zp in 256 columns.*and mlp int4_g128 in 256 columns"),
+        ({"dynamic": {"-:up": {}}}, "up: is left as it was"),
+        ({"dynamic": {"+:up": {"bits": 8}}}, "bits: is 8"),
+    ]
+    for change, problem in changes:
+        with pytest.raises(InvalidInput, match=problem):
+            convert(tensors | others, ("mlp", "up"), config | change)
+
+
+def test_static_factors_of_inputs_are_kept() -> None:
+    tensors, config = read(FOLDER / "compressed_fp8.safetensors")
+    both = tensors | {name.replace("mlp.", "up."): array for name, array in tensors.items()}
+    both |= {"mlp.input_scale": np.float32([0.5]), "up.input_scale": np.array(0.25, np.float32)}
+    found = convert(both, ("mlp", "up"), config)
+    assert (found.input_factor, found.input_factors) == (0.5, (0.5, 0.25))
+    assert [one["input_scale"].tolist() for one in restored(found, config)] == [[0.5], [0.25]]
 
 
 def test_what_is_missing_is_named() -> None:

@@ -26,6 +26,7 @@ from tuner.client.terminal import render
 from tuner.core.schedule.levels import LaunchOpSchedule, schedule_class
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.reports.torch_time import COMPILE_MODE
+from tuner.packs.stored import stored_in
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 #: Options that may stand beside `--job`.
@@ -255,4 +256,6 @@ def _content(client: Client, found: dict[str, Any], format: str, key: str | None
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
     asked.check(artifact.manifest, best, is_exact=found["match"] == "exact")
+    for words in stored_in(artifact.manifest):
+        click.echo(f"tuner-client: weights are laid out for it first: {words}", err=True)
     return document(found) if format == "json" else artifact.in_format(format)

@@ -20,7 +20,8 @@ from tuner.client.errors import JobFailed
 from tuner.client.follow.batch import follow, ladder_shapes
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.models.kinds_in_models import kinds_with_context
-from tuner.client.models.models import ffn_shapes, merged
+from tuner.client.models.models import ffn_blocks, merged
+from tuner.client.models.quantised import Block
 from tuner.client.options.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.options.options import Finite
 from tuner.client.options.pack_options import pack_options
@@ -45,6 +46,9 @@ _MOST_LABELS = 16
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
 @click.option("--tokens-first", is_flag=True, help="With --page-tokens: a page's tokens come before its heads.")
 @click.option("--lengths", type=click.Choice(["full", "uniform"]), help="With --context: at which it is timed.")
+@click.option(
+    "--timed-length", type=click.IntRange(min=1), help="With --context: tokens of the longest at which it is timed."
+)
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
@@ -62,9 +66,9 @@ _MOST_LABELS = 16
 def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
     """Tunes the feed-forward blocks of a model, and with --context its attentions or whole blocks, and writes a pack.
 
-    CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. All jobs are one batch,
-    in which the rows of a shape share what they find. Interrupted and run again, it attaches to the jobs that are
-    running and takes what has finished.
+    CONFIGS are config.json files of Hugging Face models, also of quantised ones. Shapes that they share are tuned once.
+    All jobs are one batch, in which the rows of a shape share what they find. Interrupted and run again, it attaches to
+    the jobs that are running and takes what has finished.
     """
     if options["context"] is None and options["page_tokens"] is not None:
         raise click.UsageError("--page-tokens is of an attention's cache: give --context, too")
@@ -78,19 +82,23 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         raise click.UsageError("--layers is of whole layers: give --context, and neither --with-qkv nor --blocks")
     if options["lengths"] and options["context"] is None:
         raise click.UsageError("--lengths is of contexts: give --context, too")
+    if options["timed_length"] and options["timed_length"] > (options["context"] or 0):
+        raise click.UsageError("--timed-length is of contexts: give --context, too, which is no less")
     if options["tokens_first"] and options["page_tokens"] is None:
         raise click.UsageError("--tokens-first is of a page of the cache: give --page-tokens, too")
     if options["context"] is not None and options["batch_invariant"]:
         raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
-    shapes = {} if options["blocks"] else _shapes(configs, **how)
+    blocks = {} if options["blocks"] else _blocks(configs, **how)
+    shapes = {block: layers for block, layers in blocks.items() if isinstance(block, Shape)}
     pairs = [] if options["context"] is None else _pairs(configs, rows, options)
-    tuned = with_between(rows) if options["between"] and shapes else rows
+    tuned = with_between(rows) if options["between"] and blocks else rows
+    pairs += [block.pair(m) for block, m in product(blocks, tuned) if isinstance(block, Block)]
     if more := sorted(set(tuned) - set(rows)):
         click.echo(f"and between these rows {', '.join(map(str, more))}, or --no-between", err=True)
-    for shape, layers in shapes.items():
-        click.echo(f"{shape}: {layers} layers, {len(tuned)} row counts", err=True)
+    for block, layers in blocks.items():
+        click.echo(f"{block}: {layers} layers, {len(tuned)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
@@ -122,15 +130,16 @@ def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
     return list(dict.fromkeys([*given, *[name_of(path) for path in configs][:room]]))
 
 
-def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
+def _blocks(configs: Sequence[Path], **how: Any) -> dict[Shape | Block, int]:
     """Shapes of all configs, each once."""
-    return merged([_read(path, partial(ffn_shapes, **how)) for path in configs])
+    return merged([_read(path, partial(ffn_blocks, **how)) for path in configs])
 
 
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Pairs of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
     how |= {"heads_first": not options["tokens_first"], "lengths": options["lengths"] or "full"}
+    how |= {"timed_length": options["timed_length"]}
     once: list[dict[str, Any]] = []
     for kind in kinds_with_context():
         take = kind.what_to_take(**{name: options[name] for name in ("with_qkv", "blocks", "layers")})

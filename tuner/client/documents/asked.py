@@ -54,6 +54,7 @@ class AttentionSizes(TypedDict):
     max_length: int
     new_tokens: NotRequired[int]
     lengths: NotRequired[str]
+    timed_length: NotRequired[int | None]
     page_tokens: NotRequired[int | None]
     heads_first: NotRequired[bool]
     window: NotRequired[int | None]
@@ -156,6 +157,7 @@ class QuantisedFfn(TypedDict):
     gated: NotRequired[bool]
     out_dtype: NotRequired[str]
     dtype: NotRequired[str | None]
+    weights: NotRequired[str | None]
 
 
 class Attention(AttentionHeads):

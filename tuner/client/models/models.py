@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner.client.models.model_families import FAMILIES, WRAPPED
+from tuner.client.models.quantised import Block, blocks_of
 from tuner.core.problem.activation import of_transformers
 from tuner.core.problem.dtype import UNSCALED, Dtype
+from tuner.core.problem.quantisation import quantisation_of
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
+Some = TypeVar("Some")
+
+#: Modules of an MLP; a family may have the first two in one.
+_MODULES, _JOINED = ("gate_proj", "up_proj", "down_proj"), {"phi3": ("gate_up_proj", "down_proj")}
 _DTYPES = {one.row.array_name: str(one) for one in Dtype}
 #: What is said of a whole model is said of its language model too.
 QUANTISED = ("quantization_config", "compression_config")
@@ -35,9 +41,31 @@ def ffn_shapes(
     Raises:
         InvalidInput: the model has experts, is quantised, or is of a family that is not known.
     """
-    config = dense_language_model(config)
+    return dict(_plain(dense_language_model(config), tp, dtype, residual))
+
+
+def ffn_blocks(
+    config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None, residual: bool = False
+) -> dict[Shape | Block, int]:
+    """The same of a model that may be quantised.
+
+    Raises:
+        InvalidInput: as `ffn_shapes`; or its weights are quantised as no kernel here reads them.
+    """
+    config = _dense(config)
+    if quantisation_of(config) and (residual or _has_bias(config)):
+        problem = "is given, and a kernel of quantised weights adds none"
+        raise InvalidInput("residual" if residual else "mlp_bias", problem, "add it behind the kernel")
+    return {
+        block: count
+        for shape, layers in _plain(config, tp, dtype, residual)
+        for block, count in blocks_of(config, shape, layers, _JOINED.get(config["model_type"], _MODULES)).items()
+    }
+
+
+def _plain(config: Mapping[str, Any], tp: int, dtype: str | None, residual: bool) -> list[tuple[Shape, int]]:
     hidden, layers = size_of(config, "hidden_size"), size_of(config, "num_hidden_layers")
-    bias = FAMILIES[config["model_type"]].reads_mlp_bias and flag_of(config, "mlp_bias")
+    bias = _has_bias(config)
     if tp > 1 and (residual or bias):
         what = "a fused residual" if residual else "the bias of the second product (mlp_bias)"
         problem = f"is {tp}, and the ranks' outputs are summed: {what} would be added {tp} times"
@@ -56,12 +84,16 @@ def ffn_shapes(
         bias=bias,
         residual=residual,
     )
-    return {shape: layers}
+    return [(shape, layers)]
 
 
-def merged(models: list[dict[Shape, int]]) -> dict[Shape, int]:
+def _has_bias(config: Mapping[str, Any]) -> bool:
+    return FAMILIES[config["model_type"]].reads_mlp_bias and flag_of(config, "mlp_bias")
+
+
+def merged(models: list[dict[Some, int]]) -> dict[Some, int]:
     """The shapes of several models, each once, with the layers of all."""
-    found: dict[Shape, int] = {}
+    found: dict[Some, int] = {}
     for shapes in models:
         for shape, layers in shapes.items():
             found[shape] = found.get(shape, 0) + layers
@@ -74,6 +106,12 @@ def dense_language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         InvalidInput: the model has experts, is quantised, or is of a family that is not known.
     """
+    config = _dense(config)
+    _check_plain(config)
+    return config
+
+
+def _dense(config: Mapping[str, Any]) -> Mapping[str, Any]:
     config = _language_model(config)
     _check_dense(config)
     return {**FAMILIES[config["model_type"]].defaults, **config}
@@ -93,13 +131,6 @@ def _check_dense(config: Mapping[str, Any]) -> None:
     if experts is not None:
         problem = f"is {config[experts]}: {family} is a mixture of experts, whose products are grouped by expert"
         raise InvalidInput(experts, problem, "give the config of a dense model")
-    for name in QUANTISED:
-        if quantised := config.get(name):
-            method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
-            problem = (
-                f"says that the layers are quantised by {method}; a kernel here multiplies {' or '.join(UNSCALED)}"
-            )
-            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
     if not isinstance(family, str) or family not in FAMILIES:
         known = ", ".join((*FAMILIES, *WRAPPED))
         raise InvalidInput(
@@ -107,6 +138,14 @@ def _check_dense(config: Mapping[str, Any]) -> None:
             "is missing" if family is None else f"is {family!r}, whose feed-forward block is not known",
             f"give the config.json of one of {known}",
         )
+
+
+def _check_plain(config: Mapping[str, Any]) -> None:
+    for name in QUANTISED:
+        if quantised := config.get(name):
+            method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
+            problem = f"says that the layers are quantised by {method}; this multiplies {' or '.join(UNSCALED)}"
+            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
 
 
 def size_of(config: Mapping[str, Any], name: str) -> int:

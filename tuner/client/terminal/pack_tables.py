@@ -13,6 +13,7 @@ from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.packs.contents import Rung
 from tuner.packs.ladder import MAX_ROWS
 from tuner.packs.read import Pack
+from tuner.packs.stored import stored_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,7 @@ class Line:
             "library_us": self.library_us,
             "speedup": None if self.answer.kernel is None else self.answer.speedup,
             "interval": None if self.answer.kernel is None else self.answer.interval,
+            "weights": [] if self.answer.kernel is None else list(stored_in(self.answer.kernel.manifest)),
         }
 
 
@@ -74,11 +76,19 @@ def ladder_table(pack: Pack) -> Table:
     if is_invariant := any(entry.invariant_rows for entry in pack.entries):
         table.add_column("without the promise")
         table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
+    if stored := stored_of(pack):
+        table.caption = "\n".join(filter(None, (table.caption if isinstance(table.caption, str) else "", *stored)))
     for line in lines_of(pack):
         times = [render.microseconds(line.time_us), render.microseconds(line.library_us)]
         without = [render.ratio(line.answer.provenance.get("without_the_promise"))] if is_invariant else []
         table.add_row(line.shape, line.rows, line.runs, *times, *_speedup(line.answer), *without)
     return table
+
+
+def stored_of(pack: Pack) -> tuple[str, ...]:
+    """How the weights of its kernels are stored in fewer bits, in words."""
+    kernels = (rung.kernel for entry in pack.entries for rung in entry.rungs if rung.kernel is not None)
+    return tuple(dict.fromkeys(words for kernel in kernels for words in stored_in(kernel.manifest)))
 
 
 def is_simulated(pack: Pack) -> bool:

@@ -126,6 +126,10 @@ class TileOp(Op):
             return (self.weight_rows, self.k), str(dtype)
         return (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name
 
+    def about_weights(self, dtype: Dtype) -> dict[str, str | int | bool] | None:
+        """What such codes are; None where W is stored as what it is multiplied as."""
+        return self.weights.row.about(self.k, str(dtype)) if self.weights else None
+
     def weights_an_element(self, dtype: Dtype) -> int:
         """How many of them take the room of an element."""
         return 8 * dtype.size_bytes // self.weight_bits(dtype)

@@ -36,6 +36,9 @@ class AttentionSizes:
     )
     new_tokens: int = asked_field("of each sequence, 1 to 8: the last of its context", 1, COUNT)
     lengths: Lengths = asked_field("at which it is timed; its numbers are checked at others too", Lengths.FULL)
+    timed_length: int | None = asked_field(
+        "tokens of the longest context at which it is timed, as it is served; null for max_length", None, COUNT
+    )
     page_tokens: int | None = asked_field(
         "of a page of the cache: 16, 32 or 64; null for a contiguous cache",
         None,
@@ -97,7 +100,14 @@ class AttentionSizes:
         Raises:
             InvalidInput: as `form_of`.
         """
-        return AttentionOp(name=name, source=source, lengths=self.lengths, shape=shape, form=self.form_of(shape))
+        return AttentionOp(
+            name=name,
+            source=source,
+            lengths=self.lengths,
+            timed_length=self.timed_length,
+            shape=shape,
+            form=self.form_of(shape),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +167,7 @@ class ChainAttention(AttentionHeads, AskedOp):
             new_tokens=shape.new_tokens,
             scale=shape.scale,
             lengths=op.lengths,
+            timed_length=op.timed_length,
             **form_to_json(op.form),
         )
 

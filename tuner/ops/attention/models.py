@@ -31,6 +31,7 @@ def counted_pairs(
     page_tokens: int | None = None,
     heads_first: bool = True,
     lengths: str = "full",
+    timed_length: int | None = None,
 ) -> list[tuple[dict[str, Any], int]]:
     """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
     each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
@@ -46,6 +47,7 @@ def counted_pairs(
         page_tokens: of a page of the cache; None where it is contiguous.
         heads_first: whether a page's heads come before its tokens.
         lengths: ``full`` or ``uniform``, at which it is timed.
+        timed_length: tokens of the longest of these; `max_length` where it is None or more than that.
 
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
@@ -62,7 +64,7 @@ def counted_pairs(
             "d_out": None if layer.out_bias else size_of(model, "hidden_size"),
             "page_tokens": page_tokens,
             **({} if heads_first else {"heads_first": False}),
-            **_timed_at(lengths),
+            **_timed_at(lengths, timed_length, max_length),
             "window": _hiding(layer.window, max_length),
             "scale": layer.scale,
             "soft_cap": layer.soft_cap,
@@ -89,6 +91,7 @@ def qkv_attention_chains(
     page_tokens: int | None = None,
     heads_first: bool = True,
     lengths: str = "full",
+    timed_length: int | None = None,
 ) -> list[dict[str, Any]]:
     """The same with what is in front: norm, the product of queries, keys and values, which turns them and writes to the
     cache, attention and o_proj, as `POST /jobs` takes them; of one of `tp` ranks, between two all-reduces.
@@ -105,12 +108,13 @@ def qkv_attention_chains(
     _check_norms(model)
     found = [_chain(model, layer, sequences, tp, dtype or dtype_of(model), sizes) for layer in layer_attentions(config)]
     for chain in found:
-        chain["ops"][1] |= _timed_at(lengths)
+        chain["ops"][1] |= _timed_at(lengths, timed_length, max_length)
     return _once(found)
 
 
-def _timed_at(lengths: str) -> Json:
-    return {} if lengths == "full" else {"lengths": lengths}
+def _timed_at(lengths: str, timed_length: int | None, max_length: int) -> Json:
+    found: Json = {} if lengths == "full" else {"lengths": lengths}
+    return found | ({"timed_length": timed_length} if timed_length is not None and timed_length < max_length else {})
 
 
 def _chain(

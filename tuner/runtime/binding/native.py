@@ -106,6 +106,11 @@ class LayerTensor(ctypes.Structure):
 
 
 @HEADER.struct
+class Weights(ctypes.Structure):
+    """`tuner_weights`."""
+
+
+@HEADER.struct
 class LayerTensors(ctypes.Structure):
     """`tuner_layer_tensors`."""
 

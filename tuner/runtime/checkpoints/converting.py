@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.quantisation import stored_as
+from tuner.core.problem.quantisation.methods import method_of
+from tuner.core.problem.quantisation.said import FIELD
 from tuner.core.problem.rows.dtype import OperandRow
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
@@ -17,18 +19,25 @@ from tuner.runtime.checkpoints import awq, compressed, fp8, gptq
 from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.product import Product, Tensors
 
+
+class _Format(Protocol):
+    """Names and layouts of a method's tensors."""
+
+    def read(self, tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
+        """A product."""
+
+    def write(self, product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
+        """Inverse of `read`: bits by tensor."""
+
+
 #: By what configs call the method.
-_METHODS: dict[str, ModuleType] = {
-    gptq.METHOD: gptq,
-    awq.METHOD: awq,
-    compressed.METHOD: compressed,
-    fp8.METHOD: fp8,
-    fp8.MODELOPT: fp8,
-}
-#: Why others are refused.
-_REFUSED = {
-    "mxfp4": "kernels have no codes of e2m1",
-    "bitsandbytes": "its codes are of a table of their own",
+_FORMATS: dict[str, _Format] = {
+    "gptq": gptq,
+    "awq": awq,
+    "compressed-tensors": compressed,
+    "fp8": fp8,
+    "fbgemm_fp8": fp8,
+    "modelopt": fp8,
 }
 
 
@@ -47,20 +56,32 @@ class Converted:
     channels: Array | None
     #: Rows of each product.
     rows: tuple[int, ...]
+    #: Of each product what its input in 8 bits is multiplied by; None where the checkpoint does not say it.
+    input_factors: tuple[float | None, ...] = ()
+
+    @property
+    def input_factor(self) -> float | None:
+        """Of the input that all of them read: the largest, so that it stays within 8 bits."""
+        return max((one for one in self.input_factors if one is not None), default=None)
 
 
-def method_of(config: Mapping[str, Any]) -> ModuleType:
+def _format_of(config: Mapping[str, Any]) -> _Format:
     """What reads the tensors of a checkpoint.
 
     Raises:
         InvalidInput: nothing here does.
     """
-    method = str(config.get("quant_method", "")).lower()
-    if method in _METHODS:
-        return _METHODS[method]
-    because = f": {_REFUSED[method]}" if method in _REFUSED else ""
-    problem = f"is {method or 'missing'}{because}"
-    raise InvalidInput("quantization_config.quant_method", problem, f"give one of {', '.join(_METHODS)}")
+    method = method_of(config)
+    if method not in _FORMATS:
+        raise InvalidInput(f"{FIELD}.quant_method", f"is {method}", f"give one of {', '.join(_FORMATS)}")
+    return _FORMATS[method]
+
+
+def _read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
+    """A product, as the config says that it is stored."""
+    if (how := stored_as(config, tensors.name)) is None:
+        raise InvalidInput(tensors.name, f"is left as it was by the {FIELD}", "give its weight to a kernel of elements")
+    return _format_of(config).read(tensors, config, how.weights)
 
 
 def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapping[str, Any]) -> Converted:
@@ -74,13 +95,12 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
     Raises:
         InvalidInput: names the field or the tensor that no kernel takes, and what would be right. Nothing is changed.
     """
-    reader = method_of(config)
-    found = [reader.read(Tensors(tensors, name), config) for name in ([names] if isinstance(names, str) else names)]
+    listed = [names] if isinstance(names, str) else list(names)
+    found = [_read(Tensors(tensors, name), config) for name in listed]
     first = found[0]
-    for name, other in zip(names, found, strict=False):
-        if (other.codes.shape[1], other.dtype) != (first.codes.shape[1], first.dtype):
-            problem = f"has {other.codes.shape[1]} columns and factors of {other.dtype}, and {names[0]} others"
-            raise InvalidInput(str(name), problem, f"give {first.codes.shape[1]} and {first.dtype}")
+    for name, other in zip(listed, found, strict=True):
+        if (mine := _words(other)) != (its := _words(first)):
+            raise InvalidInput(name, f"has {mine}, and {listed[0]} {its}", "give products that lie above each other")
     factors = [one.factors for one in found if one.factors is not None]
     channels = [one.channels for one in found if one.channels is not None]
     zeros = [one.zeros for one in found if one.zeros is not None]
@@ -97,12 +117,13 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
         dtype=first.dtype,
         channels=np.concatenate(channels) if channels else None,
         rows=tuple(len(one.codes) for one in found),
+        input_factors=tuple(one.input_factor for one in found),
     )
 
 
 def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, Array]]:
     """Of each module its tensors' bits, by the ends of their names: inverse of `convert`."""
-    row, writer = converted.stored.row, method_of(config)
+    row, writer = converted.stored.row, _format_of(config)
     codes, factors, raised = row.unpacked(np, converted.weights, converted.k)
     zeros = None if raised is None else (raised - row.raised(np, np.zeros(1, np.uint8), _element(converted.dtype)))
     bounds = np.cumsum(converted.rows)[:-1]
@@ -112,13 +133,28 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
         of_rows if factors is None else np.split(factors, bounds),
         of_rows if converted.channels is None else np.split(converted.channels, bounds),
         of_rows if zeros is None else np.split(zeros.astype(np.uint8), bounds),
+        converted.input_factors or of_rows,
         strict=True,
     )
     made = (
-        Product(stored=converted.stored, codes=one, factors=two, dtype=converted.dtype, channels=three, zeros=four)
-        for one, two, three, four in parts
+        Product(
+            stored=converted.stored,
+            codes=one,
+            factors=two,
+            dtype=converted.dtype,
+            channels=three,
+            zeros=four,
+            input_factor=five,
+        )
+        for one, two, three, four, five in parts
     )
     return [writer.write(one, config) for one in made]
+
+
+def _words(product: Product) -> str:
+    """What products above each other share."""
+    factors = f" and factors of {product.dtype}" if product.dtype else ""
+    return f"{product.stored} in {product.codes.shape[1]} columns{factors}"
 
 
 def _element(dtype: Dtype | None) -> OperandRow:

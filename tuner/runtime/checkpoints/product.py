@@ -29,6 +29,8 @@ class Product:
     zeros: Array | None = None
     #: [rows] float32; None where channels have none.
     channels: Array | None = None
+    #: What its input in 8 bits is multiplied by; None where the checkpoint does not say it.
+    input_factor: float | None = None
 
 
 class Tensors:
@@ -56,6 +58,29 @@ class Tensors:
             raise InvalidInput(f"{self.name}.{what}", f"is {list(found[0].shape)}", f"give {list(shape)}")
         return found
 
+    def words(self, what: str, shape: tuple[int, int] | None = None) -> Array:
+        """One of eight codes in an int32.
+
+        Raises:
+            InvalidInput: it is of another type; or as `need`.
+        """
+        found, _ = self.need(what, shape)
+        if found.ndim != 2 or found.dtype not in (np.int32, np.uint32):
+            problem = f"has {found.ndim} dimensions of {found.dtype}"
+            raise InvalidInput(f"{self.name}.{what}", problem, "give rows of int32, eight codes in each")
+        return found
+
+    def groups(self, k: int, stored: WeightFormat) -> int:
+        """Of a row of so many weights.
+
+        Raises:
+            InvalidInput: the last one is not whole.
+        """
+        if k % stored.row.group:
+            problem = f"has {k} columns, no multiple of the {stored.row.group} of a group"
+            raise InvalidInput(self.name, problem, f"quantise in groups that divide {k}")
+        return k // stored.row.group
+
     def factors(self, what: str, shape: tuple[int, ...]) -> tuple[Array, Dtype | None]:
         """Scales, all of which are numbers above 0.
 
@@ -66,7 +91,7 @@ class Tensors:
         values = known(bits, dtype)
         wrong = ~(np.isfinite(values) & (values > 0))
         if wrong.any():
-            place = tuple(int(at[0]) for at in np.nonzero(wrong))
+            place = tuple(int(at) for at in np.argwhere(wrong)[0])
             problem = f"is {values[place]:g} at {list(place)}, of {int(wrong.sum())} that are no finite number above 0"
             raise InvalidInput(f"{self.name}.{what}", problem, "quantise the weights of that group again")
         return bits, dtype

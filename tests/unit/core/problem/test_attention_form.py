@@ -11,7 +11,7 @@ from tests.support.attentions import attention
 from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
-from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.op import AttentionOp, Lengths
 from tuner.ops.attention.shapes.form import PLAIN, AttentionForm, form_for, form_to_json
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
@@ -71,3 +71,23 @@ def test_a_window_reads_and_computes_less() -> None:
     assert seen.cache_bytes * 7 == whole.cache_bytes
     (drawn,) = attention(form={"window": 100}, lengths=Lengths.UNIFORM).launch_ops
     assert drawn.num_tokens == sum(min(length, 100) for length in drawn.timed_lengths)
+
+
+@pytest.mark.parametrize("lengths", Lengths)
+def test_it_is_timed_at_contexts_as_they_are_served_and_reaches_the_longest(lengths: Lengths) -> None:
+    (plain,) = attention(lengths=lengths).launch_ops
+    served = replace(plain, timed_length=100)
+    assert max(served.timed_lengths) <= 100
+    assert served.cache_bytes < plain.cache_bytes
+    assert served.shape == plain.shape
+    assert AttentionOp.from_json(served.to_json(), served.shape.dtype) == served
+    assert "timed_length" not in plain.to_json()
+    assert "timed at 100" in served.describe()
+
+
+@pytest.mark.parametrize("timed_length", [0, 701])
+def test_a_context_that_cannot_be_is_not_timed(timed_length: int) -> None:
+    (plain,) = attention().launch_ops
+    with pytest.raises(InvalidInput, match="1 to 700 tokens") as refused:
+        replace(plain, timed_length=timed_length)
+    assert refused.value.field == "timed_length"

@@ -67,6 +67,8 @@ class WeightRow:
     group: int = 0
     #: Whether each group of a row has a zero point, an integer that is taken from its codes.
     has_zeros: bool = False
+    #: By name, how codes and factors lie: as said above. Who lays them out otherwise names it otherwise.
+    layout: str = "lanes"
     #: The element type that codes are; None where they are none.
     element: Dtype | None = None
     #: Of the array module and codes, unsigned integers of 8 bits: their values, without factors.
@@ -83,6 +85,12 @@ class WeightRow:
         """Of a row of so many weights, its factors among them."""
         behind = k // self.group * (1 + self.has_zeros) if self.group else 0
         return k * self.bits // 8 + behind * _ELEMENT_BITS // 8
+
+    def about(self, k: int, dtype: str) -> dict[str, str | int | bool]:
+        """What a tensor of codes is, for who lays weights out for a kernel of elements of type `dtype`."""
+        factors = dtype if self.group else ""
+        codes: dict[str, str | int | bool] = {"format": self.name, "layout": self.layout, "bits": self.bits, "k": k}
+        return codes | {"group": self.group, "factors": factors, "has_zeros": self.has_zeros}
 
     @cached_property
     def chunk(self) -> int:
