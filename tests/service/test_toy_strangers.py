@@ -22,24 +22,20 @@ CHAINS: dict[str, tuple[dict[str, Any], str, str]] = {
     "tally": ({"op": "tally", "name": "front", "k": 512}, "fp16", "TallyArgs args)"),
 }
 UP = {"name": "up", "source": "front", "n": 256, "k": 512}
-#: Of each a tile op, what a product behind it reads, and a tensor of its manifest.
-TILE_OPS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
-    "split": (
-        {"op": "split", "name": "front", "n": 512, "source": "x", "gate": "y"},
-        "front.rest",
-        {"name": "front.rest", "role": "intermediate", "shape": [16, 512], "dtype": "fp16"},
-    ),
-    "running": (
-        {"op": "running", "name": "front", "n": 512},
-        "front",
-        {"name": "front.state", "role": "cache", "shape": [16, 512], "dtype": "fp32"},
-    ),
-    "pool": (
-        {"op": "pool", "name": "front", "n": 512, "height": 4, "width": 8},
-        "front",
-        {"name": "front", "role": "intermediate", "shape": [16, 512], "dtype": "fp16"},
-    ),
-}
+#: Tile ops with tensors of four dimensions, with two sources and two outputs, and with one that is changed in place.
+TILE_OPS = [
+    {"op": "pool", "name": "pooled", "n": 512, "height": 4, "width": 8},
+    {"op": "split", "name": "halves", "n": 512, "source": "pooled", "gate": "y"},
+    {"op": "running", "name": "front", "n": 512, "source": "halves.rest"},
+]
+#: Of a kernel of theirs, tensors of the manifest.
+TENSORS = [
+    ("y", "input", [16, 512], "fp16"),
+    ("halves.factors", "weight", [512], "fp32"),
+    ("halves.rest", "intermediate", [16, 512], "fp16"),
+    ("halves", "output", [16, 512], "fp16"),
+    ("front.state", "cache", [16, 512], "fp32"),
+]
 _OPEN = """
 import ctypes
 import sys
@@ -98,18 +94,17 @@ def test_an_op_of_a_package_is_searched_fetched_and_found_in_a_pack(server: Toys
         server.client("pack", "--job", job["id"], "-o", str(tmp_path / f"{kind}.jobs.tunerpack"))
 
 
-def test_a_tile_op_with_other_tensors_is_searched_fetched_and_found_in_a_pack(server: Toys, tmp_path: Path) -> None:
-    for kind, (op, source, tensor) in TILE_OPS.items():
-        found, job = fetched(server, tmp_path, [op, UP | {"source": source}])
-        with zipfile.ZipFile(found) as archive:
-            manifest, source_text = json.loads(archive.read("manifest.json")), archive.read("kernel.cu").decode()
-        given = [{key: one[key] for key in tensor} for one in manifest["tensors"]]
-        assert tensor in given
-        pointers = [one.get("tensor") for one in manifest["parameter"]["fields"] if one["type"] == "pointer"]
-        assert kind == "pool" or tensor["name"] in pointers
-        assert compile_source(source_text, "sm_90a")[0][:4] == b"\x7fELF"
-        pack = tmp_path / f"{kind}.tunerpack"
-        server.python(_PACK, str(found), str(pack))
-        assert server.python(_OPEN, str(pack)).strip() == str([native.NONE, native.OK, native.NONE]), kind
-        page = httpx.get(f"{server.url}/ui/jobs/{job['id']}", headers={"accept": "text/html"})
-        assert (page.status_code, kind in page.text) == (200, True)
+def test_tile_ops_with_other_tensors_are_searched_fetched_and_found_in_a_pack(server: Toys, tmp_path: Path) -> None:
+    found, job = fetched(server, tmp_path, [*TILE_OPS, UP])
+    with zipfile.ZipFile(found) as archive:
+        manifest, source = json.loads(archive.read("manifest.json")), archive.read("kernel.cu").decode()
+    given = [(one["name"], one["role"], one["shape"], one["dtype"]) for one in manifest["tensors"]]
+    assert [one for one in TENSORS if one not in given] == []
+    pointers = {one.get("tensor") for one in manifest["parameter"]["fields"] if one["type"] == "pointer"}
+    assert {name for name, *_ in TENSORS} - {"halves"} <= pointers
+    assert compile_source(source, "sm_90a")[0][:4] == b"\x7fELF"
+    pack = tmp_path / "tiles.tunerpack"
+    server.python(_PACK, str(found), str(pack))
+    assert server.python(_OPEN, str(pack)).strip() == str([native.NONE, native.OK, native.NONE])
+    page = httpx.get(f"{server.url}/ui/jobs/{job['id']}", headers={"accept": "text/html"})
+    assert (page.status_code, "halves.rest" in page.text) == (200, True)

@@ -11,7 +11,6 @@ from typing import Any
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.ops.op import Role
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
@@ -25,6 +24,7 @@ from tuner.versions import CACHES_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.own_source import own_source
+from ..source.parts import listed_others
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
@@ -361,9 +361,8 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
     A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
-    have the first halves of all heads first, then the second halves. The launches write `squares`, and read
-    `input_squares`: the sums of squares of the rows of the input in front of the dot. Weights in fewer bits say under
-    `stored` what their bytes are.
+    have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of squares
+    of rows of the input in front of the dot. `stored` says what the bytes of weights in fewer bits are.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
     names = {tensor["name"] for tensor in tensors}
@@ -384,10 +383,7 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
         yield "input", op.source, op.source_shape, dtype
     if op.has_weights:
         yield "weight", f"{op.name}.w", *op.stored_weights(workload.dtype)
-    for one in op.others(workload.dtype):
-        if one.role is not Role.INPUT or one.name not in workload.written:
-            is_between = one.role is Role.OUTPUT and workload.is_read(one.name)
-            yield "intermediate" if is_between else str(one.role), one.name, one.shape, one.dtype
+    yield from listed_others(op, workload)
     for part in op.parts:
         for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
             yield role, tensor.name, tensor.shape, str(tensor.dtype)

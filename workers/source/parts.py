@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Argument, Product, Stage
-from tuner.core.problem.ops.op import Tensor
+from tuner.core.problem.ops.op import Role, Tensor
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 
@@ -26,6 +26,15 @@ def pointers_of(op: TileOp) -> list[Argument]:
         for one in op.others(Dtype.FP16)
     )
     return [*(pointer for part in op.parts for pointer in part.pointers(op)), *beside]
+
+
+def listed_others(op: TileOp, workload: Workload) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
+    """Of an op that is no product, role, name, shape and type of its tensors beside source, W and output, as a manifest
+    lists them."""
+    for one in op.others(workload.dtype):
+        if one.role is not Role.INPUT or one.name not in workload.written:
+            is_between = one.role is Role.OUTPUT and workload.is_read(one.name)
+            yield "intermediate" if is_between else str(one.role), one.name, one.shape, one.dtype
 
 
 def member_of(op: TileOp, tensor: Tensor) -> str:

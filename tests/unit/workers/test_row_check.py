@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import toys
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.rows.dtype import OperandRow
+from tuner.errors import WorkerError
 from tuner.workers.gpu.tensors.row_check import check_row
 
 _REFERENCE = """
@@ -66,3 +69,34 @@ def test_a_planted_fault_of_a_packages_row_is_found(old: str, new: str, said: st
 
 def test_the_toys_row_is_right(tmp_path: Path) -> None:
     assert toys.run(_REFERENCE, toys.install("rows", tmp_path)).strip() == "right"
+
+
+def tf32(half: int = 0x0FFF, *, mask: int = 0xFFFFE000, least: int = 0) -> OperandRow:
+    """An element of 32 bits with the first ten bits of a float32's mantissa, or with a fault."""
+
+    def to_bits(xp: Any, values: Any) -> Any:
+        bits = values.astype(xp.float32).view(xp.uint32)
+        rounded = (bits + half + ((bits >> 13) & (half > 0))) & mask
+        rounded = xp.where(bits & 0x7FFFFFFF < least, bits & 0x80000000, rounded)
+        return xp.where(xp.isnan(values), 0x7FFFE000, rounded).astype(xp.uint32)
+
+    return OperandRow(
+        name="tf32",
+        bits=32,
+        number=200,
+        array_name="tf32",
+        roundoff=2.0**-11,
+        smallest_step=2.0**-136,
+        max_rel_error=1e-3,
+        nan_bits=0x7FFFE000,
+        to_bits=to_bits,
+        from_bits=lambda xp, bits: (bits & 0xFFFFE000).astype(xp.uint32).view(xp.float32),
+        device="",
+    )
+
+
+def test_a_row_of_four_bytes_is_right_or_its_fault_is_found() -> None:
+    check_row(tf32())
+    for wrong in (tf32(0), tf32(0x1FFF), tf32(mask=0xFFFFC000), tf32(least=0x01000000)):
+        with pytest.raises(WorkerError, match="dtype tf32: "):
+            check_row(wrong)

@@ -27,10 +27,9 @@ from tuner.core.trial.job import CacheState
 from ...protocol.stopwatch import Stopwatch
 from ...source.launch_args import OpBuffers
 from ...source.parts import pointers_of
-from .draws import DrawsOnCard
 from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
-from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
+from .op_data import DrawsOnCard, RunOperands, data_of, draw_bits, from_bits, to_bits
 from .outputs import GuardedOutput, bits_type
 from .reference import Reference, references_of
 from .segments import Segments
