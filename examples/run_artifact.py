@@ -212,14 +212,20 @@ class Artifact:
         rank = len(recipe["dims"])
         buffer = ctypes.create_string_buffer(192)
         aligned = -(-ctypes.addressof(buffer) // 64) * 64
-        status = self._cuda.cuTensorMapEncodeTiled(
+        corners = [(ctypes.c_int32 * 2)(*corner) for corner in recipe.get("corners", ())]  # of a walk over pixels
+        box = (
+            [ctypes.c_uint32(size) for size in recipe["box"]] if corners else [(ctypes.c_uint32 * rank)(*recipe["box"])]
+        )
+        encode = self._cuda.cuTensorMapEncodeIm2col if corners else self._cuda.cuTensorMapEncodeTiled
+        status = encode(
             ctypes.c_void_p(aligned),
             DATA_TYPES[recipe["data_type"]],
             rank,
             ctypes.c_void_p(tensors[recipe["tensor"]].data.ptr),
             (ctypes.c_uint64 * rank)(*recipe["dims"]),
             (ctypes.c_uint64 * (rank - 1))(*recipe["strides_bytes"]),
-            (ctypes.c_uint32 * rank)(*recipe["box"]),
+            *corners,
+            *box,
             (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
             0,  # CU_TENSOR_MAP_INTERLEAVE_NONE
             3,  # CU_TENSOR_MAP_SWIZZLE_128B

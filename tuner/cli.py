@@ -22,15 +22,13 @@ from tuner.commands.options import (
     store_beside_servers,
     tls_option,
 )
+from tuner.commands.schedules import explain, prove
 from tuner.commands.token import audit, quota, token
 from tuner.errors import StoreError, TunerError
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE, install_command
 
 if TYPE_CHECKING:
-    from tuner.core.problem.gpu import Gpu
-    from tuner.core.problem.workload import Workload
-    from tuner.core.schedule.schedule import Schedule
     from tuner.store import Store
 
 #: Beside a running server `tuner gc` leaves what is younger: a file lies there before a row names it, seconds.
@@ -66,7 +64,7 @@ def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
 
-for command in (audit, db, doctor, fit, quota, scheduler, tls, token, worker):
+for command in (audit, db, doctor, explain, fit, prove, quota, scheduler, tls, token, worker):
     main.add_command(command)
 
 
@@ -203,127 +201,6 @@ def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str,
         )
     for path in islice(best.paths(), num_listed):
         click.echo(f"\n{grid_text(path)}")
-
-
-@main.command()
-@click.argument("what", metavar="JOB|JOB/TRIAL|SCHEDULE")
-@click.option("--waterfall", is_flag=True, help="Where the time of JOB/TRIAL goes, by its counters and its trace.")
-@data_option
-@database_option
-def explain(what: str, *, waterfall: bool, **place: Any) -> None:
-    """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
-
-    JOB is the id of a job whose result holds a fused schedule, or one of an attention. What was measured is told beside
-    what was forecast. Its server may run meanwhile. SCHEDULE is a JSON file
-    of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact.
-    JOB/TRIAL is the id of a job and the number of a trial, for --waterfall.
-    """
-    if waterfall:
-        click.echo("\n".join(_waterfall(what, place)))
-        return
-    from tuner.core.insight.explain import explain as explained
-    from tuner.schedule_files.reading import read_schedule
-
-    measured: list[str] = []
-    if what.startswith("job-"):
-        (workload, gpu, schedule), measured = _from_job(what, place)
-    else:
-        settings_of(place)  # so that forecasts are by its fits
-        workload, gpu, schedule = read_schedule(Path(what))
-    heading, *forecast = explained(workload, gpu, schedule)
-    for sentence in (heading, *measured, *forecast):
-        click.echo(sentence)
-
-
-@main.command()
-@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--kind", help="The plan kind, e.g. fused or two_launches.  [default: as few launches as there may be]")
-@click.option(
-    "--plan",
-    "plans",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Words of a launch, e.g. plan0.bin of an artifact, in the place of those that the schedule has; one for each.",
-)
-@click.option("--task", type=click.IntRange(min=0), help="The task that is drawn.  [default: the last one that waits]")
-def prove(path: Path, kind: str | None, plans: tuple[Path, ...], task: int | None) -> None:
-    """Proves that the launches of a schedule compute everything once, end, and read nothing too early.
-
-    FILE is a schedule file, as `tuner explain` takes it, or the manifest.json of an artifact. What is proven is said in
-    words, with a drawing of which task waits for which. Where the proof fails, its witness is told and drawn, and the
-    exit code is 1.
-    """
-    from tuner.core.insight.prove import drawn, in_words, prove, refused
-    from tuner.core.schedule.candidate import Candidate, in_fewest_launches
-    from tuner.core.schedule.plan_kinds import PlanKind
-    from tuner.errors import PlanError
-    from tuner.schedule_files.reading import read_schedule
-
-    workload, gpu, schedule = read_schedule(path)
-    if kind is not None and kind not in [str(one) for one in PlanKind if one.is_ours]:
-        known = ", ".join(str(one) for one in PlanKind if one.is_ours)
-        raise click.BadParameter(f"{kind!r} is none of ours; there are {known}", param_hint="--kind")
-    candidate = in_fewest_launches(workload, schedule)
-    if kind is not None:
-        candidate = Candidate(plan_kind=PlanKind(kind), schedule=schedule)
-    click.echo(f"{workload.describe()} on {gpu.name}, {candidate.plan_kind.replace('_', ' ')}: {schedule}.")
-    try:
-        proven = prove(workload, gpu, candidate, [plan.read_bytes() for plan in plans])
-    except PlanError as error:
-        click.echo("\n".join(refused(error)))
-        raise SystemExit(1) from error
-    for op in workload.launch_ops:
-        click.echo(f"\n{op.name}: a launch of its own, whose plan its kind has proven.")
-    for one in proven:
-        click.echo("\n".join(("", *in_words(one), "", *drawn(one, task))))
-
-
-def _waterfall(what: str, place: dict[str, Any]) -> list[str]:
-    """The bars of a trial, in lines."""
-    from tuner.core.insight.waterfall import NoWaterfall, in_words, waterfall_of_trial
-    from tuner.core.trial.outcome import Measured
-    from tuner.core.trial.records import InspectionKind
-    from tuner.store.jobs import jobs
-    from tuner.store.trials import inspections, trials
-
-    job_id, _, number = what.partition("/")
-    if not number.isdecimal():
-        raise click.BadParameter(
-            f"{what!r} is no trial; give JOB/TRIAL, as job-f7b1c593a8c2/12", param_hint="JOB/TRIAL"
-        )
-    with store_beside_servers(settings_of_service(place)) as store, store.read() as session:
-        spec, trial = jobs.get(session, job_id).spec, trials.get(session, job_id, int(number))
-        newest = [inspections.newest(session, job_id, int(number), kind) for kind in InspectionKind]
-    if not isinstance(trial.outcome, Measured):
-        raise click.ClickException(f"trial {number} of {job_id} was not measured")
-    try:
-        results = [one.result for one in newest if one is not None]
-        bars = waterfall_of_trial(trial.outcome, spec.workload.num_flops, results)
-    except NoWaterfall as error:
-        asked = f"curl -X POST .../jobs/{job_id}/trials/{number}/counters takes them again, and .../trace a trace"
-        raise click.ClickException(f"trial {number} of {job_id} has no waterfall: {error}; {asked}") from error
-    heading = f"{spec.workload.describe()} on {spec.target_id}, trial {number}: {trial.candidate}"
-    return [heading, *in_words(bars, trial.outcome.time_us)]
-
-
-def _from_job(job_id: str, place: dict[str, Any]) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
-    """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
-    from tuner.core.insight.explain_job import best_to_explain, explain_job
-    from tuner.core.insight.forecast_quality import judge_forecasts
-    from tuner.core.problem.gpu import CATALOGUE
-    from tuner.store.jobs import jobs
-    from tuner.store.results import bests
-    from tuner.store.trials import trials
-
-    with store_beside_servers(settings_of_service(place)) as store, store.read() as session:
-        spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)
-        history, forecasts = trials.history(session, job_id), trials.forecasts(session, job_id)
-    row = best_to_explain(best.finals) if best else None
-    gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
-    if gpu is None or best is None or row is None or row.candidate.schedule is None:
-        raise click.ClickException(f"{job_id} has no result with a schedule of ours on a GPU of the catalogue")
-    sentences = explain_job(best, row, history, judge_forecasts(forecasts))
-    return (spec.workload, gpu, row.candidate.schedule), sentences
 
 
 def _extra_of(module: str | None) -> str:

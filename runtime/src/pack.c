@@ -96,7 +96,9 @@ pack_op pack_get_op(const tuner_pack *pack, uint32_t index) {
 
 pack_map pack_get_map(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->maps + (size_t)index * MAP_BYTES;
-  pack_map map = {pack_u32(p), pack_u32(p + 4), pack_u32(p + 8), pack_u32(p + 12), pack_u32(p + 16), {0}, {0}, {0}, 0, 0};
+  const uint32_t rank = pack_u32(p + 8);
+  pack_map map = {.op = pack_u32(p), .operand = pack_u32(p + 4), .rank = rank & ~PACK_IM2COL, .data_type = pack_u32(p + 12),
+                  .rows_dim = pack_u32(p + 16), .is_im2col = (rank & PACK_IM2COL) != 0};
   for (int i = 0; i < 5; ++i) map.dims[i] = pack_u64(p + 24 + 8 * i);
   for (int i = 0; i < 4; ++i) map.strides[i] = pack_u64(p + 64 + 8 * i);
   for (int i = 0; i < 5; ++i) map.box[i] = pack_u32(p + 96 + 4 * i);

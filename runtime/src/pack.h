@@ -92,10 +92,12 @@ typedef struct pack_op {
   uint32_t n, k, weight_rows, flags, activation, source;
 } pack_op;
 
+#define PACK_IM2COL 256u /* added to the rank of a map in im2col mode */
 typedef struct pack_map {
   uint32_t op, operand, rank, data_type, rows_dim; /* of a part: the tensor, where in the parameter, and rows (of pages) */
   uint64_t dims[5], strides[4];
-  uint32_t box[5];
+  uint32_t box[5]; /* in im2col mode channels, pixels, both corners as int32, and the stride, of rows and columns alike */
+  uint32_t is_im2col;
   uint32_t rows_per_page, memory_place; /* of a part alone; the latter in units of 256 bytes */
 } pack_map;
 

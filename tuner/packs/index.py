@@ -214,9 +214,8 @@ class _Tables:
                 MAP_TYPES[recipe["data_type"]],
                 rows,
                 0,
-                *_filled(recipe["dims"], 5),
-                *_filled(recipe["strides_bytes"], 4),
-                *_filled(recipe["box"], 6),
+                *_map_sizes(recipe),
+                0,
             )
         )
 
@@ -304,13 +303,11 @@ class _Tables:
             form.MAP.pack(
                 form.tensor_number(one.tensor),
                 one.offset,
-                len(recipe["dims"]),
+                len(recipe["dims"]) | (form.IM2COL if "corners" in recipe else 0),
                 MAP_TYPES[recipe["data_type"]],
                 rows,
                 one.rows_per_page,
-                *_filled(recipe["dims"], 5),
-                *_filled(recipe["strides_bytes"], 4),
-                *_filled(recipe["box"], 5),
+                *_map_sizes(recipe),
                 one.addend // 256,
             )
         )
@@ -390,6 +387,13 @@ def _arch(arch: str) -> tuple[int, int, int]:
     digits = arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
     suffix = arch.removeprefix("sm_")[len(digits) :]
     return int(digits[:-1]), int(digits[-1]), ord(suffix) if suffix else 0
+
+
+def _map_sizes(recipe: dict[str, Any]) -> list[int]:
+    """Dimensions, strides, elements of a request; in im2col mode with corners and stride, of rows and columns alike."""
+    corners = [corner[0] & 0xFFFFFFFF for corner in recipe.get("corners", ())]
+    box = [*recipe["box"], *corners, *(recipe["element_strides"][1:2] if corners else ())]
+    return [*_filled(recipe["dims"], 5), *_filled(recipe["strides_bytes"], 4), *_filled(box, 5)]
 
 
 def _filled(values: list[int], count: int) -> list[int]:

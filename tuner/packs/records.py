@@ -45,8 +45,10 @@ OP = struct.Struct("<8I")
 #: op, operand, rank, data type, the dimension that is rows or NONE, 0; dims; strides; box, 0. Of an attention's part:
 #: tensor, where in the parameter, rank, data type, the dimension that is rows of pages or NONE, rows of a page; then
 #: the same, but that the last number is where in the memory its tensor lies, in units of 256 bytes. Where a page has no
-#: rows the dimension is the rows of the launch.
+#: rows the dimension is the rows of the launch. In im2col mode `IM2COL` is added to the rank, and the box is channels,
+#: pixels, the lower and the upper corner, both signed, and the stride: an older loader refuses the rank.
 MAP = struct.Struct("<6I5Q4Q6I")
+IM2COL = 256
 
 #: What a patch or a map of a program names, by its number: an attention's seven tensors, the memory, and how many pages
 #: there are. Behind these come a program's operands, by their places; behind all of them the number of rows.

@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
+from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import OPTIONS, BaseShape, Json, is_product
 from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launched_shapes
@@ -16,7 +17,7 @@ from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launche
 #: Their numbers in `pack.bin`.
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
 #: Of a product, and of the cache that it writes to, what differs from line to line of a ladder.
-_SIZES = ("m", "sequences", "max_length", "lengths")
+_SIZES = ("m", "sequences", "max_length", "lengths", "timed_length")
 #: Of what an op of another package reads or makes: its tensors tell.
 UNKNOWN_COLUMNS = 1
 #: What a product of a chain may have, and an FFN has no operand for.
@@ -242,7 +243,8 @@ def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
     for op in workload["ops"]:
         if shape := launched_shape_of(op):
             return shape.sizes_of(op)
-    return workload["ops"][0]["m"], 0
+    first = workload["ops"][0]
+    return first["m"] if "m" in first else Workload.from_json(dict(workload)).tile_ops[0].m, 0
 
 
 def ops_without_sizes(workload: Mapping[str, Any]) -> str:

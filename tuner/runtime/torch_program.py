@@ -33,6 +33,15 @@ from tuner.runtime.programs.program import Program
 from tuner.runtime.pytorch.formula import attend, normed, product, squares_of, turned
 from tuner.runtime.pytorch.found import Found, lie
 from tuner.runtime.pytorch.operands import cache_operands, check, check_apart, check_float, name_of
+from tuner.runtime.pytorch.scaled import (
+    is_plain,
+    of_parts,
+    operands_of_parts,
+    out_dtype,
+    scaled_product,
+    stored_operand,
+    weights_of,
+)
 from tuner.runtime.tensors.operands import Operand
 
 Json = dict[str, Any]
@@ -77,7 +86,12 @@ class Form:
     @property
     def weights(self) -> tuple[str, ...]:
         """Tensors by which a program is found."""
-        return tuple(name for name in self.names if name.endswith((".w", ".bias", ".frequencies")))
+        of_parts = {name for op in self.ops if is_product(op) for name in weights_of(op)}
+        return tuple(name for name in self.names if name.endswith((".w", ".bias", ".frequencies")) or name in of_parts)
+
+    def dtypes(self, first: torch.dtype) -> tuple[torch.dtype, ...]:
+        """Of what leaves, where what comes is of such elements."""
+        return tuple(out_dtype(op, first) for op in self.ops if op["name"] in self.outputs)
 
     def cache_of(self, op: Json) -> str:
         """Whose cache an op reads or writes to: where a product does, that of the op behind it."""
@@ -99,6 +113,7 @@ class Form:
         for option, tensor in (("bias", "bias"), ("row_scale", "row_scale"), ("rotary", "frequencies")):
             if op.get(option):
                 yield f"{name}.{tensor}"
+        yield from (tensor for _, _, tensor in of_parts(op))
         if op.get("residual"):
             yield op.get("residual_source") or f"{name}.residual"
 
@@ -155,7 +170,8 @@ def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
         raise WrongOperand(f"{', '.join(missing)} must be given")
     first = tensors[of.names[0]]
     assert first is not None
-    outputs = [first.new_empty((first.shape[0], count)) for count in of.columns]
+    leaving = zip(of.columns, of.dtypes(first.dtype), strict=True)
+    outputs = [first.new_empty((first.shape[0], count), dtype=dtype) for count, dtype in leaving]
     caches = [tensors[name] for name in of.caches]
     torch.ops.tuner.program(of.text, [tensors.get(name) for name in of.names], [*caches, *outputs])
     return tuple(outputs)
@@ -163,31 +179,34 @@ def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
 
 def by_torch(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
     """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
-    there = dict(tensors)
+    there, first = dict(tensors), tensors[of.names[0]]
+    assert first is not None
     for op in of.ops:
         name, x = op["name"], there[op["source"]]
         cache = of.cache_of(op)
         at = [there.get(f"{cache}.{what}") for what in ("keys", "values", "lengths", "pages")]
         if not is_product(op):
-            options = {"heads_first": bool(op.get("heads_first", True)), "window": int(op.get("window") or 0)}
+            seen = {"heads_first": bool(op.get("heads_first", True)), "window": int(op.get("window") or 0)}
             scale = float(op.get("scale") or op["head_dim"] ** -0.5)
             soft_cap = float(op.get("soft_cap") or 0.0)
-            there[name] = attend(x, *at, scale=scale, soft_cap=soft_cap, **options)  # type: ignore[arg-type]
+            there[name] = attend(x, *at, scale=scale, soft_cap=soft_cap, **seen)  # type: ignore[arg-type]
             continue
         assert x is not None
         if op.get("norm"):
             x = normed(x, there.get(f"{op['norm']}.squares"), op["eps"])
         w = there[f"{name}.w"]
         assert w is not None
-        y = product(
-            x,
-            w,
-            there.get(f"{name}.bias"),
-            row_scale=there.get(f"{name}.row_scale"),
-            activation=op["activation"],
-            gated=bool(op.get("gated")),
-            residual=there[op.get("residual_source") or f"{name}.residual"] if op.get("residual") else None,
-        )
+        options: dict[str, Any] = {
+            "bias": there.get(f"{name}.bias"),
+            "row_scale": there.get(f"{name}.row_scale"),
+            "activation": op["activation"],
+            "gated": bool(op.get("gated")),
+            "residual": there[op.get("residual_source") or f"{name}.residual"] if op.get("residual") else None,
+        }
+        if is_plain(op) and first.dtype.itemsize > 1:
+            y = product(x, w, **options)
+        else:
+            y = scaled_product(op, x, w, there, options, first.dtype)
         if turn := op.get("rotary"):
             heads_first = bool(turn.get("heads_first", True))
             y = turned(y, there[f"{name}.frequencies"], *at, heads_first=heads_first)
@@ -218,8 +237,8 @@ def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
         for one in _operands(of, op, there, name_of(first.dtype)):
             if one.name in there:
                 table.setdefault(one.name, one)
-    for name, count in zip(of.outputs, of.columns, strict=True):
-        table[name] = Operand(name=name, role="output", shape=("rows", count), dtype=name_of(first.dtype))
+    for name, count, dtype in zip(of.outputs, of.columns, of.dtypes(first.dtype), strict=True):
+        table[name] = Operand(name=name, role="output", shape=("rows", count), dtype=name_of(dtype))
     check("program", table, there)
     return there
 
@@ -233,7 +252,8 @@ def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operan
         return
     width = op["n"] * (2 if op.get("gated") or op.get("rotary") else 1)
     yield Operand(name=op["source"], role="input", shape=("rows", op["k"]), dtype=dtype)
-    yield Operand(name=f"{name}.w", role="weight", shape=(width, op["k"]), dtype=dtype)
+    yield stored_operand(op, width, dtype)
+    yield from operands_of_parts(op, width, dtype)
     yield Operand(name=f"{name}.bias", role="bias", shape=(width,), dtype=dtype)
     yield Operand(
         name=f"{name}.row_scale", role="row_scale", shape=("rows",), dtype=_wide(there.get(f"{name}.row_scale"))

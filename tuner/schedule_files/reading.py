@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,14 @@ from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, file_schema, workload_schema
 
 T = TypeVar("T")
+_TRIAL = re.compile(r"(job-\w+)/(\d{1,9})")
 _REMEDY = "give workload, schedule and gpu, or the manifest.json of an artifact"
+
+
+def named_trial(text: str) -> tuple[str, int] | None:
+    """The job's id and the trial's number, where `text` is JOB/TRIAL; None where it is a file's name or a line."""
+    found = _TRIAL.fullmatch(text)
+    return (found[1], int(found[2])) if found else None
 
 
 def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:

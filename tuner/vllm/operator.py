@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +45,8 @@ class FfnKernels:
         return found
 
 
+#: Operators of vLLM by the names of activations here.
+_OF_VLLM = {"silu": "silu_and_mul", "gelu": "gelu_tanh_and_mul"}
 #: By `key_of` their weights, those that were prepared for them, the first that computes a number of rows first.
 _bound: dict[tuple[Any, ...], list[Kernels]] = {}
 #: How often an MLP ran, or was captured, by what computed it: "kernel" of the pack, "library" where the pack leaves
@@ -70,7 +74,20 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
     if known is None and x.is_cuda and calls["unbound"] == 1:
         log.warning("tuner: weights lie elsewhere than when kernels were prepared; PyTorch's products compute them")
     # What the model's own layers are given needs no check, which takes the host longer than the products' launches.
-    return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
+    if (fused := _activation_of_vllm(activation)) is None:
+        return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
+    pairs = torch.nn.functional.linear(x, w1)
+    hidden = pairs.new_empty((x.shape[0], w2.shape[1]))
+    fused(hidden, pairs)
+    return torch.nn.functional.linear(hidden, w2)
+
+
+@cache
+def _activation_of_vllm(activation: str) -> Callable[[torch.Tensor, torch.Tensor], None] | None:
+    """vLLM's kernel of an activation and the gate, which writes to its first operand; None where it has none. Prefill's
+    rows are many, and it reads them once."""
+    found: Callable[[torch.Tensor, torch.Tensor], None] | None = getattr(torch.ops._C, _OF_VLLM[activation], None)
+    return found
 
 
 def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:

@@ -322,7 +322,7 @@ def _launch(
 
 
 def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
-    """Arguments of cuTensorMapEncodeTiled for each map of the parameter."""
+    """Arguments of cuTensorMapEncodeTiled for each map of the parameter; with corners of cuTensorMapEncodeIm2col."""
     if tiling.engine is not Engine.WGMMA:
         return []
     return [
@@ -330,10 +330,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
             "tensor": workload.tile_ops[m.op].tensor_of(m.operand),
             "data_type": workload.dtype.row.map_type.name,
-            "dims": m.dims,
-            "strides_bytes": m.strides_bytes,
-            "box": m.box,
-            "element_strides": [1] * len(m.dims),
+            **m.manifest,
             "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
             "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
             "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
@@ -361,8 +358,8 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
     A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
-    have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of squares
-    of rows of the input in front of the dot. `stored` says what the bytes of weights in fewer bits are.
+    have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of the
+    squares of rows of the input in front of the dot. `stored` says what the bytes of weights in fewer bits are.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
     names = {tensor["name"] for tensor in tensors}

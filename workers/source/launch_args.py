@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.legal.warpgroups.workloads import MAX_CTAS
 from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.order.split_k import slot_bytes
 from tuner.core.plan.table.header import HEADER_WORDS

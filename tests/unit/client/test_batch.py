@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from tuner.client import Client
+from tuner.client.connection.addresses import is_batch
 from tuner.client.errors import TimedOut, Unreachable
 from tuner.client.follow import batch as batch_module
-from tuner.client.follow.batch import follow, is_batch, ladder_shapes, ladder_tables, line
+from tuner.client.follow.batch import follow, ladder_shapes, ladder_tables, line
 from tuner.client.options.row_counts import row_counts, with_between
 from tuner.client.options.vllm_rows import captured_rows
 from tuner.packs.shapes import Shape

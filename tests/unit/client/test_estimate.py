@@ -162,8 +162,36 @@ def test_of_a_quantised_model_the_attention_remains(tmp_path: Path) -> None:
     found = asked(write(tmp_path, **llama, quantization_config={"quant_method": "awq"}), "--m", "16")
     assert found.exit_code == ExitCode.NO_RESULT
     assert "says that the layers are quantised by awq" in found.stderr
-    assert "the attention, its keys and values are not quantised, in 32 layers" in found.stderr
-    assert "no product: their weights are" in found.stderr
+    assert "the attention, whose keys and values are not quantised, in 32 layers" in found.stderr
+    assert "no product: its weights are quantised" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({}, "attention: 2 x 256 tokens, its projection"),
+        (
+            {"quantization_config": {"quant_method": "fp8"}},
+            "attention: 2 x 256 tokens, no projection, since o_proj has a bias or is quantised",
+        ),
+    ],
+)
+def test_with_a_context_the_attention_that_remains_is_estimated(
+    tmp_path: Path, changes: dict[str, Any], shape: str
+) -> None:
+    config = write(tmp_path, **{**MIXTURE, "shared_expert_intermediate_size": None, **changes})
+    found = asked(config, "--m", "2", "--context", "256", "--json")
+    assert found.exit_code == 0, found.output
+    [line] = map(json.loads, found.stdout.splitlines())
+    assert (line["shape"], line["layers"], line["basis"]) == (shape, 24, "simulated")
+    assert line["ours_us"] > 0
+    assert "contexts are estimated without windows" in found.stderr
+
+
+def test_with_a_context_a_latent_attention_is_said_to_have_no_kernel(tmp_path: Path) -> None:
+    found = asked(write(tmp_path, **{**MIXTURE, "kv_lora_rank": 512}), "--m", "2", "--context", "256", "--json")
+    assert "kv_lora_rank: its attention is a latent one, which has no kernel here" in found.stderr
+    assert "what has a context is not estimated" in found.stderr
 
 
 def test_an_unknown_family_is_refused_as_it_was(tmp_path: Path) -> None:

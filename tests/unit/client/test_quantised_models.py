@@ -11,7 +11,7 @@ import pytest
 from tests.unit.core.problem.test_quantisation import AWQ, CHANNELS, DEEPSEEK, FP8, GPTQ, INT4, TOKENS, compressed
 from tuner.client.models.models import ffn_blocks, ffn_shapes
 from tuner.client.models.quantised import Block
-from tuner.core.problem.asked import workload_of
+from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
@@ -100,3 +100,14 @@ def test_what_has_no_kernel_is_refused(quantised: Any, changes: dict[str, Any], 
 def test_phi_has_gate_and_up_in_one_module() -> None:
     [(block, layers)] = blocks(AWQ | {"modules_to_not_convert": ["gate_proj"]}, "phi_3_mini").items()
     assert (isinstance(block, Block), layers) == (True, 32)
+
+
+def test_a_block_of_quantised_weights_is_the_same_with_another_format() -> None:
+    block = {"kind": "decoder-block", "model": "llama3-8b", "m": 16, "dtype": "bf16"}
+    plain, stored = (workload_of({**block, **more}) for more in ({}, {"weights": "int4_g128"}))
+    assert [{**op, "weights": "int4_g128"} for op in plain.to_json()["ops"]] == stored.to_json()["ops"]
+    assert workload_of(pair_of(stored)) == stored
+    with pytest.raises(InvalidInput, match="weights"):
+        workload_of({**block, "weights": "int5_g128"})
+    with pytest.raises(InvalidInput, match="which is converted to 16 bits, and the dtype is fp8_e4m3"):
+        workload_of({**block, "weights": "int4_g128", "dtype": "fp8_e4m3"})

@@ -22,6 +22,7 @@ from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
 from tests.support.parts import ColumnScale, Softcap
 from tests.support.presets import Run, decoder_block
+from tests.unit.runtime.encoded import encoded
 from tuner.core.problem.epilogue import AddedPart
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
@@ -118,24 +119,6 @@ def launched(recorder: Recorder, artifact: Artifact, given: dict[str, OnDevice],
         recorder.cuda.fake_parameter_bytes(size)
         launch.enqueue(STREAM)
     return recorder.calls("cuLaunchKernelEx")
-
-
-def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> bytes:
-    """As the driver is asked for it by the worker."""
-    rank, raw = len(tensor_map.dims), ctypes.create_string_buffer(192)
-    at = -(-ctypes.addressof(raw) // 64) * 64
-    recorder.cuda.cuTensorMapEncodeTiled(
-        ctypes.c_void_p(at),
-        {Dtype.FP16: 6, Dtype.BF16: 9}[dtype],
-        rank,
-        ctypes.c_void_p(address),
-        (ctypes.c_uint64 * rank)(*tensor_map.dims),
-        (ctypes.c_uint64 * (rank - 1))(*tensor_map.strides_bytes),
-        (ctypes.c_uint32 * rank)(*tensor_map.box),
-        (ctypes.c_uint32 * rank)(*[1] * rank),
-        *(0, 3, 2, 0),
-    )
-    return ctypes.string_at(at, 128)
 
 
 def buffers_of(

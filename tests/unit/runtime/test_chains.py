@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import TILINGS, Made, ladder, make, mlp
-from tests.unit.runtime.test_artifact import encoded
+from tests.unit.runtime.encoded import encoded
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.plan_kinds import PlanKind

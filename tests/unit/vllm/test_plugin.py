@@ -166,6 +166,27 @@ def test_of_several_kernels_the_first_that_computes_so_many_rows_does(
     assert operator.calls == {"kernel": 2, "library": 1}
 
 
+def test_rows_of_the_library_take_vllms_own_kernel_of_the_activation(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def silu_and_mul(out: Any, pairs: Any) -> None:
+        taken.append(pairs.shape)
+        gate, up = pairs.chunk(2, dim=-1)
+        out.copy_(torch.nn.functional.silu(gate) * up)
+
+    x, w1, w2 = (torch.randn(*size).to(torch.bfloat16) for size in ((5, 32), (96, 32), (32, 48)))
+    with torch.inference_mode():
+        wanted = torch.ops.tuner_vllm.mlp(x, w1, w2, "silu")
+        monkeypatch.setattr(torch.ops._C, "silu_and_mul", silu_and_mul, raising=False)
+        operator._activation_of_vllm.cache_clear()
+        found = torch.ops.tuner_vllm.mlp(x, w1, w2, "silu")
+    operator._activation_of_vllm.cache_clear()
+    assert taken == [(5, 96)]
+    assert torch.equal(found, wanted)
+
+
 def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_PACK", "/nowhere/model.tunerpack")
     with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is no file; give a pack"):

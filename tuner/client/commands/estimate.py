@@ -6,18 +6,21 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.progress import track
 from rich.table import Table
 
-from tuner.client.delivery.output import print_json, print_table
+from tuner.client.delivery.output import plain_console, print_json, print_table
 from tuner.client.errors import NoResult
-from tuner.client.models.kinds_in_models import kinds_with_context
+from tuner.client.models.kinds_in_models import KindInModels, kinds_with_context
 from tuner.client.models.models import ffn_shapes, merged
 from tuner.client.models.partly_known import what_remains
 from tuner.client.options.model_options import model_options, read_config, take_rows
@@ -145,14 +148,29 @@ def _asked(
         yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
     if context is None:
         return
-    for path, m, kind in product(configs, rows, kinds_with_context()):
+    how |= {"max_length": context, "page_tokens": page_tokens}
+    for path, kind in product(configs, kinds_with_context()):
+        yield from _with_context(path, kind, rows, **how)
+
+
+def _with_context(
+    path: Path, kind: KindInModels, rows: Sequence[int], **how: Any
+) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """What a model has of a kind whose ops have a context, or what remains of it where the model is refused."""
+    config = read_config(path)
+    take = kind.counted_pairs
+    try:
+        take(config, sequences=1, **how)
+    except InvalidInput as refused:
         try:
-            config = read_config(path)
-            pairs = kind.counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
+            kind.remaining_pairs(config, sequences=1, **how)
         except InvalidInput as error:
             click.echo(f"{path}: {error.field}: {error.problem}: what has a context is not estimated", err=True)
-            break
-        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in pairs)
+            return
+        click.echo(f"{path}: {refused.field}: {refused.problem}: contexts are estimated without windows", err=True)
+        take = kind.remaining_pairs
+    for m in rows:
+        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in take(config, sequences=m, **how))
 
 
 def _gains(asked: Sequence[tuple[str, int, int, dict[str, Any]]], target: str) -> list[Gain]:
@@ -169,13 +187,37 @@ def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
         NoResult: it cannot run here; the message says why.
     """
     command = [sys.executable, "-m", _PROGRAM]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
-    if done.returncode == 0:
-        return [json.loads(line) for line in done.stdout.splitlines()]
-    why = (done.stderr.strip().splitlines() or [f"the program that estimates ended with {done.returncode}"])[-1]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as program,
+    ):
+        assert program.stdin is not None
+        assert program.stdout is not None
+        try:
+            with suppress(BrokenPipeError), program.stdin:
+                json.dump(asked, program.stdin)
+            found = list(_as_they_come(program.stdout, len(asked["pairs"])))
+        except BaseException:
+            program.kill()
+            raise
+        if program.wait() == 0:
+            return found
+        errors.seek(0)
+        why = (errors.read().strip().splitlines() or [f"the program that estimates ended with {program.returncode}"])[
+            -1
+        ]
     if "ModuleNotFoundError" in why:
         why = f"{why}; run: {install_command('server')}"
     raise NoResult(f"nothing can be estimated here: {why}")
+
+
+def _as_they_come(lines: Iterable[str], total: int) -> Iterator[dict[str, Any]]:
+    """The answers, with a bar of how many there are while one waits."""
+    console = plain_console(stderr=True)
+    for line in track(
+        lines, "estimating", total=total, console=console, transient=True, disable=not console.is_terminal
+    ):
+        yield json.loads(line)
 
 
 def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ import click
 
 import tuner
 from tuner.client.commands.fetch import ask_for_best, is_the_librarys, recipe_lines
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import Client
 from tuner.client.delivery.output import plain_console, print_json, print_table, table_width
-from tuner.client.errors import JobFailed, WeakerMatch
-from tuner.client.follow.batch import best_of, follow, is_batch, ladder_tables, status_lines
+from tuner.client.errors import ClientError, JobFailed, WeakerMatch
+from tuner.client.follow.batch import best_of, follow, ladder_tables, status_lines
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.follow.many import follow_many, standing_table
 from tuner.client.options.options import Finite, as_json, match_options
@@ -45,7 +46,7 @@ def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_
     if len(ids) == 1:
         watch_one(client, ids[0], timeout_s, as_json)
         return
-    with what_goes_on(ids):
+    with what_goes_on(client, ids):
         found = follow_many(client, ids, plain_console(stderr=True), timeout_s)
     if as_json:
         for one in found:
@@ -58,7 +59,7 @@ def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_
 
 def watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
     """Follows a job or a batch until it ends, then prints its result."""
-    with what_goes_on([job_id]):
+    with what_goes_on(client, [job_id]):
         _watch_one(client, job_id, timeout_s, as_json)
 
 
@@ -131,45 +132,70 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
     _list(client.trials(job_id, limit=500, **filters), as_json, render.trials_table)
 
 
-@click.command()
-@click.argument("job_id")
-@click.pass_obj
-def cancel(client: Client, job_id: str) -> None:
-    """Ends a job, or a batch; trials remain. Where others share a job's run, it goes on for them."""
-    if is_batch(job_id):
-        click.echo(client.cancel_batch(job_id)["state"])
-        return
-    job = client.cancel(job_id)
-    click.echo(job["state"])
-    if job["state"] != "cancelled":
-        click.echo(f"tuner-client: {job_id} is no longer yours, and continues for {', '.join(job['owners'])}", err=True)
+def _each(name: str, change: Callable[[Client, str], str], words: str) -> click.Command:
+    """The command `name`, which does `change` to each job that is named, and prints what that answers. One that cannot
+    be changed is told, and the others are changed all the same."""
 
-
-def _change(verb: str, words: str) -> click.Command:
-    """The command that has a job do `verb`."""
-
-    @click.argument("job_id")
+    @click.argument("ids", metavar="JOB...", nargs=-1, required=True)
     @click.pass_obj
-    def change(client: Client, job_id: str) -> None:
-        job = client.change(job_id, verb)
-        click.echo(job["id"] if verb == "retry" else "paused" if job["is_paused"] else job["state"])
+    def changed(client: Client, ids: tuple[str, ...]) -> None:
+        refused: list[ClientError] = []
+        for one in dict.fromkeys(ids):
+            try:
+                click.echo(change(client, one))
+            except ClientError as error:
+                refused.append(error)
+        for told in refused[:-1]:
+            click.echo(f"tuner-client: {told}", err=True)
+        if refused:
+            raise refused[-1]
 
-    return click.command(verb, help=words)(change)
+    return click.command(name, help=words)(changed)
 
 
-pause = _change("pause", "Has an open job wait; what is at the card is recorded first.")
-resume = _change("resume", "Has a paused job go on.")
-retry = _change("retry", "Submits a job that failed or was cancelled again, and prints the new id.")
+def _cancel(client: Client, some_id: str) -> str:
+    if is_batch(some_id):
+        return client.cancel_batch(some_id)["state"]
+    job = client.cancel(some_id)
+    if job["state"] != "cancelled":
+        owners = ", ".join(job["owners"])
+        click.echo(f"tuner-client: {some_id} is no longer yours, and continues for {owners}", err=True)
+    return job["state"]
 
 
-@click.command()
-@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
-@click.pass_obj
-def delete(client: Client, job_ids: tuple[str, ...]) -> None:
-    """Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs."""
-    for job_id in job_ids:
-        job = client.delete(job_id)
-        click.echo(f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}")
+def _pause(client: Client, some_id: str) -> str:
+    return _standing(client.change(some_id, "pause"))
+
+
+def _resume(client: Client, some_id: str) -> str:
+    return _standing(client.change(some_id, "resume"))
+
+
+def _standing(one: Mapping[str, Any]) -> str:
+    is_paused = one["is_paused"] if "is_paused" in one else one["num_paused"] > 0
+    return "paused" if is_paused else str(one["state"])
+
+
+def _retry(client: Client, job_id: str) -> str:
+    return str(client.change(job_id, "retry")["id"])
+
+
+def _delete(client: Client, job_id: str) -> str:
+    job = client.delete(job_id)
+    return f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}"
+
+
+cancel = _each(
+    "cancel", _cancel, "Ends jobs and batches; trials remain. Where others share a job's run, it goes on for them."
+)
+pause = _each("pause", _pause, "Has open jobs and batches wait; what is at the card is recorded first.")
+resume = _each("resume", _resume, "Has paused jobs and batches go on.")
+retry = _each("retry", _retry, "Submits jobs that failed or were cancelled again, and prints the new ids.")
+delete = _each(
+    "delete",
+    _delete,
+    "Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs.",
+)
 
 
 @pair_options

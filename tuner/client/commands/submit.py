@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +67,8 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             "--schedule",
             "schedules",
             multiple=True,
-            metavar="FILE|LINE",
-            help="Try exactly these, and search nothing.",
+            metavar="ONE",
+            help="Try only this FILE, LINE or JOB/TRIAL.",
         ),
         option("--sweep", metavar="WHAT", help="Of --schedule: vary rasters, merges, signals ..."),
         option("--order", "orders", multiple=True, metavar="FILE", help="Of --schedule: tiles.json, or file.py:NAME."),
@@ -184,7 +185,7 @@ def _send(client: Client, options: dict[str, Any]) -> None:
     if files and isinstance(rows, tuple):
         raise click.UsageError("--schedule is of one number of rows: give --m once")
     pair = _pair(options, is_needed=not files)
-    given = given_schedules(files, kinds, pair, options["orders"])
+    given = given_schedules(files, kinds, pair, options["orders"], trial_of=partial(_trial_of, client))
     pair = pair or (given.pair if given else {})
     body: dict[str, Any] = _given(options, _NAMED)
     body |= {"objective": _given(options, _OBJECTIVE), "budget": _given(options, _BUDGET)}
@@ -202,6 +203,11 @@ def _send(client: Client, options: dict[str, Any]) -> None:
         watch_one(client, job["id"], None, options["as_json"])
     else:
         click.echo(json.dumps(job) if options["as_json"] else job["id"])
+
+
+def _trial_of(client: Client, job_id: str, number: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The pair of a job, and the candidate of one of its trials."""
+    return client.job(job_id)["pair"], client.trial(job_id, number)["candidate"]
 
 
 def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:

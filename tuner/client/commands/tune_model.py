@@ -18,7 +18,7 @@ from tuner.client.delivery.output import plain_console, print_table
 from tuner.client.delivery.signatures import pinned
 from tuner.client.errors import JobFailed
 from tuner.client.follow.batch import follow, ladder_shapes
-from tuner.client.follow.interrupted import what_goes_on
+from tuner.client.follow.interrupted import SAME_COMMAND, what_goes_on
 from tuner.client.models.kinds_in_models import kinds_with_context
 from tuner.client.models.models import ffn_blocks, merged
 from tuner.client.models.quantised import Block
@@ -107,7 +107,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     body["labels"] = _labels(options["labels"], configs)
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
-    with what_goes_on([batch["id"]], "the same command again: it takes what has finished, and writes the pack"):
+    again = SAME_COMMAND + (" without --anew" if options["anew"] else "")
+    with what_goes_on(client, [batch["id"]], f"{again}: it takes what has finished, and writes the pack"):
         follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     ffns = [{"kind": "ffn", "m": m, **vars(shape)} for shape, m in product(shapes, tuned)]

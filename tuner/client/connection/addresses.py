@@ -1,8 +1,26 @@
-"""Addresses for people: what a service's answer links to, as a browser opens it."""
+"""What people open, paste and read: addresses that an answer links to, command lines, ids."""
 
 from __future__ import annotations
 
+import shlex
+
 import httpx
+
+from tuner.client.connection.config import DEFAULT_URL, configured_url
+
+#: How a batch's id begins.
+_BATCH = "batch-"
+
+
+def is_batch(some_id: str) -> bool:
+    """Whether an id is a batch's, or else a job's."""
+    return some_id.startswith(_BATCH)
+
+
+def command_at(url: str, *words: str) -> str:
+    """A command line of the client for the service at `url`, to be pasted where this one was typed."""
+    own = configured_url() or DEFAULT_URL
+    return shlex.join(["tuner-client", *([] if url == own else ["--url", url]), *words])
 
 
 def address_of(url: str, link: str) -> str:

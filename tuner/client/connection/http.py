@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from tuner import __version__
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.config import DEFAULT_URL
 from tuner.client.connection.event_lines import parse_events
 from tuner.client.connection.network import checked_url, ways_to
@@ -44,7 +45,7 @@ _ANSWER_DEADLINE_S = 120.0
 _MAX_ANSWER_BYTES = 512 * 2**20
 #: Every object that the API answers has one of these fields.
 _OWN_FIELDS = frozenset(
-    {"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest", "num_imported"}
+    {"id", "items", "job_id", "match", "candidate", "traceEvents", "status", "token_id", "digest", "num_imported"}
 )
 #: How long a stream looks for a server that went away: long enough for a restart.
 PATIENCE_S = 60.0
@@ -103,13 +104,13 @@ class Client:
         """Ends a job, or what your own part of it is, where others share its run: see `owners` of the answer."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
-    def change(self, job_id: str, verb: str) -> Job:
-        """Has a job `pause`, `resume` or `retry`; the answer to the last is the job that does it again."""
-        return cast(Job, self._json("POST", f"{_job_path(job_id)}:{verb}"))
+    def change(self, some_id: str, verb: str) -> Json:
+        """Has a job or a batch `pause` or `resume`, or a job `retry`, which answers the job that does it again."""
+        path = _batch_path(some_id) if is_batch(some_id) else _job_path(some_id)
+        return self._json("POST", f"{path}:{verb}")
 
     def delete(self, job_id: str) -> Job | None:
-        """Deletes a job that has ended, with all that is known of it; None where it is gone. Where others share its
-        run, it stays theirs and is answered."""
+        """Deletes a job that has ended; None where it is gone. Where others share its run, it stays: it is answered."""
         response = self._request("DELETE", _job_path(job_id))
         return None if response.status_code == httpx.codes.NO_CONTENT else cast(Job, self._document(response))
 
@@ -131,11 +132,7 @@ class Client:
         return cast(Iterator[BatchJob], self._items(f"{_batch_path(batch_id)}/jobs", {"limit": 500}))
 
     def batch_best(self, batch_id: str) -> BatchBest:
-        """Which kernel runs for which rows.
-
-        Raises:
-            NoResult: there is no such batch, or no answer yet.
-        """
+        """Which kernel runs for which rows. `NoResult`: there is no such batch, or no answer yet."""
         return cast(BatchBest, self._named("id", batch_id, f"{_batch_path(batch_id)}/best"))
 
     def cancel_batch(self, batch_id: str) -> Batch:
@@ -143,11 +140,7 @@ class Client:
         return cast(Batch, self._json("POST", f"{_batch_path(batch_id)}:cancel"))
 
     def whoami(self) -> Json:
-        """Who the token belongs to, and what it is good for.
-
-        Raises:
-            NoToken: the service asks for one, and this is none of its.
-        """
+        """Who the token belongs to, and what it is good for. `NoToken`: the service asks for one, and knows it not."""
         return self._json("GET", "/whoami")
 
     def jobs(self, **filters: Any) -> Iterator[Job]:
@@ -157,6 +150,10 @@ class Client:
     def trials(self, job_id: str, **filters: Any) -> Iterator[Trial]:
         """All trials of a job."""
         return cast(Iterator[Trial], self._items(f"{_job_path(job_id)}/trials", filters))
+
+    def trial(self, job_id: str, number: int) -> Trial:
+        """One of them. `NoResult`: it is not there."""
+        return cast(Trial, self._json("GET", f"{_job_path(job_id)}/trials/{number}"))
 
     def samples(self, job_id: str, number: int) -> Json:
         """The raw samples of a measured trial, round by round. `NoResult`: it is not there, or has none any more."""
@@ -297,7 +294,7 @@ class Client:
                 yield {"kind": "end"}
                 return
             if response.is_error:
-                raise error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S))
+                raise error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S), self.url)
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 raise self._stranger()
             yield from parse_events(response.iter_lines())
@@ -364,7 +361,7 @@ class Client:
         except (TypeError, ValueError) as error:  # of a body as JSON, or a header in ASCII
             raise Refused(f"the request cannot be sent: {error}") from error
         if not response.is_success:
-            raise error_of(response)
+            raise error_of(response, self.url)
         return response
 
     def _read(self, head: httpx.Response, deadline: float) -> httpx.Response:

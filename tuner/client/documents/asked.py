@@ -142,6 +142,7 @@ class DecoderBlock(TypedDict):
     tp: NotRequired[int]
     run: NotRequired[str]
     dtype: NotRequired[str]
+    weights: NotRequired[str | None]
 
 
 class QuantisedFfn(TypedDict):

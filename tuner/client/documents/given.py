@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,14 @@ from tuner.client.documents.orders import ordered, read_order
 from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
-from tuner.core.schedule.one_line import read_line
+from tuner.core.schedule.one_line import is_line, read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
-from tuner.schedule_files.reading import read_schedule
+from tuner.schedule_files.reading import named_trial, read_schedule
 
-#: Between the two halves of a schedule's line.
-_BAR = " | "
+Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +52,23 @@ class GivenSchedules:
 
 
 def given_schedules(
-    given: Sequence[str], kinds: Sequence[str], pair: Mapping[str, Any] | None, orders: Sequence[str] = ()
+    given: Sequence[str],
+    kinds: Sequence[str],
+    pair: Json | None,
+    orders: Sequence[str] = (),
+    *,
+    trial_of: Callable[[str, int], tuple[Json, Json]],
 ) -> GivenSchedules | None:
-    """The schedules of files, as `tuner explain` takes them, and of lines as they are printed, in each of these plan
-    kinds; without one, in that which a manifest names, or in as few launches as there may be. None without any.
+    """The schedules of files, as `tuner explain` takes them, of trials, and of lines as they are printed, in each of
+    these plan kinds; without one, in that which a manifest names or a trial had, or in as few launches as there may be.
+    None without any.
 
     Args:
-        given: names of files, and lines.
+        given: names of files, JOB/TRIAL, and lines.
         kinds: of launches.
         pair: what the job is of, where that is known, and lines are of it.
         orders: of one's own, in which each schedule is tried as well: JSON files of tables, and functions of files.
+        trial_of: the pair of a job and the candidate of its trial of that number.
 
     Raises:
         click.UsageError: a file is none, they are of several workloads, or a kind is none of ours.
@@ -76,7 +82,7 @@ def given_schedules(
     workloads: dict[Workload, str] = {}
     for name in given:
         try:
-            workload, schedule, said = _read(name, pair)
+            workload, schedule, said = _read(name, pair, trial_of)
             schedules = [schedule, *(ordered(one, read_order(one), workload, schedule) for one in orders)]
         except InvalidInput as error:
             raise click.UsageError(str(error)) from error
@@ -94,9 +100,16 @@ def given_schedules(
     )
 
 
-def _read(name: str, pair: Mapping[str, Any] | None) -> tuple[Workload, Schedule, str | None]:
-    """The workload, the schedule, and the plan kind that a manifest names."""
-    if _BAR not in name:
+def _read(
+    name: str, pair: Json | None, trial_of: Callable[[str, int], tuple[Json, Json]]
+) -> tuple[Workload, Schedule, str | None]:
+    """The workload, the schedule, and the plan kind that a manifest or a trial names."""
+    if (named := named_trial(name)) is not None:
+        of, candidate = trial_of(*named)
+        if candidate["schedule"] is None:
+            raise InvalidInput("--schedule", f"{name} is the library's, which has no schedule", "give a trial of ours")
+        return workload_of(of), Schedule.from_json(candidate["schedule"]), candidate["plan_kind"]
+    if not is_line(name):
         workload, _, schedule = read_schedule(Path(name))
         return workload, schedule, read_json(Path(name), "").get("plan_kind")
     schedule = read_line(name)

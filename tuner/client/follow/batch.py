@@ -25,13 +25,6 @@ Json = Mapping[str, Any]
 _ASK_EVERY_S = 1.0
 _PLAIN_EVERY_S = 10.0
 ENDED = ("succeeded", "failed", "cancelled")
-#: How a batch's id begins.
-PREFIX = "batch-"
-
-
-def is_batch(some_id: str) -> bool:
-    """Whether an id is a batch's."""
-    return some_id.startswith(PREFIX)
 
 
 def follow(client: Client, batch: Json, console: Console, timeout_s: float | None = None) -> Json:

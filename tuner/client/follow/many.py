@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import PATIENCE_S, Client, check_deadline
 from tuner.client.errors import Unreachable
-from tuner.client.follow.batch import ENDED, is_batch, line, num_ended
+from tuner.client.follow.batch import ENDED, line, num_ended
 from tuner.client.terminal import render
 
 Json = Mapping[str, Any]

@@ -23,6 +23,13 @@ class KindInModels(Protocol):
             InvalidInput: the model has none that is known here.
         """
 
+    def remaining_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
+        """The same of a model that is refused as a whole.
+
+        Raises:
+            InvalidInput: its config does not say enough of them, or no kernel here computes them.
+        """
+
     def what_to_take(self, *, with_qkv: bool, blocks: bool, layers: bool) -> Callable[..., list[Json]]:
         """What reads a config, by the options of `tune-model`."""
 

@@ -26,8 +26,8 @@ def what_remains(
     """
     config = config["text_config"] if config.get("model_type") in WRAPPED and "text_config" in config else config
     if any(config.get(name) for name in QUANTISED):
-        known = [kind.whether_known(config, "its keys and values are not quantised") for kind in kinds_in_models()]
-        return {}, [*known, "no product: their weights are"]
+        known = [kind.whether_known(config, "whose keys and values are not quantised") for kind in kinds_in_models()]
+        return {}, [*known, "no product: its weights are quantised"]
     if not any(config.get(name) for name in EXPERTS):
         return {}, []
     layers = size_of(config, "num_hidden_layers")

@@ -28,6 +28,7 @@ from tuner.core.legal.own_tasks import own_resources, own_task_bytes, own_tasks_
 from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
 from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
+from tuner.core.legal.sum_room import sum_room_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
@@ -148,6 +149,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
         or neighbours_problem(workload, tiling)
         or split_problem(workload, tiling)
         or scattered_sums_problem(workload, tiling)
+        or sum_room_problem(workload, tiling)
         or hint_problem(workload, tiling)
         or resident_problem(workload, tiling)
         or residency_problem(estimated_resources(workload, tiling), gpu, tiling.resident_ctas)

@@ -14,17 +14,14 @@ from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, sto
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
+from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
+from tuner.core.legal.warpgroups.workloads import workload_problem as workload_problem
 from tuner.core.plan.graph.products import product_tile, weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
-from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
-#: Not the next architecture's: the instructions are those of sm_90a alone.
-COMPUTE_CAPABILITY = (9, 0)
-#: TMA reads rows that begin and end at multiples of this.
-ROW_ALIGNMENT_BYTES = 16
 #: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
 BLOCK_ROWS = 64
 #: Rows of a warp in a block of sums: of a lower block some warps hold none, the others whole ones.
@@ -36,8 +33,6 @@ COLUMNS = 8
 PAIR_ROWS = 2 * COLUMNS
 #: Rows of operand B of one instruction.
 MAX_PRODUCT_COLUMNS = 256
-#: A line: the width of the swizzle.
-LINE_BYTES = 128
 STAGE_ALIGNMENT_BYTES = 8 * LINE_BYTES
 #: Lines of k of a stage.
 STAGE_LINES = (1, 2, 4, 8)
@@ -63,8 +58,6 @@ MAX_ACCUMULATORS_BESIDE = 176
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
 #: shared, or where another op has as many and parts; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
-#: CTAs, or clusters, whose first tasks the launch parameter has room for: `kMaxCtas` in shared_wgmma.cuh.
-MAX_CTAS = 160
 #: What a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
 REGISTERS = {4: 168, 8: 168, 12: 128}
 #: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
@@ -72,30 +65,10 @@ FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
-#: takes more.
-SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
+#: Slots for what CTAs that share a tile's k send each other: of `sum_kib`, unless one vector an exchange takes more.
+SUM_SLOTS = 2
 #: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
-
-
-def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """Why no tiling of this engine runs the workload on the GPU."""
-    if gpu.compute_capability != COMPUTE_CAPABILITY:
-        major, minor = gpu.compute_capability
-        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, use mma"
-    if gpu.num_sms > MAX_CTAS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
-    aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
-    for op in workload.tile_ops:
-        if op.IS_PRODUCT and (op.n % aligned or op.k % aligned):
-            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
-    return None
-
-
-def line_elements(dtype: Dtype) -> int:
-    """Elements of a line."""
-    return dtype.elements(LINE_BYTES)
 
 
 def stage_depths(dtype: Dtype) -> tuple[int, ...]:
@@ -155,7 +128,7 @@ def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
     most = max(shares(tile.m if tiling.swap_ab else tile.n, tiling.cluster_k)) // COLUMNS * per_group
     vector_bytes = (tiling.cluster_k - 1) * rows * COLUMNS * SUM_BYTES
     exchanges = min(most, SUM_SLOTS)
-    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > MOST_SUM_BYTES:
+    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > 1024 * tiling.sum_kib:
         exchanges += 1
     return exchanges, -(-most // exchanges) * vector_bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,9 +27,9 @@ from tuner.errors import IllegalSchedule
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
-#: From one SM of a cluster to another: the latency, and the bytes of each SM while all send. Guesses, about what Luo et
-#: al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499, report of another card.
-HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
+#: From one SM of a cluster to another: the latency, the bytes of each SM while all send, and how long an exchange, from
+#: the third one on, waits until one before was added. Source: docs/findings/cluster-sums.md.
+HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
 #: Weights that an SM converts to elements a clock where they are stored in fewer bits: a guess, of two to three
@@ -239,7 +240,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         element_bytes=size * op.result_columns // op.n,
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
-        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
+        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu, graph.tiling.sum_kib)
         + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
@@ -291,13 +292,14 @@ def _part_costs(
     )
 
 
-def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu) -> float:
+def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float:
     """Time in which so many CTAs that share a tile's k bring its sums together, `tile_bytes` of each: each sends what
-    the others add up."""
+    the others add up, half of the room at a time."""
     if sharers == 1:
         return 0.0
     sent_bytes = tile_bytes * (sharers - 1) / sharers
-    return HOP_CLOCKS / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
+    num_waiting = max(0, math.ceil(2 * sent_bytes / (1024 * room_kib)) - 2)
+    return (HOP_CLOCKS + num_waiting * ADDED_CLOCKS) / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
 
 
 def multiplied_by(tiling: Tiling, op: TileOp, tile: Tile) -> tuple[int, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import UINT8, Dtype
+from tuner.core.problem.epilogue.part import PLAIN
 from tuner.core.problem.ops.op import Op, Role, Tensor
 
 if TYPE_CHECKING:
@@ -15,12 +16,29 @@ if TYPE_CHECKING:
 #: by a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
 
-_PLAIN = dict[str, Any]()
 
+@dataclass(frozen=True, kw_only=True)
+class Im2col:
+    """Pixels of images that a copy engine takes, row after row and image after image, at each place of a filter.
 
-def keep_plain(options: Mapping[str, Any]) -> None:
-    """What products have in their options where nobody asks for any."""
-    _PLAIN.update(options)
+    Source: PTX ISA, "Tensors", im2col mode.
+    """
+
+    #: Of the tensor [images, height, width, channels].
+    images: int
+    height: int
+    width: int
+    channels: int
+    #: From the first row and column of an image to those of the first pixel that is taken, and from the last ones on.
+    lower: int
+    upper: int
+    #: Pixels from one that is taken to the next, along rows and columns.
+    stride: int
+
+    @property
+    def strides(self) -> tuple[int, int, int, int]:
+        """The same of channels, columns, rows and images."""
+        return (1, self.stride, self.stride, 1)
 
 
 class TileOp(Op):
@@ -39,9 +57,9 @@ class TileOp(Op):
     GATHERS: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """An option of products that its kind has not: as a product has it that does not ask for it."""
-        if name in _PLAIN:
-            return _PLAIN[name]
+        """An option that its kind has not."""
+        if name in PLAIN:
+            return PLAIN[name]
         raise AttributeError(f"a {self.KIND} has no {name!r}")
 
     if TYPE_CHECKING:
@@ -157,6 +175,11 @@ class TileOp(Op):
     def is_plain_product(self) -> bool:
         """Whether it multiplies rows of `source` itself."""
         return self.IS_PRODUCT and not self.GATHERS
+
+    @property
+    def im2col(self) -> Im2col | None:
+        """Of one that gathers its rows, how a copy engine takes them; None where it cannot."""
+        return None
 
     def row_extents(self, tile_m: int) -> list[int]:
         """Rows of each tile row, where a tile has so many at most."""

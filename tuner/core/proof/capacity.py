@@ -5,7 +5,7 @@ What a word may be by itself is said in `tuner.core.plan.table.words`; here it i
 
 from __future__ import annotations
 
-from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.legal.warpgroups.workloads import MAX_CTAS
 from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.plan.order.split_k import num_tiles, slots_problem
 from tuner.core.plan.table.header import MAX_CLUSTER_SIZE

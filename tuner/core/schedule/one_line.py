@@ -35,8 +35,15 @@ _ORDERING = re.compile(
     r"(?: ahead(?P<run_ahead>\d+))? (?P<assignment>\w+)(?: (?P<partition>\d+)/8)? (?P<ctas_per_sm>\d+)/SM"
     r"(?: less (?P<reserved_sms>\d+) SMs)?(?: runs(?P<run_starts>\d+(?:\+\d+)*))?(?P<words>(?: \S+)*)"
 )
+#: Between the two halves.
+_BAR = " | "
 _RASTER = re.compile(r"([a-z]+)(\d*)")
 _BANDS = re.compile(r"bands(?P<rows>\d+)(?:-lag(?P<lag>\d+))?(?:-chunks(?P<chunks>\d+))?")
+
+
+def is_line(text: str) -> bool:
+    """Whether it is meant as a schedule's line, and as nothing's name."""
+    return _BAR in " ".join(text.split())
 
 
 def read_line(text: str) -> Schedule:
@@ -47,7 +54,7 @@ def read_line(text: str) -> Schedule:
             its kind's.
     """
     text = " ".join(text.split())
-    halves = text.split(" | ")
+    halves = text.split(_BAR)
     if len(halves) != 2:
         problem = f"has {len(halves)} parts between bars, and a schedule of tile ops has two"
         raise InvalidInput("schedule", problem, f"{_REMEDY}; others as JSON")

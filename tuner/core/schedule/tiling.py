@@ -122,6 +122,19 @@ class KernelConfig:
     cluster_n: int = axis(1, since=LATER, features=log2)
     #: CTAs of a cluster that share a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
     cluster_k: int = axis(1, since=LATER, features=log2)
+    #: Room for the sums that CTAs which share a tile's k send each other, KiB of shared memory: with more, fewer wait
+    #: until those before were added. For wgmma.
+    sum_kib: int = axis(
+        24,
+        values=(24, 32, 48, 64),
+        word="sums{}k",
+        sentence="CTAs that share a tile's k send each other sums through {} KiB.",
+        since=LATER,
+        features=log2,
+        values_in_words="24, 32, 48 or 64",
+        meaning="room for the sums that CTAs which share a tile's k send each other, KiB, see "
+        "[below](#ctas-that-share-k)",
+    )
     #: CTAs that a launch places side by side though each works alone, 1 or 2: the requests of neighbours for the same
     #: weights are merged. For wgmma.
     neighbours: int = axis(

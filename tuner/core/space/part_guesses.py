@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from itertools import product
 
 from tuner.core.legal.scattered_sums import MOST_PARTS
+from tuner.core.legal.sum_room import with_least_room
 from tuner.core.legal.wgmma import BLOCK_ROWS, COLUMNS, MAX_ACCUMULATORS_BUSY, MAX_PRODUCT_COLUMNS, most_accumulators
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -137,9 +138,9 @@ def scattered(schedule: Schedule) -> Schedule:
     return schedule.but(tiling=replace(schedule.tiling, part_sums=PartSums.SCATTERED), ordering=ordering)
 
 
-def settled_sums(tiling: Tiling) -> Tiling:
-    """The same; where there are no parts, nobody adds shares up."""
-    return tiling if tiling.split_k else replace(tiling, part_sums=PartSums.LAST)
+def settled_sums(workload: Workload, tiling: Tiling) -> Tiling:
+    """The same; where there are no parts, nobody adds shares up, and sums that need no more room have no more."""
+    return with_least_room(workload, tiling if tiling.split_k else replace(tiling, part_sums=PartSums.LAST))
 
 
 def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, choice: Choice) -> float:

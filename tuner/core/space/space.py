@@ -334,7 +334,7 @@ class Space:
             Engine.WGMMA: self._wgmma,
             Engine.SIMT: self._simt,
         }
-        yield from map(settled_sums, of_engine[tiling.engine].near(tiling))
+        yield from (settled_sums(self.workload, one) for one in of_engine[tiling.engine].near(tiling))
 
     def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
         ordering = schedule.ordering

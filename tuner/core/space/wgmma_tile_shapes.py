@@ -17,11 +17,13 @@ import numpy as np
 
 from tuner.core.legal.converted import depth_problem, most_converted
 from tuner.core.legal.wgmma import (
+    BLOCK_ROWS,
     COLUMNS,
     MAX_ACCUMULATORS_BUSY,
     MAX_PRODUCT_COLUMNS,
     MAX_SHARED_ROWS,
     PING_PONG_WARPS,
+    WARP_ROWS,
     WARPS_PER_GROUP,
     most_accumulators,
     multiplied,
@@ -35,8 +37,11 @@ from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.tiling import Tile, Warpgroups
+from tuner.core.schedule.axis import axes_of
+from tuner.core.schedule.tiling import Tile, Tiling, Warpgroups
 
+#: Room for sums where CTAs share k, KiB: rings decide later whether there is more.
+SUM_KIB: int = axes_of(Tiling)["sum_kib"].default
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
 FEW_ROWS = 64
 #: Columns of a tile, at least.
@@ -263,7 +268,7 @@ class WgmmaTileShapes:
         padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)
         step_us = crowding * max(memory_us, product_us * padding / tensor_share(b_rows))
         slot_bytes = height.of_cta(tile).m * columns * SUM_BYTES
-        fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu)
+        fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu, SUM_KIB)
         steps = ceil(all_steps / height.cluster_k)
         whole_us, task_us = (own * step_us + fixed_us for own in (steps, ceil(steps / parts)))
         sum_us = 0.0
@@ -345,6 +350,16 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     all_us = sum(shape.num_tasks * shape.task_us for shape in shapes)
     times_us = [shape.task_us for shape in shapes]
     return max(all_us / lanes, max(times_us), num_waves * min(times_us))
+
+
+def covering(rows: int, most: Height) -> Height:
+    """The lowest height that covers the rows in as many tiles as the highest does: the copy engine takes its time over
+    rows that are not there, and so do the tensor cores."""
+    block_rows = BLOCK_ROWS * most.groups * most.cluster_m
+    step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
+    if most.swap_ab:
+        step = COLUMNS * most.cluster_m
+    return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)
 
 
 def tiles_of(op: TileOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:

@@ -13,12 +13,11 @@ from itertools import islice, zip_longest
 from operator import attrgetter
 
 from tuner.core.legal.legality import engine_problem, tiling_problem
+from tuner.core.legal.sum_room import with_least_room, with_most_room
 from tuner.core.legal.wgmma import (
-    BLOCK_ROWS,
     COLUMNS,
     MAX_INPUT_STAGES,
     MAX_STAGES,
-    WARP_ROWS,
     rows_problem,
     smem_bytes,
     stage_bytes,
@@ -29,6 +28,7 @@ from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
@@ -37,6 +37,7 @@ from tuner.core.space.wgmma_tile_shapes import (
     TileShape,
     WgmmaTileShapes,
     by_rate,
+    covering,
     tiles_of,
 )
 
@@ -125,20 +126,20 @@ class WgmmaTilings:
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
-        covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
+        covers = dict.fromkeys(covering(self._rows, most) for most in useful)
         fitting = tuple(
-            one for one in covering if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
+            one for one in covers if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
         )
         return fitting or HIGH_TILES[:1]
 
     def _low_heights(self) -> Iterator[Height]:
         """One tile row; more where even so each tile of theirs has an SM of its own: then a CTA brings fewer rows."""
         for most in (FEW_ROWS, FEW_ROWS // 2, FEW_ROWS // 4):
-            height = _covering(self._rows, Height(most, 4))
+            height = covering(self._rows, Height(most, 4))
             num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.tile_ops)
             if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
                 yield height
-                yield _covering(self._rows, Height(most, 4, swap_ab=True))
+                yield covering(self._rows, Height(most, 4, swap_ab=True))
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled of each height first."""
@@ -244,8 +245,10 @@ class WgmmaTilings:
         for num_stages in range(2, MAX_STAGES + 1):
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
-        yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
-        yield from (replace(tiling, ahead_window=window) for window in range(tiling.num_stages))
+        for count in range(tiling.num_stages):
+            yield from (replace(tiling, window=count), replace(tiling, ahead_window=count))
+        for room in axes_of(Tiling)["sum_kib"].values if tiling.cluster_k > 1 else ():
+            yield from self._fitted(replace(tiling, sum_kib=room))
         yield from self._fitted(self._deepened(tiling))
         yield from self.widened(tiling)
         yield from self.with_full_rings(tiling)
@@ -328,6 +331,7 @@ class WgmmaTilings:
         )
         for rings in dict.fromkeys(self._rings(bare)):
             tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
+            tiling = with_most_room(self._workload, self._gpu, tiling)
             if tiling_problem(self._workload, self._gpu, tiling) is None:
                 yield tiling
 
@@ -350,6 +354,7 @@ class WgmmaTilings:
     def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
         """The tiling, with as many stages of its ring of weights as fit, and of the inputs' where both were as deep;
         nothing where too few do."""
+        tiling = with_least_room(self._workload, tiling)
         is_equal = tiling.num_stages == tiling.input_stages
         fixed = replace(tiling, input_stages=0) if is_equal else tiling
         num_stages = min(tiling.num_stages, self._deepest(fixed, is_equal=is_equal))
@@ -387,13 +392,3 @@ def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Heigh
         for count in sharers
         for one in able
     )
-
-
-def _covering(rows: int, most: Height) -> Height:
-    """The lowest height that covers the rows in as many tiles as the highest does: the copy engine takes its time over
-    rows that are not there, and so do the tensor cores."""
-    block_rows = BLOCK_ROWS * most.groups * most.cluster_m
-    step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
-    if most.swap_ab:
-        step = COLUMNS * most.cluster_m
-    return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuner.client.models.model_families import FAMILIES
-from tuner.client.models.models import dense_language_model, dtype_of, ffn_shapes, size_of
+from tuner.client.models.models import QUANTISED, dense_language_model, dtype_of, ffn_shapes, size_of
 from tuner.errors import InvalidInput
 from tuner.ops.attention.model_layers import LayerAttention, layer_attentions, number_of
 from tuner.ops.attention.op import ATTENTION
@@ -169,6 +169,39 @@ def whether_known(config: Mapping[str, Any], why: str) -> str:
     return f"the attention, {why}, in {layers} layers: tune-model takes no such model, submit --sequences does"
 
 
+def remaining_pairs(
+    config: Mapping[str, Any],
+    *,
+    sequences: int,
+    max_length: int,
+    tp: int = 1,
+    dtype: str | None = None,
+    page_tokens: int | None = None,
+) -> list[tuple[Json, int]]:
+    """The attention of a model that is refused as a whole, as `counted_pairs` has it; without a projection where the
+    weights are quantised. What its family does beside is not known here: each layer reads whole contexts.
+
+    Raises:
+        InvalidInput: it is a latent one, or the ranks do not divide its heads.
+    """
+    if config.get(_LATENT):
+        raise InvalidInput(_LATENT, "its attention is a latent one, which has no kernel here", "leave out --context")
+    hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
+    is_quantised = any(config.get(name) for name in QUANTISED)
+    pair = {
+        "kind": "attention",
+        "sequences": sequences,
+        "max_length": max_length,
+        "heads": _of_a_rank(heads, "num_attention_heads", tp),
+        "kv_heads": _of_a_rank(int(config.get("num_key_value_heads") or heads), "num_key_value_heads", tp),
+        "head_dim": int(config.get("head_dim") or hidden // heads),
+        "d_out": None if is_quantised else hidden,
+        "page_tokens": page_tokens,
+        "dtype": dtype or dtype_of(config),
+    }
+    return [(pair, size_of(config, "num_hidden_layers"))]
+
+
 def _of_a_rank(count: int, name: str, tp: int) -> int:
     if count % tp:
         problem = f"is {tp}, and {name} {count} is not a multiple of it"
@@ -212,7 +245,7 @@ def words_of(pair: Mapping[str, Any]) -> str:
         names = ", ".join(op["name"] for op in pair["ops"])
         reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")
         return f"{names}: {reach}"
-    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
+    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias or is quantised"
     return f"attention: {_reach(pair)}, {projected}"
 
 

@@ -13,7 +13,7 @@ from tuner.core.problem.epilogue import Part
 from tuner.core.problem.op_kinds import OpKind
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import Op, OpWords, Tensor, given, output, weight
-from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
+from tuner.core.problem.tile_op import MAX_ELEMENTS, Im2col, TileOp
 from tuner.errors import InvalidInput
 from tuner.ops.conv.parts import PARTS
 
@@ -131,6 +131,19 @@ class ConvOp(TileOp):
     def source_shape(self) -> tuple[int, int]:
         """Pixels of all images that are read, and channels."""
         return self.images * self.height * self.width, self.channels
+
+    @property
+    def im2col(self) -> Im2col:
+        """Of the first place of a filter; the others lie so many rows and columns behind it."""
+        return Im2col(
+            images=self.images,
+            height=self.height,
+            width=self.width,
+            channels=self.channels,
+            lower=-self.padding,
+            upper=self.padding - (self.kernel - 1),
+            stride=self.stride,
+        )
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -287,6 +287,7 @@ class DecoderBlock(AskedWorkload):
     tp: int = asked_field("ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
     run: Run = asked_field("the whole block, or the ops between two all-reduces", Run.BLOCK)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
+    weights: WeightFormat | None = asked_field("how all weights are stored, in fewer bits; null for the dtype", None)
 
     def to_workload(self) -> Workload:
         """The ops of one rank.
@@ -298,7 +299,8 @@ class DecoderBlock(AskedWorkload):
         if self.run is Run.BLOCK:
             check_reduced(self.tp, "o_proj, mlp or qkv")
         products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK)
-        ops = tuple(op_of(products[name], self.m, self.dtype) for name in _OPS[self.run])
+        stored = {} if self.weights is None else {"weights": str(self.weights)}
+        ops = tuple(op_of({**products[name], **stored}, self.m, self.dtype) for name in _OPS[self.run])
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
 
 

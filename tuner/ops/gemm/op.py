@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ from tuner.core.problem.op_kinds import OpKind
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.ops.rotary import Rotary
-from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp, keep_plain
+from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
@@ -300,10 +300,6 @@ class GemmOp(TileOp):
         weights = WeightFormat(data["weights"]) if data.get("weights") else None
         made = {"activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue}
         return cls(**{**data, **made, "out_dtype": stored, "weights": weights})
-
-
-_options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
-keep_plain({one.name: one.default for one in _options})
 
 
 @cache

@@ -115,6 +115,11 @@ class LayerTensors(ctypes.Structure):
     """`tuner_layer_tensors`."""
 
 
+@HEADER.struct
+class StoredProduct(ctypes.Structure):
+    """`tuner_stored_product`."""
+
+
 def sources() -> list[Path]:
     """The C files, by name."""
     return sorted((FOLDER / "src").glob("*.c"))

@@ -60,6 +60,12 @@ class Converted:
     input_factors: tuple[float | None, ...] = ()
 
     @property
+    def elements(self) -> Array:
+        """[rows, k] uint8: codes in the order of k, where they are elements of a type."""
+        codes: Array = self.stored.row.unpacked(np, self.weights, self.k)[0]
+        return codes
+
+    @property
     def input_factor(self) -> float | None:
         """Of the input that all of them read: the largest, so that it stays within 8 bits."""
         return max((one for one in self.input_factors if one is not None), default=None)

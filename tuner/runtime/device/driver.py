@@ -190,15 +190,20 @@ class Driver:
         rank = len(recipe["dims"])
         buffer = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
         aligned = -(-ctypes.addressof(buffer) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+        corners = [(ctypes.c_int32 * 2)(*corner) for corner in recipe.get("corners", ())]
+        box = (
+            [ctypes.c_uint32(size) for size in recipe["box"]] if corners else [(ctypes.c_uint32 * rank)(*recipe["box"])]
+        )
         self.call(
-            "cuTensorMapEncodeTiled",
+            "cuTensorMapEncodeIm2col" if corners else "cuTensorMapEncodeTiled",
             ctypes.c_void_p(aligned),
             MAP_TYPES[recipe["data_type"]],
             rank,
             ctypes.c_void_p(address),
             (ctypes.c_uint64 * rank)(*recipe["dims"]),
             (ctypes.c_uint64 * (rank - 1))(*recipe["strides_bytes"]),
-            (ctypes.c_uint32 * rank)(*recipe["box"]),
+            *corners,
+            *box,
             (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
             *_MAP_MODES,
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from tuner.core.problem.activation import canonical
+from tuner.core.problem.epilogue.part import Stage
 
 
 def product(
@@ -24,10 +27,39 @@ def product(
     else:
         z = (functions.linear(x, w) * row_scale[:, None]).to(x.dtype)
         z = z if bias is None else z + bias
-    gate, *up = z.chunk(2, dim=-1) if gated else (z,)
-    y: torch.Tensor = canonical(activation).row.torch(functions, gate)
-    y = y * up[0] if up else y
+    y = activated(z, activation, gated=gated)
     return y if residual is None else y + residual.contiguous()
+
+
+def wide_product(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    row_scale: torch.Tensor | None = None,
+    activation: str = "identity",
+    gated: bool = False,
+    residual: torch.Tensor | None = None,
+    applied: Callable[[Stage, torch.Tensor], torch.Tensor],
+    stored: torch.dtype,
+) -> torch.Tensor:
+    """The same of elements of few bits, in float32 at least, with what else is `applied` at each stage. What is larger
+    than the largest element of few bits is stored as that one."""
+    wide = torch.float32 if x.dtype.itemsize == 1 else _wide(x)
+    z = applied(Stage.SUMS, torch.nn.functional.linear(x.to(wide), w.to(wide)))
+    z = z if row_scale is None else z * row_scale[:, None]
+    y = applied(Stage.OUTPUT, activated(z if bias is None else z + bias, activation, gated=gated))
+    y = applied(Stage.RESULT, y if residual is None else y + residual)
+    if stored.itemsize == 1:  # PyTorch makes a NaN of it
+        y = y.clamp(torch.finfo(stored).min, torch.finfo(stored).max)
+    return y.to(stored)
+
+
+def activated(z: torch.Tensor, activation: str, *, gated: bool) -> torch.Tensor:
+    """Of sums; gated, the gate's columns are in front of the up projection's."""
+    gate, *up = z.chunk(2, dim=-1) if gated else (z,)
+    y: torch.Tensor = canonical(activation).row.torch(torch.nn.functional, gate)
+    return y * up[0] if up else y
 
 
 def normed(rows: torch.Tensor, squares: torch.Tensor | None, eps: float) -> torch.Tensor:

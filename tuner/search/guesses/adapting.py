@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tuner.core.legal.legality import check_kind, kind_problem, tiling_problem
+from tuner.core.legal.sum_room import with_least_room, with_most_room
 from tuner.core.legal.wgmma import COLUMNS
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.order.rasters import ROW
@@ -94,9 +95,11 @@ def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tilin
     as_wide = _as_wide(space, before, space.as_offered(schedule.tiling))
     for high in (*_covering(space, before, as_wide), as_wide):
         for form in (_in_as_many_waves(space, before, schedule, high), high):
+            form = with_least_room(space.workload, form)
             for fitting in islice(depths(space.workload, space.gpu, form), 1):
                 is_as_deep = fitting.num_stages == form.num_stages
-                yield deepest(space.workload, space.gpu, fitting) if was_full and is_as_deep else fitting
+                full = deepest(space.workload, space.gpu, fitting) if was_full and is_as_deep else fitting
+                yield with_most_room(space.workload, space.gpu, full)
 
 
 def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:

@@ -130,6 +130,14 @@ struct ToRing {
       copy_pairs_to(stage + offset, map, pair, line, full, policy, StageSharers::ctas());
     }
   }
+  __device__ __forceinline__ void pixels(u32 offset, const TensorMap* map, const PixelStart& start, int channel, int right,
+                                         int down) const {
+    if constexpr (StageSharers::kCount == 1) {
+      copy_pixels(stage + offset, map, start, channel, right, down, full, policy);
+    } else {
+      copy_pixels_to(stage + offset, map, start, channel, right, down, full, policy, StageSharers::ctas());
+    }
+  }
 };
 
 // Into the L2 alone.
@@ -173,13 +181,21 @@ __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const
   }
 }
 
+// Of a product that gathers its rows: gathered_wgmma.cuh.
+template <int kOp>
+struct GatheredStage;
+
 template <int kOp>
 __device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_m,
                                                     u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
   mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * kElementBytes);
-  request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(ToRing<InputSharers>{stage, full, policy}, 0,
-                                                                               map, step, tile_m * kConfig.tile_m);
+  const ToRing<InputSharers> to{stage, full, policy};
+  if constexpr (gathers(kOp)) {
+    GatheredStage<kOp>::request(to, map, step, tile_m * kConfig.tile_m);
+  } else {
+    request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(to, 0, map, step, tile_m * kConfig.tile_m);
+  }
 }
 
 // The boxes of a step of weights, of which a gate and an up projection lie n rows apart.

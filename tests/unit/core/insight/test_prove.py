@@ -62,9 +62,9 @@ def test_a_task_is_drawn_with_those_that_wait_for_it(file: Path, proven: Verifie
 
 
 def test_launches_apart_wait_for_nobody(file: Path) -> None:
-    result = run(file, "--kind", "two_launches")
+    result = run(file, "--plan-kind", "two_launches")
     assert result.stdout.count("Safety: no task reads what another one of the launch writes.") == 2
-    assert run(file, "--kind", "library").exit_code == 2
+    assert run(file, "--plan-kind", "library").exit_code == 2
 
 
 def test_of_a_deadlock_the_circle_is_drawn(file: Path, proven: VerifiedPlan, tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import attention
+from tests.support.presets import decoder_layer
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import AttentionOp, Lengths
 from tuner.ops.attention.shapes.form import PLAIN, AttentionForm, form_for, form_to_json
 from tuner.ops.attention.shapes.shape import DecodeAttention
+from tuner.packs.shapes import shape_of
 
 SHAPE = DecodeAttention(sequences=4, kv_heads=8, query_heads=4, head_dim=128, max_length=500)
 FIELDS: list[dict[str, Any]] = [
@@ -91,3 +94,13 @@ def test_a_context_that_cannot_be_is_not_timed(timed_length: int) -> None:
     with pytest.raises(InvalidInput, match="1 to 700 tokens") as refused:
         replace(plain, timed_length=timed_length)
     assert refused.value.field == "timed_length"
+
+
+def test_a_pack_has_one_shape_for_all_lengths_at_which_it_is_timed() -> None:
+    asked: dict[str, Any] = {"dtype": Dtype.BF16, "sequences": 2, "max_length": 64, "page_tokens": 16}
+    layer = decoder_layer("llama3-8b", **asked)
+    served = replace(
+        layer, ops=tuple(replace(op, timed_length=20) if op in layer.launch_ops else op for op in layer.ops)
+    )
+    assert served != layer
+    assert shape_of(served.to_json()) == shape_of(layer.to_json())

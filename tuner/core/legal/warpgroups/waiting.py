@@ -53,6 +53,8 @@ def _ahead_window_problem(workload: Workload, tiling: Tiling) -> str | None:
 def _in_band_problem(workload: Workload, tiling: Tiling) -> str | None:
     if own := workload.own_tile_ops:
         return f"in_band beside {workload.tile_ops[own[0]].name}: its tasks wait for what they read, use false"
+    if gathering := [op.name for op in workload.tile_ops if op.GATHERS]:
+        return f"in_band beside {gathering[0]}: its rows are gathered, use false"
     rows = max(op.m for op in workload.tile_ops)
     if not reads_another(workload):
         return "in_band: no op reads another one's output as A: use false"

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from tuner.core.problem.activation import Activation
@@ -259,3 +260,24 @@ class Part(ABC):
     def torch(self, op: Product) -> str:
         """Why PyTorch has no call for it; empty where it has one."""
         return ""
+
+
+#: What an op does not do that does not ask for it: who reads an op's options need not know its kind. A process may know
+#: one kind alone, since whoever unpickles an op imports no other.
+PLAIN: Mapping[str, Any] = MappingProxyType(
+    {
+        "activation": Activation.IDENTITY,
+        "bias": False,
+        "gated": False,
+        "residual": False,
+        "row_scale": False,
+        "residual_source": "",
+        "norm": "",
+        "eps": 1e-5,
+        "is_output": False,
+        "rotary": None,
+        "epilogue": (),
+        "out_dtype": None,
+        "weights": None,
+    }
+)

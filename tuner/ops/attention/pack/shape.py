@@ -22,7 +22,7 @@ class AttentionShape(LaunchedShape):
     #: projection; scale and soft cap as float32; first rung, number of rungs, its text.
     RECORD = struct.Struct("<9I2f3I")
     #: How long the contexts were that were timed is no matter of the shape.
-    SIZES = ("sequences", "max_length", "lengths")
+    SIZES = ("sequences", "max_length", "lengths", "timed_length")
 
     @staticmethod
     def is_op(op: Mapping[str, Any]) -> bool:
