@@ -72,7 +72,7 @@ for command in (audit, db, doctor, explain, fit, prove, quota, scheduler, tls, t
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8000]")
 @data_option
-@click.option("--gpu", help="auto, simulated:<gpu> or none.  [default: auto]")
+@click.option("--gpu", help="auto, none, or simulated:<gpu>, several with commas.  [default: auto]")
 @click.option(
     "--when",
     type=click.Choice(["always", "idle"]),

@@ -79,7 +79,8 @@ class Settings(BaseSettings):
     )
     gpu: str = Field(
         default="auto",
-        description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
+        description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`, several with commas; "
+        "`none`: measure nothing",
     )
     when: Literal["always", "idle"] = Field(
         default="always",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tuner.core.model.rates import source_of_rates
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.limits import Limits
@@ -33,7 +34,8 @@ def make_evaluators(
     torch_baseline: bool = False,
     builds_here: bool = True,
 ) -> tuple[list[Evaluator], str]:
-    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
+    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, or several of the last with commas; and in sentences
+    which, and why.
 
     `build_cache` keeps compiled kernels; `limits` say how long anything may last (as usual, where they are not given);
     with `when_idle` a real card is measured on only while nobody else uses it; with `torch_baseline` its finals are
@@ -56,10 +58,14 @@ def make_evaluators(
         if evaluators:
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
-    if gpu.startswith(SIMULATED_PREFIX):
-        why = f"Simulating: {gpu} was asked for; no figure here is a measurement."
-        return [_simulated(gpu, limits, latency_s, build_s) for _ in range(num_simulated)], why
-    raise InvalidInput("gpu", f"{gpu!r} is no choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
+    twins = gpu.split(",")
+    if all(one.startswith(SIMULATED_PREFIX) for one in twins):
+        targets = [parse_target(one) for one in twins]
+        asked = f"Simulating: {' and '.join(twins)} {'was' if len(twins) == 1 else 'were'} asked for"
+        why = " ".join([f"{asked}; no figure here is a measurement.", *(source_of_rates(one.gpu) for one in targets)])
+        return [_simulated(one, limits, latency_s, build_s) for one in twins for _ in range(num_simulated)], why
+    remedy = "use auto, none or simulated:<id>, e.g. simulated:h200, or several of these: simulated:h200,simulated:l40s"
+    raise InvalidInput("gpu", f"{gpu!r} is no choice", remedy)
 
 
 def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float) -> Evaluator:

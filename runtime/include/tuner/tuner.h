@@ -245,7 +245,7 @@ tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention
 /* How weights are stored in fewer bits: as one tensor of bytes [rows, bytes of a row]. */
 typedef struct tuner_weights {
   const char *format;  /* e.g. "int4_g128_zp"; these texts are of the pack */
-  const char *layout;  /* by name, how codes and factors lie; tuner_weights_lay knows "lanes" */
+  const char *layout;  /* by name, how codes and factors lie; tuner_weights_lay knows those of this version's kernels */
   const char *factors; /* element type of a group's factor, e.g. "bf16"; empty where groups have none */
   int32_t bits, group; /* of a code; weights of a row that share a factor, 0 where none do */
   int32_t has_zeros;   /* whether each group of a row has a zero point */

@@ -46,6 +46,11 @@ inline u32 both(u32 x, u32 y, Of of) {
   const float high = of(Element::widen(x >> 16), Element::widen(y >> 16));
   return Element::narrow_two(of(Element::widen(x), Element::widen(y)), high);
 }
+template <class Of>
+inline u32 both(u32 x, u32 y, u32 z, Of of) {
+  const float high = of(Element::widen(x >> 16), Element::widen(y >> 16), Element::widen(z >> 16));
+  return Element::narrow_two(of(Element::widen(x), Element::widen(y), Element::widen(z)), high);
+}
 """
 #: How a word of the device code is said in C++; assertions about what is not compiled are left out.
 RULES = (
@@ -61,8 +66,8 @@ RULES = (
     ),
     (r'asm\("mul\.\w*x2.*?\);\n', "y = both(x, f, [](float one, float other) { return one * other; });\n"),
     (
-        r'asm\("sub\.\w*x2.*?\);\n',
-        "pairs[i] = both(raised, zero, [](float one, float other) { return one - other; });\n",
+        r'asm\("fma\.rn\.\w*x2.*?\);\n',
+        "y = both(x, f, added, [](float one, float other, float third) { return one * other + third; });\n",
     ),
     (r"(struct Weights \{\n  enum : int \{ kBits = [48])", _BOTH + r"\1"),
     (r'asm volatile\(\s*"mma\.sync.*?\n  }\n', "emulated_multiply<Element>(d, a, b);\n  }\n"),

@@ -46,7 +46,7 @@ def test_a_manifest_has_weights_as_they_are_stored(scheme: Scheme) -> None:
             [op.weight_rows, scheme.row.weights.row.row_bytes(op.k)],
         )
         row, group = scheme.row.weights.row, 128 if scheme is Scheme.INT4 else 0
-        said = {"format": row.name, "layout": "lanes", "bits": row.bits, "k": op.k, "group": group}
+        said = {"format": row.name, "layout": row.layout, "bits": row.bits, "k": op.k, "group": group}
         assert found["stored"] == {**said, "factors": "bf16" if group else "", "has_zeros": False}
         jsonschema.validate(found, {**SCHEMA["$defs"]["tensor"], "$defs": SCHEMA["$defs"]})
     shape = shape_of(manifest["workload"])
@@ -76,7 +76,7 @@ def test_a_pack_is_shown_with_formats_and_layouts_of_weights(packed: bytes, tmp_
     path = tmp_path / "a.tunerpack"
     path.write_bytes(packed)
     asked = CliRunner().invoke(main, ["show", str(path)], env={"COLUMNS": "200"})
-    said = "up.w, down.w: int4_g128_zp (4 bits, a bf16 factor for 128 of a row, zero points), layout lanes"
+    said = "up.w, down.w: int4_g128_zp (4 bits, a bf16 factor for 128 of a row, zero points), layout turned"
     assert said in " ".join(asked.stdout.split())
     asked = CliRunner().invoke(main, ["show", "--json", str(path)])
     assert [json.loads(line)["weights"] for line in asked.stdout.splitlines()] == [[said], []]

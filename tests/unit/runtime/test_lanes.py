@@ -102,7 +102,7 @@ def nan_codes() -> Array:
         ("gptq", {"order": np.zeros(256, np.int32)}, {}, "groups in an order of their own (act order)"),
         ("gptq", {"k": 300}, {}, "k is 300: give a multiple of"),
         ("gptq", {"rows": 72}, {}, "there are 64 rows and room for"),
-        ("gptq", {"format": "int5_g128"}, {}, "weights are int5_g128 by lanes, which this runtime does not lay out"),
+        ("gptq", {"format": "int5_g128"}, {}, "weights are int5_g128 by turned, which this runtime does not lay out"),
         ("gptq", {"layout": "rows"}, {}, "int4_g128 by rows, which this runtime does not lay out"),
         ("gptq", {"factors": "fp32"}, {}, "factors are fp32: give fp16 or bf16"),
         ("gptq", {}, {"num_bytes": 12}, "there are 64 rows and room for 12 bytes: give 64 and 8448"),

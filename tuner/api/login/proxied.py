@@ -49,8 +49,10 @@ class ProxyLogin:
             owner = said[0].decode().strip()
         except UnicodeDecodeError:
             owner = ""
-        if len(said) > 1 or not is_name(owner):
-            raise BadLogin(f"the proxy's {self.header} names no user: give one name of 1 to 64 printable characters")
+        # A proxy may send two lines of a header as one with a comma between them (RFC 9110, 5.3).
+        if len(said) > 1 or "," in owner or not is_name(owner):
+            words = "give one name of 1 to 64 printable characters without a comma"
+            raise BadLogin(f"the proxy's {self.header} names no user: {words}")
         return Caller(owner=owner, role=Role.ADMIN if owner in self.admins else self.role, token_id="", address=address)
 
     def _is_listed(self, peer: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.legal.mma import warp_grid
-from tuner.core.legal.wgmma import multiplied, num_groups
+from tuner.core.legal.wgmma import WARPS_PER_GROUP, multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
 from tuner.core.plan.graph.boxes import Ints
 from tuner.core.plan.graph.products import product_tile
@@ -32,9 +32,11 @@ L2_BYTES_PER_CLOCK = 64
 HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
 FP32_LANES, FP32_SHARE = 128, 0.65
-#: Weights that an SM converts to elements a clock where they are stored in fewer bits: a guess, of two to three
-#: instructions for each of two weights.
-CONVERTED_PER_CLOCK = 40
+#: Words of codes that an SM converts to elements a clock, by its math warpgroups, where weights are stored in fewer
+#: bits. A warp takes 12 to 13 instructions for a word of each lane, as the machine code has them. The shares of the
+#: clocks that issue one are guesses: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
+_WORD_BITS = 32
+CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
 #: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
 #: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
@@ -348,6 +350,14 @@ def _port_us(tile: Tile, element_bytes: int, weight_bits: int, gpu: Gpu, engine:
     return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
 
 
+def converting_us(op: TileOp, rows: int, depth: int, num_warps: int, gpu: Gpu) -> float:
+    """Time in which an SM's math warps convert weights, if nothing holds them up."""
+    if not op.weights:
+        return 0.0
+    num_words: float = rows * depth * op.weights.row.bits / _WORD_BITS
+    return num_words / CONVERTED_WORDS[num_warps // WARPS_PER_GROUP] / gpu.clock_mhz
+
+
 def tensor_share(product_columns: int) -> float:
     """Share of the tensor cores' rate that a task of wgmma with so many rows of B attains, by straight lines between
     what was measured."""
@@ -372,8 +382,8 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
         product_us = (tile.m + 1) * tile.n * tile.k / FP32_LANES / gpu.clock_mhz / FP32_SHARE
         return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
-        converting_us = tile.n * tile.k / CONVERTED_PER_CLOCK / gpu.clock_mhz if op.weights else 0.0
-        return max(port_us, tensor_us / tensor_share(b_rows), converting_us) + engine.step_us
+        convert_us = converting_us(op, a_rows, tile.k, tiling.num_warps, gpu)
+        return max(port_us, tensor_us / tensor_share(b_rows), convert_us) + engine.step_us
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
     smem_us = (tile.m * warps_n + tile.n * warps_m) * tile.k * size / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz

@@ -31,7 +31,7 @@ from tuner.core.legal.wgmma import (
     stage_depths,
     tile_problem,
 )
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, converting_us, exchange_us, tensor_share
 from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
@@ -113,6 +113,20 @@ class Height:
     def of_cta(self, tile: Tile) -> Tile:
         """What one CTA computes of the tile."""
         return replace(tile, m=tile.m // self.cluster_m)
+
+
+#: Where an op's output is small, as of convolutions of few images.
+SMALL_OUTPUT_TILES = (Height(64, 4), Height(64, 4, swap_ab=True), Height(32, 4, swap_ab=True))
+
+
+def small_output_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
+    """Low tiles for more than few rows, where an op has one an SM at most that is narrow: so nobody need add up."""
+
+    def num_tiles(op: TileOp, height: Height) -> int:
+        return ceil(op.m / height.m) * ceil(op.n / (BLOCK_ROWS if height.swap_ab else FEW_COLUMNS))
+
+    ops = [op for op in workload.tile_ops if op.IS_PRODUCT and op.m > FEW_ROWS]
+    return [one for one in SMALL_OUTPUT_TILES if any(num_tiles(op, one) <= gpu.num_sms for op in ops)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +281,7 @@ class WgmmaTileShapes:
         a_rows, b_rows = multiplied(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab)
         padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)
         step_us = crowding * max(memory_us, product_us * padding / tensor_share(b_rows))
+        step_us = max(step_us, converting_us(op, a_rows, tile.k, height.num_warps, gpu))
         slot_bytes = height.of_cta(tile).m * columns * SUM_BYTES
         fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu, SUM_KIB)
         steps = ceil(all_steps / height.cluster_k)

@@ -1,8 +1,7 @@
 """Tilings of the wgmma engine that are worth trying on a workload and a GPU.
 
-The legal ones go into the millions, most of them pointless. Tiles are as high as the rows need and cut so that whole
-waves of SMs are filled. Stages are of a size that keeps the memory busy without many barriers, and the rings take the
-shared memory that there is.
+Tiles are as high as the rows need and cut so that whole waves of SMs are filled. Stages are of a size that keeps the
+memory busy without many barriers, and the rings take the shared memory that there is.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_INPUT_STAGES,
     MAX_STAGES,
+    NUM_WARPS,
     rows_problem,
     smem_bytes,
     stage_bytes,
@@ -38,6 +38,7 @@ from tuner.core.space.wgmma_tile_shapes import (
     WgmmaTileShapes,
     by_rate,
     covering,
+    small_output_tiles,
     tiles_of,
 )
 
@@ -69,7 +70,6 @@ LARGEST_SMALL_OP = 1.5
 #: Of high tiles, cuts of each height whose tiles the copy engine is offered to store: the best.
 NUM_COPIED = 12
 
-
 #: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
 #: its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong one warpgroup holds all sums
 #: of a tile. Where a tile has more rows than columns, swapped operands read less shared memory.
@@ -98,6 +98,7 @@ class WgmmaTilings:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.tile_ops)
+        self._converts = any(op.IS_PRODUCT and op.weights for op in workload.tile_ops)
         self._shapes = WgmmaTileShapes(workload, gpu)
         #: By tile height, a cut of each op: the fastest first.
         self._combined = {height: self._shapes.combined(height) for height in self.heights} if self.is_there else {}
@@ -111,9 +112,9 @@ class WgmmaTilings:
     def heights(self) -> tuple[Height, ...]:
         """Those that are worth a try, of one CTA or of some that share k."""
         alone = self._heights_alone
-        groups = 1 if self._rows <= FEW_ROWS else SWAPPED_SHARERS_GROUPS
+        groups = 1 if self._rows <= FEW_ROWS and not self._converts else SWAPPED_SHARERS_GROUPS
         wide = [one for one in alone if not one.swap_ab or one.groups == groups]
-        return alone + _sharing(wide, SHARERS)
+        return alone + _sharing(wide, MORE_SHARERS if small_output_tiles(self._workload, self._gpu) else SHARERS)
 
     @property
     def _heights_alone(self) -> tuple[Height, ...]:
@@ -126,6 +127,7 @@ class WgmmaTilings:
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
+        useful = [*small_output_tiles(self._workload, self._gpu), *useful]
         covers = dict.fromkeys(covering(self._rows, most) for most in useful)
         fitting = tuple(
             one for one in covers if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
@@ -139,7 +141,8 @@ class WgmmaTilings:
             num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.tile_ops)
             if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
                 yield height
-                yield covering(self._rows, Height(most, 4, swap_ab=True))
+                warps = NUM_WARPS if self._converts else NUM_WARPS[:1]
+                yield from (covering(self._rows, Height(most, count, swap_ab=True)) for count in warps)
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled of each height first."""

@@ -112,9 +112,8 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
     zeros = [one.zeros for one in found if one.zeros is not None]
     codes = np.concatenate([one.codes for one in found])
     k, row = codes.shape[1], first.stored.row
-    if k % max(row.chunk, row.group):
-        unit = max(row.chunk, row.group)
-        raise InvalidInput(str(names), f"has {k} columns", f"give a multiple of {unit}, as {first.stored} has them")
+    if k % row.unit:
+        raise InvalidInput(str(names), f"has {k} columns", f"give a multiple of {row.unit}, as {first.stored} has them")
     points = row.raised(np, np.concatenate(zeros), _element(first.dtype)) if zeros else None
     return Converted(
         stored=first.stored,

@@ -310,9 +310,9 @@ class Submissions:
         own = [target.id for target in self._dispatcher.targets]
         if target_id in own:
             return
-        parse_target(target_id)
+        other = f", or a server with --gpu {target_id}" if parse_target(target_id).simulated else ""
         if self._leads():
-            remedy = f"use one of {', '.join(own)}" if own else "start one with --gpu"
+            remedy = f"use one of {', '.join(own)}{other}" if own else "start one with --gpu"
             raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
         leaders = served.target_ids(session)
         if leaders and target_id not in leaders:

@@ -58,6 +58,18 @@ def test_a_bottleneck_has_the_sizes_of_the_paper_and_adds_what_it_reads() -> Non
     assert made.compulsory_bytes == 2 * (inputs + weights + biases + 784 * 1024)
 
 
+def test_a_first_block_halves_its_images_and_makes_the_shortcut_itself() -> None:
+    made = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 2, "run": "first", "images": 1})
+    assert [(op.name, op.read_names, op.m, op.n, op.k) for op in made.tile_ops] == [
+        ("conv1", ("x",), 56 * 56, 128, 256),
+        ("conv2", ("conv1",), 28 * 28, 128, 9 * 128),
+        ("shortcut", ("x",), 28 * 28, 512, 256),
+        ("conv3", ("conv2", "shortcut"), 28 * 28, 512, 128),
+    ]
+    with pytest.raises(InvalidInput, match="blocks of vgg19 have no shortcut"):
+        workload_of({"kind": "network-convs", "network": "vgg19", "stage": 1, "run": "first", "images": 1})
+
+
 def test_an_op_that_is_unpickled_alone_has_what_it_does_not_ask_for() -> None:
     """A process that chooses candidates imports the kinds of its ops, and no other."""
     says = "import pickle, sys; op = pickle.load(sys.stdin.buffer); print(op.weights, op.out_dtype, op.norm == '')"

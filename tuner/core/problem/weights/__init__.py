@@ -5,7 +5,15 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tuner.core.problem.weights.e4m3 import E4M3
-from tuner.core.problem.weights.int4 import INT4_GROUPS_OF_64, INT4_GROUPS_OF_128, INT4_ZEROS_OF_64, INT4_ZEROS_OF_128
+from tuner.core.problem.weights.int4 import (
+    INT4_GROUPS_OF_32,
+    INT4_GROUPS_OF_64,
+    INT4_GROUPS_OF_128,
+    INT4_ZEROS_OF_32,
+    INT4_ZEROS_OF_64,
+    INT4_ZEROS_OF_128,
+)
+from tuner.core.problem.weights.mxfp4 import MXFP4
 from tuner.core.problem.weights.row import WeightRow
 
 __all__ = ["WeightFormat", "WeightRow"]
@@ -24,7 +32,10 @@ class WeightFormat(StrEnum):
         return member
 
     E4M3 = E4M3
+    INT4_G32 = INT4_GROUPS_OF_32
     INT4_G64 = INT4_GROUPS_OF_64
     INT4_G128 = INT4_GROUPS_OF_128
+    INT4_G32_ZP = INT4_ZEROS_OF_32
     INT4_G64_ZP = INT4_ZEROS_OF_64
     INT4_G128_ZP = INT4_ZEROS_OF_128
+    MXFP4 = MXFP4
