@@ -68,12 +68,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
 def fetched(server: Toys, folder: Path, ops: list[dict[str, Any]], dtype: str = "fp16") -> tuple[Path, dict[str, Any]]:
     """The best kernel of a job that has ended, and the job."""
     (folder / "chain.json").write_text(json.dumps({"m": 16, "ops": ops, "dtype": dtype}))
-    server.client("submit", "--chain", str(folder / "chain.json"), "--trials", "12", "--watch", "--json")
+    server.client("submit", "--chain", str(folder / "chain.json"), "--trials", "8", "--watch", "--json")
     jobs = [json.loads(line) for line in server.client("jobs", "--json").splitlines()]
     (job,) = (one for one in jobs if one["pair"]["ops"][0].get("op") == ops[0]["op"])
     assert (job["state"], job["pair"]["dtype"]) == ("succeeded", dtype)
     trials = [json.loads(line) for line in server.client("trials", job["id"], "--json").splitlines()]
-    assert sum(trial["outcome"]["kind"] == "measured" for trial in trials) >= 6
+    assert sum(trial["outcome"]["kind"] == "measured" for trial in trials) >= 4
     whatever = ("--even-if-slower", "--accept-unfused", "--elsewhere")
     out = folder / f"{ops[0]['op']}.zip"
     server.client("fetch", "best", "--job", job["id"], *whatever, "-o", str(out))
