@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 from tests.support import builders
 from tests.support.waterfalls import counted
 from tuner.cli import main
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
@@ -155,6 +156,50 @@ def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
     assert (code, "has no waterfall: no counters were taken; curl -X POST" in complaint) == (1, True)
     code, _, complaint = explained("--waterfall", job_id, "--data", str(tmp_path))
     assert (code, "is no trial; give JOB/TRIAL" in complaint) == (2, True)
+
+
+PAIR = ("--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256")
+
+
+def test_a_line_is_explained_and_proven_with_the_options_of_its_pair() -> None:
+    line = str(builders.schedule())
+    for command, said in (("explain", "Bounds: "), ("prove", "Liveness: ")):
+        for target, name in (((), "H200"), (("--target", "simulated:h100"), "H100")):
+            result = CliRunner().invoke(main, [command, f" {line} ", *PAIR, *target])
+            assert result.exit_code == 0, result.stderr
+            assert result.stdout.startswith(f"ffn fp16 M=16 256 -> 512 -> 256 on {name}"), result.stdout
+            assert said in result.stdout
+    for arguments, said in (
+        ((line,), "give a pair by --m, --d-in, --d-hidden, --d-out"),
+        ((line, *PAIR, "--target", "z80"), "no GPU is called 'z80'"),
+        ((line.replace("row+row", "row+rwo"), *PAIR), "'rwo' is not a valid RasterKind"),
+        (("none.json", *PAIR), "--m, --d-in, --d-hidden, --d-out: of a LINE alone"),
+        (("job-000000000000",), "give one trial of the job"),
+    ):
+        result = CliRunner().invoke(main, ["prove", *arguments])
+        assert result.exit_code in (1, 2)
+        assert said in " ".join(result.stderr.split())
+
+
+def test_a_trial_of_a_job_is_explained_and_proven_by_its_name(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with store.write() as session:
+        job_id = jobs.insert(session, builders.spec(), now=1.0).id
+        jobs.set_state(session, job_id, JobState.SEARCHING, 1.0)
+        apart = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=builders.schedule())
+        for number, candidate in enumerate((LIBRARY, apart)):
+            trial = replace(builders.trial(number, builders.measured(100.0)), candidate=candidate)
+            trials.record(session, job_id, trial, 1.0)
+    store.close()
+    place = ("--data", str(tmp_path))
+    code, words, _ = explained(f"{job_id}/1", *place)
+    assert (code, "Measured (simulated): 100.0 us, as trial 1." in words) == (0, True)
+    result = CliRunner().invoke(main, ["prove", f"{job_id}/1", *place])
+    assert result.exit_code == 0, result.stderr
+    assert ", two launches: " in result.stdout
+    for number, said in ((0, "is the library's, which has no schedule"), (9, "has no trial 9")):
+        result = CliRunner().invoke(main, ["prove", f"{job_id}/{number}", *place])
+        assert (result.exit_code, said in result.stderr) == (1, True)
 
 
 def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ def _told(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Told:
 
 
 def _from_trial(job_id: str, number: int, place: dict[str, Any]) -> _Told:
+    from tuner.core.problem.gpu import SIMULATED_PREFIX
     from tuner.core.trial.outcome import Measured
 
     spec, trial = _trial(job_id, number, place)
@@ -172,7 +173,10 @@ def _from_trial(job_id: str, number: int, place: dict[str, Any]) -> _Told:
         raise click.ClickException(
             f"trial {number} of {job_id} is the library's, which has no schedule; give a trial of ours"
         )
-    measured = (f"Measured: {trial.outcome.time_us:.1f} µs.",) if isinstance(trial.outcome, Measured) else ()
+    measured: tuple[str, ...] = ()
+    if isinstance(trial.outcome, Measured):
+        simulated = " (simulated)" if spec.target_id.startswith(SIMULATED_PREFIX) else ""
+        measured = (f"Measured{simulated}: {trial.outcome.time_us:.1f} us, as trial {number}.",)
     kind = trial.candidate.plan_kind
     gpu = _gpu_of(job_id, spec)
     return _Told(workload=spec.workload, gpu=gpu, schedule=schedule, plan_kind=kind, measured=measured)

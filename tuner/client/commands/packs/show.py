@@ -33,7 +33,12 @@ def facts_of(pack: Pack) -> dict[str, str]:
     about = pack.document["provenance"]
     said = {word: str(about[name]) for word, name in _ABOUT.items() if name in about}
     machines = sorted(
-        {f"{one.get('gpu')}, driver {one.get('driver')}" for line in lines_of(pack) if (one := line.answer.provenance)}
+        # A simulated card has no driver.
+        {
+            ", driver ".join(filter(None, (one.get("gpu"), one.get("driver"))))
+            for line in lines_of(pack)
+            if (one := line.answer.provenance)
+        }
     )
     said |= {"measured on": "; ".join(machines)} if machines else {}
     return said | {"signed by": signer(pack.signature) or "nobody"}
