@@ -1,4 +1,4 @@
-/* Lays a checkpoint's codes, factors and zero points out as kernels of the layout "lanes" read them. */
+/* Lays a checkpoint's codes, factors and zero points out as kernels read them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -98,48 +98,6 @@ def test_a_models_jobs_are_found_again_by_its_name_project_and_labels(
     assert job["labels"] == ["nightly", tmp_path.name]
 
 
-def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> None:
-    output, path = tmp_path / "model.tunerpack", tmp_path / "config.json"
-    path.write_text(json.dumps({**CONFIG, "num_attention_heads": 4, "num_key_value_heads": 2}))
-    command = ["tune-model", str(path), "--m", "2,1", "--trials", "4", "-o", str(output)]
-    done = run(*command, "--context", "300", "--page-tokens", "16")
-    assert done.exit_code == 0, done.stderr
-    assert "attention: 1 x 300 tokens, its projection" in done.stderr
-    assert "trials; 4 of 4 jobs" in done.stderr
-    pack = read_pack(output.read_bytes())
-    [table_of] = pack.section("attentions")
-    assert str(table_of.shape) == "fp16 attention, 4 heads of 64 over 2, pages of 16, projection to 256"
-    assert [(rung.m_hi, rung.max_length) for rung in table_of.rungs] == [(1, 300), (2, 300)]
-    one = [*command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300"]
-    served = ("--lengths", "uniform", "--timed-length", "100")
-    whole = run(*one, "--layers", "--page-tokens", "16", "--tokens-first", *served)
-    assert whole.exit_code == 0, whole.stderr
-    assert "attention, o_proj, gate_up, down, qkv: 1 x 300 tokens" in whole.stderr
-    shapes = [entry.shape for entry in read_pack(output.read_bytes()).entries]
-    assert ([shape.section for shape in shapes], str(shapes[1])[-12:]) == (["shapes", "layers"], "tokens first")
-    blocks = run(*one, "--blocks")
-    assert blocks.exit_code == 0, blocks.stderr
-    assert "qkv, attention, o_proj, gate_up, down: 1 x 300 tokens" in blocks.stderr
-    [block] = read_pack(output.read_bytes()).entries
-    assert (block.shape.section, block.at(1, 300) is not None) == ("layers", True)
-    runs = run(*one, "--blocks", "--tp", "2")
-    assert runs.exit_code == 0, runs.stderr
-    assert [entry.shape.section for entry in read_pack(output.read_bytes()).entries] == ["layers", "chains"]
-    for more, words in (
-        (["--blocks"], "--blocks is of all ops of a block: give --context"),
-        (["--with-qkv"], "--with-qkv is of an attention's queries: give --context, too"),
-        (["--page-tokens", "16"], "give --context, too"),
-        (["--context", "300", "--batch-invariant"], "promises no batch invariance"),
-        (["--layers"], "--layers is of whole layers: give --context, and neither --with-qkv nor --blocks"),
-        (["--context", "300", "--tokens-first"], "--tokens-first is of a page of the cache: give --page-tokens"),
-        (["--lengths", "uniform"], "--lengths is of contexts: give --context, too"),
-        (["--timed-length", "9"], "--timed-length is of contexts: give --context, too, which is no less"),
-        (["--context", "300", "--timed-length", "301"], "give --context, too, which is no less"),
-    ):
-        refused = run(*command, *more)
-        assert (refused.exit_code, words in refused.stderr) == (ExitCode.USAGE, True), refused.stderr
-
-
 def test_a_batch_invariant_pack_has_kernels_of_one_order_and_says_what_that_costs(
     run: Run, config: Path, tmp_path: Path
 ) -> None:

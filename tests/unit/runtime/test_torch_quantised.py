@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.converted import pair
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
 from tuner.ops.gemm.quantised import Scheme
 from tuner.packs.shapes import ops_without_sizes
@@ -114,3 +115,17 @@ def test_a_result_that_is_larger_than_the_largest_is_stored_as_that(op: Any) -> 
     given["up.output_scale_factor"] = torch.tensor([1e-9])
     (y,) = op.call(op.form(ops_without_sizes(workload(Scheme.TENSOR).to_json())), given)
     assert bool(torch.isfinite(y).all())
+
+
+@pytest.mark.parametrize("stored", WeightFormat)
+@pytest.mark.parametrize("dtype", [Dtype.BF16, Dtype.FP16])
+def test_codes_stand_for_what_numpy_says(stored: WeightFormat, dtype: Dtype) -> None:
+    from tuner.runtime.pytorch.scaled import known
+
+    rng, row = np.random.default_rng(5), stored.row
+    factors = rng.uniform(0.5, 2, (16, 512 // (row.group or 512))).astype(np.float32)
+    codes = row.drawn(np, rng.standard_normal((16, 512), dtype=np.float32), factors if row.group else None, dtype.row)
+    element = getattr(torch, dtype.row.array_name)
+    found = known(torch.from_numpy(codes.reshape(16, -1)), stored, 512, element)
+    wanted = torch.from_numpy(row.known(np, codes, 512, dtype.row).astype(np.float32)).to(element)
+    assert bool((found == wanted).all())

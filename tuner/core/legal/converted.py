@@ -39,7 +39,7 @@ def most_converted(op: TileOp) -> int:
     """fp32 sums of a thread, at most."""
     if not op.weights:
         return MAX_ACCUMULATORS
-    return MAX_GROUPED if op.weights.row.group else MAX_CONVERTED
+    return MAX_GROUPED if op.weights.row.scales_sums else MAX_CONVERTED
 
 
 def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:

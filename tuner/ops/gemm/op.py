@@ -218,6 +218,9 @@ class GemmOp(TileOp):
         if self.weights and dtype.row.tensor_kind is None:
             problem = f"are stored in {self.weights}, which is converted to 16 bits, and the dtype is {dtype}"
             raise InvalidInput(f"{self.name}.weights", problem, f"use {' or '.join(UNSCALED)}, or leave weights out")
+        if self.weights and self.weights.row.has_powers and dtype is not Dtype.BF16:
+            problem = f"are stored in {self.weights}, whose factors {dtype} does not hold"
+            raise InvalidInput(f"{self.name}.weights", problem, f"use {Dtype.BF16}, or another format")
         if not self.rotary:
             return
         writers = [op.name for op in ops if op.written_cache]

@@ -52,10 +52,10 @@ def _is_unknown(row: WeightRow) -> bool:
 
 
 def _line(row: WeightRow, tables: dict[str, str]) -> str:
-    base, words, changes = _of_codes(row)
+    base, words, changes = of_codes(row)
     distinct = list(dict.fromkeys(changes))
     raised = ", ".join(f"{_raised(row, dtype):#x}" for dtype in UNSCALED)
-    figures = ", ".join(map(str, (row.bits, row.chunk, row.group, _bundle(row), int(row.has_zeros))))
+    figures = ", ".join(map(str, (row.bits, row.chunk, row.group, bundle_of(row), int(row.has_zeros))))
     arrays = (
         _array(tables, "uint32_t", base),
         _array(tables, "uint8_t", words),
@@ -79,7 +79,9 @@ def _laid(row: WeightRow, codes: Array, factors: Array | None = None, zeros: Arr
     return np.asarray(row.packed(np, codes, factors, zeros)).reshape(-1)
 
 
-def _of_codes(row: WeightRow) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
+def of_codes(row: WeightRow) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
+    """The words of 16 bytes whose codes are 0; of each of their columns, in which word its code lies, and what each
+    code changes there."""
     codes = np.zeros((1, _COLUMNS), np.uint8)
     base = _laid(row, codes)[:16].view(np.uint32).copy()
     places, changes = [], []
@@ -95,7 +97,7 @@ def _of_codes(row: WeightRow) -> tuple[list[int], list[int], list[tuple[int, ...
     return [int(word) for word in base], places, changes
 
 
-def _bundle(row: WeightRow) -> int:
+def bundle_of(row: WeightRow) -> int:
     """Columns whose factors of a row lie side by side."""
     if not row.group:
         return 0

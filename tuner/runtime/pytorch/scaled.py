@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial, reduce
+from operator import or_
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from tuner.core.problem.epilogue.added import AddedPart, Own, parts_from_json
 from tuner.core.problem.epilogue.part import Stage
 from tuner.core.problem.ops.op import Role
 from tuner.core.problem.weights import WeightFormat
+from tuner.runtime.checkpoints.lanes import bundle_of, of_codes
 from tuner.runtime.pytorch.formula import wide_product
 from tuner.runtime.pytorch.operands import name_of
 from tuner.runtime.tensors.operands import Operand
@@ -69,11 +72,66 @@ def is_plain(op: Json) -> bool:
     return not any(op.get(name) for name in ("weights", "epilogue", "out_dtype"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """Where a code of 16 bytes lies, and what it stands for."""
+
+    word: int
+    #: Of the word's bits, lowest first.
+    bits: tuple[int, ...]
+    #: By these bits, as a number.
+    values: tuple[float, ...]
+
+
+@cache
+def _columns(stored: WeightFormat) -> tuple[_Column, ...]:
+    row = stored.row
+    base, words, changes = of_codes(row)
+    of_codes_of_it = row.values(np, np.arange(1 << row.bits, dtype=np.uint8)).astype(np.float32)
+    found = []
+    for word, change in zip(words, changes, strict=True):
+        mask = reduce(or_, change)
+        bits = tuple(bit for bit in range(32) if mask >> bit & 1)
+        values = [0.0] * (1 << len(bits))
+        for code, changed in enumerate(change):
+            held = base[word] ^ changed
+            values[sum((held >> bit & 1) << i for i, bit in enumerate(bits))] = float(of_codes_of_it[code])
+        found.append(_Column(word=word, bits=bits, values=tuple(values)))
+    return tuple(found)
+
+
+@cache
+def _table(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    """There once: a capture copies nothing from the host."""
+    return torch.tensor(values, device=device)
+
+
 def known(codes: torch.Tensor, stored: str, k: int, dtype: torch.dtype) -> torch.Tensor:
     """The weights [rows, k] that codes stand for, in an element type; each is rounded to it."""
-    row, element = WeightFormat(stored).row, _ELEMENTS.get(name_of(dtype), Dtype.BF16.row)
-    values = row.known(np, codes.cpu().numpy(), k, element)
-    return torch.from_numpy(np.asarray(values, dtype=np.float32)).to(device=codes.device, dtype=dtype)
+    row, rows, flat = WeightFormat(stored).row, codes.shape[0], codes.reshape(-1)
+    num_bytes = rows * k * row.bits // 8
+    words = flat[:num_bytes].view(torch.int32).view(rows, k // row.chunk, 4)
+    values = torch.empty((rows, k // row.chunk, row.chunk), device=codes.device, dtype=torch.float32)
+    for number, column in enumerate(_columns(WeightFormat(stored))):
+        held = words[:, :, column.word]
+        places = sum(((held >> bit) & 1) << i for i, bit in enumerate(column.bits))
+        values[:, :, number] = _table(column.values, codes.device)[places]
+    if not row.group:
+        return values.view(rows, k).to(dtype)
+    lists, side = 1 + row.has_zeros, bundle_of(row) // row.group
+    behind = flat[num_bytes:].view(k // row.group // side, lists, rows, -1)
+    of_groups = [one.transpose(0, 1).reshape(rows, -1).contiguous() for one in behind.unbind(1)]
+    grouped = values.view(rows, k // row.group, row.group)
+    if row.has_zeros:
+        raised = row.raised(np, np.zeros(1, np.uint8), _ELEMENTS[name_of(dtype)])
+        grouped = grouped - (of_groups[1].view(torch.int16).float() - float(raised[0]))[:, :, None]
+    factors = _powers(of_groups[0]) if of_groups[0].shape[1] == k // row.group else of_groups[0].view(dtype).float()
+    return (grouped * factors[:, :, None]).view(rows, k).to(dtype)
+
+
+def _powers(exponents: torch.Tensor) -> torch.Tensor:
+    """Of e8m0: 2^(bits - 127)."""
+    return torch.exp2(exponents.float() - 127)
 
 
 def scaled_product(
