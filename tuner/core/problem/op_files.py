@@ -71,6 +71,7 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
         "pack.launches": OpFile(),
         "pack.program": OpFile(),
         "models": OpFile(),
+        "described": OpFile(),
         "card": OpFile(
             launch="tuner.workers.gpu.library.op_library:CardOfLaunchOp",
             tile="tuner.workers.gpu.tensors.own_ops:CardOfTileOp",

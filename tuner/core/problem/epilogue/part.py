@@ -119,6 +119,15 @@ class Draws(Protocol):
         """fp32, the sums of squares of an input's rows; None if that is not an input."""
 
 
+def drawn(tensor: Tensor, draws: Draws) -> Any:
+    """A tensor for a trial: factors, integers of its range, or elements."""
+    if tensor.dtype == "fp32":
+        return draws.factors(tensor.shape)
+    if tensor.range is not None:
+        return draws.integers(tensor.shape, *tensor.range)
+    return draws.normal(tensor.shape)
+
+
 class Part(ABC):
     """One step. Its parameters are in the op's fields or, for a package's part, in its own."""
 
@@ -213,11 +222,7 @@ class Part(ABC):
 
     def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
         """One of its tensors for a trial; None if the tensor is not one of these."""
-        if tensor.dtype == "fp32":
-            return draws.factors(tensor.shape)
-        if tensor.range is not None:
-            return draws.integers(tensor.shape, *tensor.range)
-        return draws.normal(tensor.shape)
+        return drawn(tensor, draws)
 
     def arguments(self, op: Product, cache: str) -> tuple[Argument, ...]:
         """Fields of the kernel's parameter after those that every op has; `cache` is the prefix of the cache that
