@@ -226,8 +226,8 @@ MANY = ffn_pair(m=16, d_in=384, d_hidden=448, d_out=352)
     ("split", "num_sms", "changes", "sentence"),
     [
         ((), 4, {}, "no op is split, so there is no tail to split: use split_tiles all"),
-        ((1, 3), 4, {"assignment": Assignment.TICKET}, "lie in queues dealt by stride, not ticket: use static"),
-        ((1, 3), 4, {"assignment": Assignment.SHARES}, "lie in queues dealt by stride, not shares: use static"),
+        ((1, 3), 4, {"assignment": Assignment.TICKET}, "queues that are filled by stride, not ticket: use static"),
+        ((1, 3), 4, {"assignment": Assignment.SHARES}, "queues that are filled by stride, not shares: use static"),
         ((1, 3), 4, {"part_major": True}, "the parts of a tail run at the same time, so their order does not matter"),
         ((1, 3), 4, {"split_order": SplitOrder.STRIDED}, "an even share is a contiguous range of k-steps"),
         ((2, 1), 7, {}, "are whole tiles or even parts: use an empty split_k"),
