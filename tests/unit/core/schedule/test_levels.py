@@ -137,7 +137,7 @@ def test_what_was_chosen_of_an_unknown_kind_is_kept_and_not_legal() -> None:
     problem = launch_ops_problem(
         attention(), CATALOGUE["h200"], Schedule.from_json(data | {"ops": [strange]}).launch_ops
     )
-    assert problem == ("a choice for sieve: pass a schedule of attention for attention")
+    assert problem == ("a choice for sieve, which is not a known kind: pass a schedule of attention for attention")
 
 
 def test_an_axis_of_a_kind_outlives_a_change_of_what_all_tile_ops_have() -> None:
