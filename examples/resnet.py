@@ -1,9 +1,6 @@
 """ResNet-50 whose blocks are tuner's launches, in a CUDA graph beside PyTorch's best.
 
-    for stage in 1 2 3 4; do for run in first block; do
-        tuner-client submit network-convs --network resnet50 --stage $stage --run $run --images 1 --watch
-    done; done
-    tuner-client pack JOB... -o resnet.tunerpack       # of all eight jobs
+    tuner-client tune-model examples/resnet50.json --m 1 -o resnet.tunerpack
     python examples/resnet.py --pack resnet.tunerpack --images 1
 
 The four stages, all sixteen blocks, are programs of the pack: three convolutions with bias and ReLU, the image that is

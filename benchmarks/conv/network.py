@@ -23,7 +23,7 @@ from tests.support.repository import ROOT
 
 Json = dict[str, Any]
 
-NETWORK, STAGES, RUNS = "resnet50", (1, 2, 3, 4), ("first", "block")
+NETWORK = "resnet50"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,15 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def tune(steps: Steps, url: str, pack: Path, images: int, trials: int) -> None:
     """The pack of all blocks."""
-    client = ("-m", "tuner.client.cli")
-    asked = ("--network", NETWORK, "--images", str(images), "--trials", str(trials), "--watch")
-    for stage in STAGES:
-        for run in RUNS:
-            kind = ("submit", "network-convs", "--stage", str(stage), "--run", run)
-            steps.run(*client, *kind, *asked, TUNER_URL=url)
-    listed = steps.run(*client, "jobs", "--json", TUNER_URL=url)
-    jobs = [json.loads(line)["id"] for line in listed.splitlines()]
-    steps.run(*client, "pack", *jobs, "-o", str(pack), TUNER_URL=url)
+    network, asked = ROOT / "examples" / f"{NETWORK}.json", ("--m", str(images), "--trials", str(trials))
+    steps.run("-m", "tuner.client.cli", "tune-model", str(network), *asked, "-o", str(pack), TUNER_URL=url)
 
 
 if __name__ == "__main__":

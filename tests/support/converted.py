@@ -30,6 +30,10 @@ TILINGS = {
     "int4, groups of 32": ("int4_g32", wgmma((8, 64, 256), (16, 64, 512), swap_ab=True)),
     "int4, groups of 32, many rows": ("int4_g32", wgmma((40, 64, 256), (40, 64, 512), swap_ab=True)),
     "int4, zero points of 32, many rows": ("int4_g32_zp", wgmma((24, 64, 256), (24, 64, 512), swap_ab=True)),
+    "mxfp4": (Scheme.MXFP4, wgmma((8, 64, 256), (16, 64, 512), swap_ab=True)),
+    "mxfp4, many rows": (Scheme.MXFP4, wgmma((40, 64, 256), (40, 64, 256), swap_ab=True)),
+    "mxfp4, three warpgroups": (Scheme.MXFP4, wgmma((16, 96, 256), (16, 192, 256), swap_ab=True, num_warps=12)),
+    "mxfp4, shared k": (Scheme.MXFP4, wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, cluster_k=2)),
     "int4, ping-pong": (
         Scheme.INT4,
         wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
@@ -51,6 +55,10 @@ FAULTS = {
         "kFactorBytes * group &",
         "kFactorBytes * (group ^ 1) &",
     ),
+    "another group's power of two": ("mxfp4", "kFactorBytes * group &", "kFactorBytes * (group ^ 1) &"),
+    "a power of two of another row": ("mxfp4", "[block][word % 2]", "[block][1 - word % 2]"),
+    "a sign left out": ("mxfp4", "word << 1 & 0x80008000u", "0u"),
+    "half an exponent": ("mxfp4, many rows", "word >> 5 & 0x01000100u", "0u"),
     "rows exchanged": ("e4m3", "pairs[word + i % 2]", "pairs[word + 1 - i % 2]"),
     "rows of inputs exchanged": (
         "int4",

@@ -22,11 +22,12 @@ FILES = {
     "compressed_int4_g128": WeightFormat.INT4_G128,
     "compressed_int4_g64": WeightFormat.INT4_G64,
     "compressed_fp8": WeightFormat.E4M3,
+    "compressed_mxfp4": WeightFormat.MXFP4,
     "compressed_int4_zp": WeightFormat.INT4_G128_ZP,
     "gptq": WeightFormat.INT4_G128,
     "awq": WeightFormat.INT4_G128_ZP,
 }
-_NUMPY = {"I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
+_NUMPY = {"U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
 _OTHERS = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
 
 
@@ -93,6 +94,33 @@ def test_gate_and_up_lie_above_each_other() -> None:
     assert all((both[0][what] == both[1][what]).all() for what in both[0])
 
 
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"quant_method": "mxfp4"}, ("mlp_blocks", "mlp_scales")),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP4"}, ("mlp.weight", "mlp.weight_scale")),
+    ],
+)
+def test_codes_of_fp4_have_other_names_elsewhere(config: dict[str, Any], names: tuple[str, str]) -> None:
+    tensors, ours = read(FOLDER / "compressed_mxfp4.safetensors")
+    codes, scales = tensors["mlp.weight_packed"], tensors["mlp.weight_scale"]
+    given = {names[0]: codes.reshape(32, 8, 16) if names[0] == "mlp_blocks" else codes, names[1]: scales}
+    found = convert(given, "mlp", config)
+    assert (found.weights == convert(tensors, "mlp", ours).weights).all()
+    back = {f"mlp{what}" if what[0] == "_" else f"mlp.{what}": one for what, one in restored(found, config)[0].items()}
+    assert all((back[name] == one).all() for name, one in given.items())
+
+
+@pytest.mark.parametrize(("power", "size"), [(129, r"2\^2"), (255, "NaN")])
+def test_powers_of_two_that_no_kernel_takes_are_refused(power: int, size: str) -> None:
+    tensors, config = read(FOLDER / "compressed_mxfp4.safetensors")
+    with pytest.raises(InvalidInput, match=rf"mlp\.weight_scale: is {size} at \[3, 1\], of 1 that are above 2"):
+        convert(changed(tensors, "mlp.weight_scale", (3, 1), power), "mlp", config)
+    cut = tensors | {"mlp.weight_packed": tensors["mlp.weight_packed"][:, :-1]}
+    with pytest.raises(InvalidInput, match=r"mlp\.weight_packed: is \[32, 127\], and weight_scale \[32, 8\]"):
+        convert(cut, "mlp", config)
+
+
 def changed(tensors: dict[str, Any], name: str, place: Any, value: Any) -> dict[str, Any]:
     held = tensors[name]
     array = bits(held).copy()
@@ -134,7 +162,7 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
             "version: is gemv; give a checkpoint in AWQ's usual layout",
         ),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 16}, "group_size: is 16; give one of 32, 64, 128"),
-        ({"quant_method": "mxfp4"}, "quant_method: is mxfp4"),
+        ({"quant_method": "mxfp4"}, "mlp_blocks: is missing"),
         ({}, "quant_method: is missing"),
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),

@@ -19,6 +19,7 @@ from tuner.client.delivery.signatures import pinned
 from tuner.client.errors import JobFailed
 from tuner.client.follow.batch import follow, ladder_shapes
 from tuner.client.follow.interrupted import SAME_COMMAND, what_goes_on
+from tuner.client.models.described import described, is_described
 from tuner.client.models.kinds_in_models import kinds_with_context
 from tuner.client.models.models import ffn_blocks, merged
 from tuner.client.models.quantised import Block
@@ -66,7 +67,8 @@ _MOST_LABELS = 16
 def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
     """Tunes the feed-forward blocks of a model, and with --context its attentions or whole blocks, and writes a pack.
 
-    CONFIGS are config.json files of Hugging Face models, also of quantised ones. Shapes that they share are tuned once.
+    CONFIGS are config.json files of Hugging Face models, also of quantised ones, or descriptions of networks by their
+    layers, of as many images as --m says. Shapes that they share are tuned once.
     All jobs are one batch, in which the rows of a shape share what they find. Interrupted and run again, it attaches to
     the jobs that are running and takes what has finished.
     """
@@ -88,11 +90,16 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         raise click.UsageError("--tokens-first is of a page of the cache: give --page-tokens, too")
     if options["context"] is not None and options["batch_invariant"]:
         raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
+    networks = [path for path in configs if is_described(read_config(path))]
+    if networks and options["rows"] is None:
+        raise click.UsageError(f"{networks[0]}: give --m, how many images there are")
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
-    blocks = {} if options["blocks"] else _blocks(configs, **how)
+    models = [path for path in configs if path not in networks]
+    blocks = {} if options["blocks"] else _blocks(models, **how)
     shapes = {block: layers for block, layers in blocks.items() if isinstance(block, Shape)}
-    pairs = [] if options["context"] is None else _pairs(configs, rows, options)
+    pairs = [] if options["context"] is None else _pairs(models, rows, options)
+    pairs += _chains(networks, rows, options["dtype"])
     tuned = with_between(rows) if options["between"] and blocks else rows
     pairs += [block.pair(m) for block, m in product(blocks, tuned) if isinstance(block, Block)]
     if more := sorted(set(tuned) - set(rows)):
@@ -149,6 +156,17 @@ def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, A
                 if pair not in once:
                     once.append(pair)
                     click.echo(kind.words_of(pair), err=True)
+    return once
+
+
+def _chains(networks: Sequence[Path], images: Sequence[int], dtype: str | None) -> list[dict[str, Any]]:
+    """Chains of all blocks of described networks, each once."""
+    once: list[dict[str, Any]] = []
+    for path, count in product(networks, images):
+        for name, chain in _read(path, partial(described, images=count, dtype=dtype)):
+            if chain not in once:
+                once.append(chain)
+                click.echo(f"{name}: {len(chain['ops'])} layers of {count} images", err=True)
     return once
 
 

@@ -70,6 +70,8 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
         "pack.launches": OpFile(),
         "pack.program": OpFile(),
         "models": OpFile(),
+        "described": OpFile(),
+        "formula": OpFile(),
         "card": OpFile(
             launch="tuner.workers.gpu.library.op_library:CardOfLaunchOp",
             tile="tuner.workers.gpu.tensors.own_ops:CardOfTileOp",

@@ -78,6 +78,12 @@ class Scheme(StrEnum):
     INT4_ZP = SchemeRow(
         name="int4_zp", doc="the same with zero points", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128_ZP
     )
+    MXFP4 = SchemeRow(
+        name="mxfp4",
+        doc="powers of two of 32 weights of a row, weights in fp4",
+        dtype=Dtype.BF16,
+        weights=WeightFormat.MXFP4,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""compressed-tensors: int4 of groups, `pack-quantized`, and fp8 of channels or tensors, `float-quantized`.
+"""compressed-tensors: int4 of groups, `pack-quantized`, fp8 of channels or tensors, `float-quantized`, and mxfp4.
 
 weight_packed [rows, k / 8], eight codes of k in a word, weight_scale [rows, k / group]; or weight [rows, k] in fp8,
 weight_scale [rows, 1] or [1]. Source: compressed-tensors 0.17, `quant_method` compressed-tensors.
@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
-from tuner.runtime.checkpoints import fp8
+from tuner.runtime.checkpoints import fp8, mxfp4
 from tuner.runtime.checkpoints.bits import Array, nibbles, words_of
 from tuner.runtime.checkpoints.product import Product, Tensors
 
@@ -26,6 +26,8 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """
     if stored is WeightFormat.E4M3:
         return fp8.read(tensors, config, stored)
+    if stored.row.has_powers:
+        return mxfp4.read(tensors, config, stored)
     codes = nibbles(tensors.words("weight_packed"))
     rows, k = codes.shape
     shape, _ = tensors.need("weight_shape", (2,))
@@ -47,6 +49,8 @@ def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
     """Inverse of `read`: bits by tensor."""
     if product.factors is None:
         return fp8.write(product, config)
+    if product.stored.row.has_powers:
+        return mxfp4.write(product, config)
     found = {"weight_packed": words_of(product.codes), "weight_scale": product.factors}
     if product.zeros is not None:
         found["weight_zero_point"] = np.ascontiguousarray(words_of(np.ascontiguousarray(product.zeros.T)).T)

@@ -15,7 +15,7 @@ from tuner.core.problem.quantisation.said import FIELD
 from tuner.core.problem.rows.dtype import OperandRow
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
-from tuner.runtime.checkpoints import awq, compressed, fp8, gptq
+from tuner.runtime.checkpoints import awq, compressed, fp8, gptq, mxfp4
 from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.product import Product, Tensors
 
@@ -38,6 +38,7 @@ _FORMATS: dict[str, _Format] = {
     "fp8": fp8,
     "fbgemm_fp8": fp8,
     "modelopt": fp8,
+    mxfp4.METHOD: mxfp4,
 }
 
 
@@ -50,7 +51,7 @@ class Converted:
     weights: Array
     #: Weights of a row.
     k: int
-    #: Of factors of groups: the workload's, whose bits they are; None where there are none.
+    #: Of factors of groups: the workload's, whose bits they are; None where there are none, or they are powers of two.
     dtype: Dtype | None
     #: [rows] float32; None where channels have none.
     channels: Array | None

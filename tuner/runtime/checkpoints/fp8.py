@@ -13,6 +13,7 @@ import numpy as np
 
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
+from tuner.runtime.checkpoints import mxfp4
 from tuner.runtime.checkpoints.bits import Array, known
 from tuner.runtime.checkpoints.product import Product, Tensors
 
@@ -23,7 +24,8 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     Raises:
         InvalidInput: names the tensor, and what would be right.
     """
-    del config
+    if stored.row.has_powers:
+        return mxfp4.read(tensors, config, stored)
     codes, dtype = tensors.need("weight")
     if dtype is not stored.row.element or codes.ndim != 2:
         what = f"{codes.ndim} dimensions of {dtype or codes.dtype}"
@@ -47,7 +49,8 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
 
 def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
     """The weights as they were, and float32 factors of each row and of the input: what [1] or 16 bits said."""
-    del config
+    if product.stored.row.has_powers:
+        return mxfp4.write(product, config)
     assert product.channels is not None
     given = {} if product.input_factor is None else {"input_scale": np.array([product.input_factor], np.float32)}
     return {"weight": product.codes, "weight_scale": product.channels[:, None], **given}

@@ -21,7 +21,7 @@ class Product:
     stored: WeightFormat
     #: [rows, k] uint8.
     codes: Array
-    #: [rows, k / group], bits of `dtype`; None where there are no groups.
+    #: [rows, k / group], bits of `dtype`, or bytes of powers of two; None where there are no groups.
     factors: Array | None = None
     #: Of factors of groups.
     dtype: Dtype | None = None
@@ -40,9 +40,13 @@ class Tensors:
         """`name`: of the product's module."""
         self._tensors, self.name = tensors, name
 
+    def name_of(self, what: str) -> str:
+        """Of the whole tensor; some names go on without a point."""
+        return f"{self.name}{what}" if what.startswith("_") else f"{self.name}.{what}"
+
     def get(self, what: str) -> tuple[Array, Dtype | None] | None:
         """Bits and element type, as `bits_of` has them; None where it is not there."""
-        name = f"{self.name}.{what}"
+        name = self.name_of(what)
         return bits_of(name, self._tensors[name]) if name in self._tensors else None
 
     def need(self, what: str, shape: tuple[int, ...] | None = None) -> tuple[Array, Dtype | None]:
@@ -53,7 +57,7 @@ class Tensors:
         """
         found = self.get(what)
         if found is None:
-            raise InvalidInput(f"{self.name}.{what}", "is missing", "give all tensors of the module")
+            raise InvalidInput(self.name_of(what), "is missing", "give all tensors of the module")
         if shape is not None and found[0].shape != shape:
             raise InvalidInput(f"{self.name}.{what}", f"is {list(found[0].shape)}", f"give {list(shape)}")
         return found

@@ -14,7 +14,7 @@
 // converted while the tensor cores have the span before. Behind the issue of a span's products those of the span before are
 // done; then its stage is released where it was the last one there.
 //
-// Groups. A group of codes of a row shares a factor. Its products are sums of their own, which the thread multiplies
+// Groups. A group of codes of a row shares a factor. A power of two multiplies the codes as they are converted. Else a group's products are sums of their own, which the thread multiplies
 // with the factors of its two rows and adds to its own sums in fp32: the weights themselves are exact. To wgmma no group's sums are
 // left to the next stage: the compiler would not see that they are done, and let no two products overlap.
 #pragma once
@@ -33,9 +33,10 @@ struct Converted {
   static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
   // Of a group: columns, in a bundle, in a span; without groups a bundle is one.
   static constexpr int kGroup = kHasGroups ? Weights::kGroup : kBundle, kGroups = kBundle / kGroup;
-  static constexpr int kSpanGroups = kSpan > kGroup ? kSpan / kGroup : 1;
+  static constexpr int kSpanGroups = kScalesSums && kSpan > kGroup ? kSpan / kGroup : 1;
   // What is issued to the tensor cores together: of a span what is of one group.
-  static constexpr int kUnitSlices = kSlices / kSpanGroups, kUnits = kSpans * kSpanGroups, kGroupUnits = kGroup / 16 / kUnitSlices;
+  static constexpr int kUnitSlices = kSlices / kSpanGroups, kUnits = kSpans * kSpanGroups;
+  static constexpr int kGroupUnits = kScalesSums ? kGroup / 16 / kUnitSlices : kUnits;
   // Sets of groups' sums: with one, the next group begins when this one is added.
   static constexpr int kSets = kNumSums <= 32 ? 2 : 1;
   static_assert(kSwapAb, "weights are operand A");
@@ -220,7 +221,7 @@ struct Converted {
     for (int left = num_steps; left > 0; --left) {
       stages.wait_filled(places);
       const int slot = places.weight.slot();
-      const u32 inputs = first.at(places).inputs;
+      const u32 inputs = uniform(first.at(places).inputs);
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit) {
         const int span = unit / kSpanGroups, group = unit / kGroupUnits;

@@ -13,6 +13,7 @@ from tuner.core.problem.weights.int4 import (
     INT4_ZEROS_OF_64,
     INT4_ZEROS_OF_128,
 )
+from tuner.core.problem.weights.mxfp4 import MXFP4
 from tuner.core.problem.weights.row import WeightRow
 
 __all__ = ["WeightFormat", "WeightRow"]
@@ -37,3 +38,4 @@ class WeightFormat(StrEnum):
     INT4_G32_ZP = INT4_ZEROS_OF_32
     INT4_G64_ZP = INT4_ZEROS_OF_64
     INT4_G128_ZP = INT4_ZEROS_OF_128
+    MXFP4 = MXFP4

@@ -110,6 +110,11 @@ class WeightRow:
         return 1 if self.has_powers else _ELEMENT_BITS // 8
 
     @property
+    def scales_sums(self) -> bool:
+        """Whether a group's sums are multiplied by its factor, and not its weights."""
+        return self.group > 0 and not self.has_powers
+
+    @property
     def num_lists(self) -> int:
         """What there is beside codes: factors, and zero points."""
         return 1 + self.has_zeros
