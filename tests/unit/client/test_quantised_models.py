@@ -109,5 +109,5 @@ def test_a_block_of_quantised_weights_is_the_same_with_another_format() -> None:
     assert workload_of(pair_of(stored)) == stored
     with pytest.raises(InvalidInput, match="weights"):
         workload_of({**block, "weights": "int5_g128"})
-    with pytest.raises(InvalidInput, match="which is converted to 16 bits, and the dtype is fp8_e4m3"):
+    with pytest.raises(InvalidInput, match="which is converted to 16 bits, but the dtype is fp8_e4m3"):
         workload_of({**block, "weights": "int4_g128", "dtype": "fp8_e4m3"})

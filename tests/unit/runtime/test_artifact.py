@@ -356,7 +356,7 @@ def test_an_array_that_does_not_fit_is_refused_by_name(recorder: Recorder) -> No
         ("gate_up.w", None, "gate_up.w is missing: pass \\[768, 512\\] of fp16, the weight"),
         ("down.w", replace(given["down.w"], shape=(4, 4)), "down\\.w is \\[4, 4\\] of bits"),
         ("down.w", replace(given["down.w"], typestr="<f4"), "of float32"),
-        ("qkv", replace(given["qkv"], address=0x108), "give an address that is a multiple of 16"),
+        ("qkv", replace(given["qkv"], address=0x108), "use an address that is a multiple of 16"),
         ("nobody", given["qkv"], "there is no tensor nobody: pass down, "),
     ):
         wrong = {key: value for key, value in {**given, name: array}.items() if value is not None}

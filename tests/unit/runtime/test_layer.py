@@ -115,7 +115,7 @@ def test_wrong_tensors_are_refused_with_what_would_be_right(recorder: Recorder, 
         ({"qkv.w": None}, r"qkv\.w is missing: pass \[512, 256\] of fp16, the weight"),
         ({"x.squares": Interfaced(aligned(9, dtype="float32"))}, r"x\.squares is \[9\] of float32: pass \[4\]"),
         ({"attention.lengths": given["x"]}, r"attention\.lengths is \[4, 256\] of bits: pass \[4\] of int32"),
-        ({"attention.pages": given["x"]}, r"there is no tensor attention\.pages: give"),
+        ({"attention.pages": given["x"]}, r"there is no tensor attention\.pages: pass"),
         ({"o_proj": None}, "o_proj must be given with arrays of this library"),
     ):
         with pytest.raises(RuntimeFailure, match=says):

@@ -45,7 +45,7 @@ _ABOUT_THE_MATCH = ("l2", "regime", "match", "max_distance")
 def fetch(
     ctx: click.Context, lock: Path | None, cache: Path | None, offline: bool, into: Path, key: str | None
 ) -> None:
-    """Downloads results of jobs: `fetch best`, or with `fetch --lock` the packs of a lock file."""
+    """Fetches the results of jobs: `fetch best`, or with `fetch --lock` the packs of a lock file."""
     if ctx.invoked_subcommand is not None:
         return
     if lock is None:

@@ -30,7 +30,8 @@ from tuner.client.terminal.study import study_csv, study_svg, study_table
 @as_json
 @click.pass_obj
 def study(client: Client, job_id: str, cache: int, output: Path | None, as_json: bool) -> None:
-    """Compares the schedules that a job was given, as table and plot: their times in the rounds that all of them share,
+    """Prints the schedules that a job was given side by side, as table and plot: their times in the rounds that all
+    of them share,
     with 95 % intervals, the simulator's forecasts, and the counts of `tuner orders`.
 
     For other jobs it prints the finalists.

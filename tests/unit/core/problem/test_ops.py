@@ -208,7 +208,7 @@ IMPORTED = f"{DECLARED} cannot be imported:"
         (
             'KIND: ClassVar[str] = "gather"',
             'KIND: ClassVar[str] = "Gather it"',
-            f"{DECLARED} is called 'Gather it', but declared as 'gather': use one "
+            f"{DECLARED} is called 'Gather it' but declared as 'gather': use one "
             "name of lower-case letters, digits, - and _",
         ),
         (
