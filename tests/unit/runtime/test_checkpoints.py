@@ -159,7 +159,7 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
     [
         (
             {"quant_method": "awq", "bits": 4, "version": "gemv"},
-            "version: is gemv; use a checkpoint in AWQ's usual layout",
+            "version: is gemv; give a checkpoint in AWQ's usual layout",
         ),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 16}, "group_size: is 16; give one of 32, 64, 128"),
         ({"quant_method": "mxfp4"}, "mlp_blocks: is missing"),
@@ -190,8 +190,8 @@ def test_configs_that_no_kernel_takes_are_refused(config: dict[str, Any], proble
     [
         ("gptq", "mlp.qweight", np.zeros((50, 32), np.int32), "has 400 columns, no multiple of the 128 of a group"),
         ("gptq", "mlp.qweight", np.zeros((32, 32), np.float32), r"mlp\.qweight: has 2 dimensions of float32"),
-        ("awq", "mlp.scales", np.zeros((1, 32), np.float16), r"mlp\.scales: is \[1, 32\]; give \[2, 32\]"),
-        ("awq", "mlp.qzeros", np.zeros((2, 8), np.int32), r"mlp\.qzeros: is \[2, 8\]; give \[2, 4\]"),
+        ("awq", "mlp.scales", np.zeros((1, 32), np.float16), r"mlp\.scales: is \[1, 32\]; use \[2, 32\]"),
+        ("awq", "mlp.qzeros", np.zeros((2, 8), np.int32), r"mlp\.qzeros: is \[2, 8\]; use \[2, 4\]"),
         (
             "compressed_fp8",
             "mlp.weight_scale",

@@ -214,8 +214,10 @@ def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
         (chain(QKV, {**QKV, "name": "b"}), "pair.ops", "both write to a cache", "cut the chain"),
         (chain(QKV, {**O_PROJ, "source": "qkv"}), "pair.ops", "whose keys and values go to a cache", "leave rotary"),
         (chain(QKV, {**BEHIND, "max_length": 256}), "pair.attention.max_length", "is 256, but qkv", "use 512 for both"),
-        (chain(QKV, {**BEHIND, "heads": 16}), "pair.attention.heads", "is 16, but qkv", "use 32 for both, or 16 for both"),
-        (chain(QKV, {**BEHIND, "page_tokens": 16}), "pair.attention.page_tokens", "is 16, but qkv", "use null for both"),
+        (chain(QKV, {**BEHIND, "heads": 16}), "pair.attention.heads", "is 16, but qkv", (
+            "use 32 for both, or 16 for both"
+        )),
+        (chain(QKV, {**BEHIND, "page_tokens": 16}), "pair.attention.page_tokens", "is 16, but qkv", "null for both"),
         (chain({**QKV, "rotary": {**TURN, "page_tokens": 8}}), "pair.qkv.rotary.page_tokens", "8 is not", "16, 32"),
         (chain({**QKV, "rotary": None}, BEHIND), "pair.attention.source", "reads qkv as [4, 4096]", "columns of all"),
         (chain(O_PROJ, BEHIND), "pair.ops", "o_proj reads attention, which a later op writes", "topological"),
