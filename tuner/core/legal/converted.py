@@ -29,10 +29,13 @@ def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 def engine_problem(workload: Workload, engine: Engine) -> str | None:
     """Why the engine does not convert the weights."""
-    op = next((op for op in workload.tile_ops if op.weights), None)
-    if op is None or engine is Engine.WGMMA:
-        return None
-    return f"{op.name} has weights in {op.weights}, which wgmma alone converts: use wgmma"
+    stored = [op for op in workload.tile_ops if op.weights]
+    if stored and engine is not Engine.WGMMA:
+        return f"{stored[0].name} has weights in {stored[0].weights}, which wgmma alone converts: use wgmma"
+    for op in stored:
+        if problem := depth_problem(op, op.k):
+            return f"{op.name} has k {op.k}: {problem}: use another k"
+    return None
 
 
 def most_converted(op: TileOp) -> int:

@@ -178,7 +178,11 @@ def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     Raises:
         IllegalSchedule: the GPU runs none.
     """
-    return JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
+    space = JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
+    if next(iter(space), None) is None:
+        what = f"no schedule of {workload.describe()} is legal on {gpu.name}"
+        raise IllegalSchedule(f"{what}: change the sizes that no engine tiles, or take another target")
+    return space
 
 
 def _some(rng: random.Random, offered: tuple[LaunchOpSchedule, ...], count: int, most: int) -> list[LaunchOpSchedule]:

@@ -18,6 +18,7 @@ from tuner.core.problem.ops.op import TILE, Op, OpWords, Tensor, given, output, 
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
 from tuner.core.problem.weights import WeightFormat
+from tuner.core.problem.weights.row import POWER_EXCESS
 from tuner.errors import InvalidInput
 
 #: Options of an op that are in the JSON form only where they are set.
@@ -218,7 +219,7 @@ class GemmOp(TileOp):
         if self.weights and dtype.row.tensor_kind is None:
             problem = f"are stored in {self.weights}, which is converted to 16 bits, and the dtype is {dtype}"
             raise InvalidInput(f"{self.name}.weights", problem, f"use {' or '.join(UNSCALED)}, or leave weights out")
-        if self.weights and self.weights.row.has_powers and dtype is not Dtype.BF16:
+        if self.weights and self.weights.row.has_powers and dtype.row.smallest_step > 2.0**-POWER_EXCESS:
             problem = f"are stored in {self.weights}, whose factors {dtype} does not hold"
             raise InvalidInput(f"{self.name}.weights", problem, f"use {Dtype.BF16}, or another format")
         if not self.rotary:

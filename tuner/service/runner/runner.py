@@ -19,7 +19,7 @@ from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher, MeasureLane
 from tuner.dispatch.sources import kernel_version_for
-from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
+from tuner.errors import Conflict, IllegalSchedule, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
 from tuner.logs import about
 from tuner.search import search_here
 from tuner.service.concurrency.claims import Claims
@@ -226,7 +226,7 @@ class Runner:
             case Conflict() | NotFound() if self._has_ended(job_id):
                 _log.info("%s was ended by a client", job_id)
                 return
-            case JobFailed() | WorkerError():
+            case JobFailed() | WorkerError() | IllegalSchedule():
                 reason = str(error)
             case _:
                 _log.error("%s failed", job_id, exc_info=error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
-from tuner.core.legal.small_elements import conversion_problem
+from tuner.core.legal.runs import refusal
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
@@ -301,10 +301,9 @@ class Submissions:
 
     def _check_runs(self, spec: JobSpec) -> None:
         gpus = (target.gpu for target in self._dispatcher.targets if target.id == spec.target_id)
-        problem = next(filter(None, (conversion_problem(spec.workload, gpu) for gpu in gpus)), None)
-        if problem:
-            reason, _, remedy = problem.partition(": ")
-            raise InvalidInput("pair.dtype", reason, f"{remedy}, or another target")
+        if refused := next(filter(None, (refusal(spec.workload, gpu) for gpu in gpus)), None):
+            field, problem, remedy = refused
+            raise InvalidInput(f"pair.{field}", problem, remedy)
 
     def _check_served(self, session: Session, target_id: str) -> None:
         own = [target.id for target in self._dispatcher.targets]
