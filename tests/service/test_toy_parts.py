@@ -51,7 +51,7 @@ print([section for section in ("shapes", "chains") if pack.section(section)])
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
-    found = Toys("parts", tmp_path_factory.mktemp("toys"))
+    found = Toys("parts", folder=tmp_path_factory.mktemp("toys"))
     yield found
     found.stop()
 

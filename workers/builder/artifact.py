@@ -24,6 +24,7 @@ from tuner.versions import CACHES_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.own_source import own_source
+from ..source.parts import listed_others
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
@@ -357,9 +358,8 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
     A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
-    have the first halves of all heads first, then the second halves. The launches write `squares`, and read
-    `input_squares`: the sums of squares of the rows of the input in front of the dot. Weights in fewer bits say under
-    `stored` what their bytes are.
+    have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of the
+    squares of rows of the input in front of the dot. `stored` says what the bytes of weights in fewer bits are.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
     names = {tensor["name"] for tensor in tensors}
@@ -380,6 +380,7 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
         yield "input", op.source, op.source_shape, dtype
     if op.has_weights:
         yield "weight", f"{op.name}.w", *op.stored_weights(workload.dtype)
+    yield from listed_others(op, workload)
     for part in op.parts:
         for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
             yield role, tensor.name, tensor.shape, str(tensor.dtype)

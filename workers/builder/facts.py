@@ -107,7 +107,7 @@ _REFUSED = (
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
-    inputs = [read.tensor for op in workload.tile_ops for read in op.reads[:1]]
+    inputs = [read.tensor for op in workload.tile_ops for read in (op.reads[:1] if op.IS_PRODUCT else op.reads)]
     inputs += [read.tensor for op in workload.launch_ops for read in op.reads]
     parts = ((op, part) for op in workload.tile_ops for part in op.parts if part.is_read_first)
     added = {op.name: (part, part.pointer(op)) for op, part in parts}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import UINT8, Dtype
 from tuner.core.problem.epilogue.part import PLAIN
-from tuner.core.problem.ops.op import Op
+from tuner.core.problem.ops.op import Op, Role, Tensor
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
@@ -45,8 +45,8 @@ class TileOp(Op):
     """An op of tiles, which may share a launch with others.
 
     Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are, 0 where it has no
-    weights. The arguments of its kernel are those of any tile op: the tensor `source`, weights [weight_rows, k] named
-    ``<op>.weight``, the output.
+    weights. The arguments of its kernel are the tensor `source`, weights [weight_rows, k] named ``<op>.weight``, the
+    output, and of an op that is no product all `others` of its tensors.
     """
 
     #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Else the file
@@ -79,6 +79,30 @@ class TileOp(Op):
     def to_json(self) -> dict[str, Any]:
         """As any op's, with what its tiles read even where that is its default: who runs a kernel asks for it."""
         return {**super().to_json(), "source": self.source}
+
+    def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """Of an op that is no product, its tensors beside source, W and output: more inputs, weights and outputs, and
+        what it changes in place."""
+        if self.IS_PRODUCT:
+            return ()
+        plain = (self.source, f"{self.name}.weight", self.name)
+        return tuple(one for one in self.tensors(dtype) if one.name not in plain)
+
+    @property
+    def made(self) -> tuple[Tensor, ...]:
+        """What later ops may read of these."""
+        return tuple(one for one in self.others(Dtype.FP16) if one.role is Role.OUTPUT)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Products name no cache that they write to."""
+        return () if self.IS_PRODUCT else super().changed
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of tensors of its own that nobody else may name."""
+        made = {one.name for one in self.made}
+        return tuple(name for name in super().operands if name not in made)
 
     @property
     def parts(self) -> tuple[Part, ...]:

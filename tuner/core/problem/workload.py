@@ -19,7 +19,7 @@ from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
 from tuner.core.problem.op_kinds import op_from_json
 from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.ops.kv_cache import OF_CACHE
-from tuner.core.problem.ops.op import LaunchOp, Op
+from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -50,6 +50,19 @@ class WorkloadKind(StrEnum):
     CHAIN = "chain"
 
 
+def _flow(op: Op, operands: tuple[str, ...]) -> Flow:
+    made = tuple((one.name, one.rows_and_columns) for one in op.made)
+    return Flow(op.name, (op.m, op.c_columns), op.reads, operands, made, op.changed)
+
+
+def _written(op: Op) -> set[str]:
+    return {op.name, *(one.name for one in op.made)}
+
+
+def _is_left(tensor: Tensor) -> bool:
+    return tensor.role in (Role.OUTPUT, Role.CACHE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workload(JsonForm):
     """Ops in topological order, which is that of their launches; one element type.
@@ -73,7 +86,7 @@ class Workload(JsonForm):
             raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
         if self.unknown_kinds:
             return  # who knows them has checked it
-        flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.ops]
+        flows = [_flow(op, self.operands_of(op)) for op in self.ops]
         check_names(flows)
         for op in self.ops:
             op.check_shared(self.ops)
@@ -169,7 +182,8 @@ class Workload(JsonForm):
 
     def reader_of(self, written: Op) -> TileOp | None:
         """The tile op that reads an op's output; None where there is none."""
-        return next((op for op in self.tile_ops if written.name in op.read_names), None)
+        names = _written(written)
+        return next((op for op in self.tile_ops if names & set(op.read_names)), None)
 
     @property
     def num_rows(self) -> int:
@@ -183,7 +197,7 @@ class Workload(JsonForm):
     @cached_property
     def _indices(self) -> dict[str, int]:
         """Indices of the tile ops, by their names."""
-        return {op.name: index for index, op in enumerate(self.tile_ops)}
+        return {name: index for index, op in enumerate(self.tile_ops) for name in _written(op)}
 
     @cached_property
     def _normed(self) -> frozenset[str]:
@@ -196,8 +210,8 @@ class Workload(JsonForm):
 
     def consumers_of(self, op_index: int) -> tuple[int, ...]:
         """Indices of the ops that read the output of op `op_index` as A."""
-        name = self.tile_ops[op_index].name
-        return tuple(i for i, op in enumerate(self.tile_ops) if op.source == name)
+        names = _written(self.tile_ops[op_index])
+        return tuple(i for i, op in enumerate(self.tile_ops) if op.source in names)
 
     def residual_producer_of(self, op_index: int) -> int | None:
         """Index of the op whose output op `op_index` adds, or None where it adds an input, or nothing."""
@@ -209,8 +223,8 @@ class Workload(JsonForm):
 
     def producers_of(self, op_index: int) -> tuple[int, ...]:
         """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue; ascending."""
-        tensors = self.tile_ops[op_index].read_names
-        return tuple(i for i, op in enumerate(self.tile_ops) if op.name in tensors)
+        found = {self.op_index(name) for name in self.tile_ops[op_index].read_names}
+        return tuple(sorted(index for index in found if index is not None))
 
     @property
     def is_independent(self) -> bool:
@@ -229,7 +243,16 @@ class Workload(JsonForm):
 
     def leaves(self, op: Op) -> bool:
         """Whether the caller reads the op's output."""
-        return op.is_output or not any(op.name in other.read_names for other in self.ops)
+        return op.is_output or not self.is_read(op.name)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Names of all tensors that ops write and others may read."""
+        return frozenset(name for op in self.ops for name in _written(op))
+
+    def is_read(self, tensor: str) -> bool:
+        """Whether an op names it."""
+        return any(tensor in op.read_names for op in self.ops)
 
     @property
     def num_flops(self) -> int:
@@ -257,12 +280,14 @@ class Workload(JsonForm):
         once; intermediates stay in the cache."""
         columns = ((op, op.result_columns - (0 if self.leaves(op) else op.c_columns)) for op in self.ops)
         outputs = sum(op.m * count * op.stored_in(self.dtype).size_bytes for op, count in columns)
-        return self.compulsory_read_bytes + outputs
+        beside = (one for op in self.tile_ops for one in op.others(self.dtype))
+        own = sum(one.num_bytes for one in beside if _is_left(one) and not self.is_read(one.name))
+        return self.compulsory_read_bytes + outputs + own
 
     @property
     def compulsory_read_bytes(self) -> int:
         """The part of `compulsory_bytes` that is read."""
-        names = {op.name for op in self.ops}
+        names = self.written
         reads = (read for op in self.ops for read in op.reads if read.field != "norm")
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
         inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes

@@ -79,5 +79,14 @@ def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) ->
         for consumer, reader in ops
         for read in reader.reads
         for producer, writer, tensors in writers
-        if read.box.tensor in tensors
+        if read.box.tensor in tensors and not (producer == consumer and _is_in_place(read, writer))
+    )
+
+
+def _is_in_place(read: Read, writer: TileSpace) -> bool:
+    """Whether each tile reads what it writes itself, and so before: no tile writes an element of another one."""
+    boxes = [box for box in writer.writes if box.tensor == read.box.tensor]
+    return len(boxes) == 1 and all(
+        mine.axes == theirs.axes and np.array_equal(mine.begin, theirs.begin) and np.array_equal(mine.end, theirs.end)
+        for mine, theirs in zip(read.box.extents, boxes[0].extents, strict=True)
     )

@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from tuner.core.plan.graph.boxes import TileSpace
+from tuner.core.plan.graph.needs import intervals_of
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import part_of
-from tuner.core.problem.ops.op import Op
+from tuner.core.problem.ops.op import Op, Role
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.schedule.tiling import Tile
 from tuner.errors import IllegalSchedule
@@ -34,7 +38,39 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
     if (space.word_grid, space.num_steps) != wanted:
         made = f"{space.word_grid} tiles of {space.num_steps} steps"
         raise ValueError(f"{op.name}: its kind makes {made}, and says {wanted[0]} of {wanted[1]}")
+    if not op.IS_PRODUCT and (problem := tensors_problem(op, space)):
+        raise ValueError(f"{op.name}: {problem}")
     return space
+
+
+def tensors_problem(op: TileOp, space: TileSpace) -> str:
+    """Why its boxes are not those of its tensors: a read, or a write, that no box is of would be in no proof."""
+    tensors = op.tensors(Dtype.FP16)
+    reads, writes = ({box.tensor for box in boxes} for boxes in ((one.box for one in space.reads), space.writes))
+    for tensor in tensors:
+        is_written = tensor.role in (Role.OUTPUT, Role.CACHE)
+        if tensor.role is not Role.OUTPUT and tensor.name not in reads:
+            return f"it reads {tensor.name}, and no box that its lowering reads is of that"
+        if is_written and tensor.name not in writes:
+            return f"it writes {tensor.name}, and no box that its lowering writes is of that"
+        if is_written and (num := _num_written(space, tensor.name)) != tensor.num_elements:
+            return f"{tensor.name} has {tensor.num_elements} elements, and its tiles write {num}"
+    known = {one.name: one.role for one in tensors}
+    if strange := sorted((reads | writes) - known.keys()):
+        return f"its lowering has a box of {strange[0]}, which is none of its tensors"
+    if strange := sorted(name for name in writes if known[name] not in (Role.OUTPUT, Role.CACHE)):
+        return f"its lowering writes {strange[0]}, which is an {known[strange[0]]}: make it an output, or a cache"
+    return ""
+
+
+def _num_written(space: TileSpace, tensor: str) -> int:
+    """Elements in its boxes, whose tiles share none."""
+    count = 0
+    for box in space.writes:
+        if box.tensor == tensor:
+            sizes = (end - begin for begin, end in (intervals_of(one, space) for one in box.extents))
+            count += int(np.prod(np.stack([*sizes]), axis=0).sum())
+    return count
 
 
 def _lowering_of(cls: type[Op]) -> Lowering:

@@ -119,6 +119,15 @@ class Draws(Protocol):
         """fp32, the sums of squares of an input's rows; None where that is no input."""
 
 
+def drawn(tensor: Tensor, draws: Draws) -> Any:
+    """A tensor for a trial: factors, integers of its range, or elements."""
+    if tensor.dtype == "fp32":
+        return draws.factors(tensor.shape)
+    if tensor.range is not None:
+        return draws.integers(tensor.shape, *tensor.range)
+    return draws.normal(tensor.shape)
+
+
 class Part(ABC):
     """One step. What an op asks of it lies in the op's fields, or of a package's part in its own."""
 
@@ -213,11 +222,7 @@ class Part(ABC):
 
     def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
         """A tensor of its own for a trial; None where it is none."""
-        if tensor.dtype == "fp32":
-            return draws.factors(tensor.shape)
-        if tensor.range is not None:
-            return draws.integers(tensor.shape, *tensor.range)
-        return draws.normal(tensor.shape)
+        return drawn(tensor, draws)
 
     def arguments(self, op: Product, cache: str) -> tuple[Argument, ...]:
         """Fields of the kernel's parameter behind those that every op has; `cache` is in front of the names of the

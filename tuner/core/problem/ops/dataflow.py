@@ -34,6 +34,10 @@ class Flow(NamedTuple):
     reads: tuple[Read, ...]
     #: Names of tensors that are its own.
     operands: tuple[str, ...] = ()
+    #: What it writes beside its output.
+    made: tuple[tuple[str, Shape], ...] = ()
+    #: Names of tensors that it changes in place.
+    changed: tuple[str, ...] = ()
 
 
 def check_names(flows: Sequence[Flow]) -> None:
@@ -42,7 +46,7 @@ def check_names(flows: Sequence[Flow]) -> None:
     Raises:
         InvalidInput: two ops have one name, or a tensor has that of an operand.
     """
-    names = [flow.name for flow in flows]
+    names = [name for flow in flows for name in (flow.name, *(name for name, _ in flow.made))]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput("ops", f"the name {double!r} is used twice", "give each op its own name")
     operands = {operand: operand.rpartition(".")[0] for flow in flows for operand in flow.operands}
@@ -50,6 +54,11 @@ def check_names(flows: Sequence[Flow]) -> None:
         if name in operands:
             problem = f"{name} is the name of an operand of {operands[name]}"
             raise InvalidInput("ops", problem, "give the op, or the input, another name")
+    for flow in flows:
+        others = {read.tensor for other in flows if other is not flow for read in other.reads} | set(names)
+        if shared := next((name for name in flow.changed if name in others), None):
+            problem = f"{flow.name} changes {shared} in place, and another op writes or reads it"
+            raise InvalidInput("ops", problem, "give it a tensor that no other op names")
 
 
 def check_dataflow(flows: Sequence[Flow]) -> None:
@@ -58,7 +67,7 @@ def check_dataflow(flows: Sequence[Flow]) -> None:
     Raises:
         InvalidInput: an op reads itself or a later one, ops read each other in a cycle, or shapes do not meet.
     """
-    names = {flow.name for flow in flows}
+    names = {name for flow in flows for name in (flow.name, *(name for name, _ in flow.made))}
     known: dict[str, tuple[str, Shape]] = {}  # tensor -> who gave it its shape, and that
     written: set[str] = set()
     for flow in flows:
@@ -68,16 +77,18 @@ def check_dataflow(flows: Sequence[Flow]) -> None:
             first, shape = known.setdefault(read.tensor, (flow.name, read.shape))
             if shape != read.shape:
                 raise _misfit(flow, read, shape, "" if read.tensor in written else first)
-        written.add(flow.name)
-        known[flow.name] = flow.name, flow.shape
+        for name, shape in ((flow.name, flow.shape), *flow.made):
+            written.add(name)
+            known[name] = flow.name, shape
 
 
 def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput:
     """What an op reads depends on it in turn, or is merely written too late."""
     remedy = "list the ops in topological order: each after those that it reads"
-    if read.tensor == flow.name:
+    if read.tensor in (flow.name, *dict(flow.made)):
         return InvalidInput("ops", f"{flow.name} reads {read.tensor}, its own output", remedy)
-    reads_of = {other.name: [one.tensor for one in other.reads] for other in flows}
+    written = [(name, other.reads) for other in flows for name in (other.name, *dict(other.made))]
+    reads_of = {name: [one.tensor for one in reads] for name, reads in written}
     path = _path(reads_of, read.tensor, flow.name)
     if path:
         circle = ", which reads ".join([*path, path[0]])

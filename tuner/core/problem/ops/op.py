@@ -54,6 +54,11 @@ class Tensor:
         return prod(self.shape)
 
     @property
+    def rows_and_columns(self) -> tuple[int, int]:
+        """As a matrix: its last dimension is columns."""
+        return self.num_elements // self.shape[-1], self.shape[-1]
+
+    @property
     def num_bytes(self) -> int:
         """Of the whole tensor."""
         return self.num_elements * ELEMENTS[self.dtype].size_bytes
@@ -136,6 +141,17 @@ class Op(ABC):
     def stored_in(self, dtype: Dtype) -> Dtype:
         """The element type of its output, of a workload of that type."""
         return dtype
+
+    @property
+    def made(self) -> tuple[Tensor, ...]:
+        """Tensors beside its output that later ops may read."""
+        return ()
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Tensors that it names and changes in place."""
+        kept = (one.name for one in self.tensors(Dtype.FP16) if one.role is Role.CACHE)
+        return tuple(name for name in kept if name in self.read_names)
 
     @property
     @abstractmethod
