@@ -22,7 +22,7 @@ _GPU_OF_LINES = "h200"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _Subject:
     """A schedule and its context."""
 
     workload: Workload
@@ -68,9 +68,9 @@ def explain(what: str, *, waterfall: bool, data: Path | None, database_url: str 
         return
     from tuner.core.insight.explain import explain as explained
 
-    told = _from_job(what, place) if what.startswith("job-") and "/" not in what else _told(what, place, of_line)
-    heading, *forecast = explained(told.workload, told.gpu, told.schedule)
-    for sentence in (heading, *told.measured, *forecast):
+    found = _from_job(what, place) if what.startswith("job-") and "/" not in what else _read(what, place, of_line)
+    heading, *forecast = explained(found.workload, found.gpu, found.schedule)
+    for sentence in (heading, *found.measured, *forecast):
         click.echo(sentence)
 
 
@@ -109,27 +109,27 @@ def prove(
     from tuner.core.schedule.plan_kinds import PlanKind
     from tuner.errors import PlanError
 
-    told = _told(what, {"data": data, "database_url": database_url}, of_line)
+    found = _read(what, {"data": data, "database_url": database_url}, of_line)
     if plan_kind is not None and plan_kind not in [str(one) for one in PlanKind if one.is_ours]:
         known = ", ".join(str(one) for one in PlanKind if one.is_ours)
         raise click.BadParameter(f"{plan_kind!r} is none of ours; there are {known}", param_hint="--plan-kind")
-    candidate = in_fewest_launches(told.workload, told.schedule)
-    if kind := plan_kind or told.plan_kind:
-        candidate = Candidate(plan_kind=PlanKind(kind), schedule=told.schedule)
+    candidate = in_fewest_launches(found.workload, found.schedule)
+    if kind := plan_kind or found.plan_kind:
+        candidate = Candidate(plan_kind=PlanKind(kind), schedule=found.schedule)
     words = candidate.plan_kind.replace("_", " ")
-    click.echo(f"{told.workload.describe()} on {told.gpu.name}, {words}: {told.schedule}.")
+    click.echo(f"{found.workload.describe()} on {found.gpu.name}, {words}: {found.schedule}.")
     try:
-        proven = prove(told.workload, told.gpu, candidate, [plan.read_bytes() for plan in plans])
+        proven = prove(found.workload, found.gpu, candidate, [plan.read_bytes() for plan in plans])
     except PlanError as error:
         click.echo("\n".join(refused(error)))
         raise SystemExit(1) from error
-    for op in told.workload.launch_ops:
+    for op in found.workload.launch_ops:
         click.echo(f"\n{op.name}: has its own launch, whose plan was proven by its kind.")
     for one in proven:
         click.echo("\n".join(("", *in_words(one), "", *drawn(one, task))))
 
 
-def _told(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Told:
+def _read(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Subject:
     """The schedule in a trial, a file or a line.
 
     Args:
@@ -160,12 +160,12 @@ def _told(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Told:
     if is_line(what):
         schedule = read_line(what)
         workload = workload_of(pair_body(take_pair(of_line)))
-        return _Told(workload=workload, gpu=parse_target(target or _GPU_OF_LINES).gpu, schedule=schedule)
+        return _Subject(workload=workload, gpu=parse_target(target or _GPU_OF_LINES).gpu, schedule=schedule)
     workload, gpu, schedule = read_schedule(Path(what))
-    return _Told(workload=workload, gpu=gpu, schedule=schedule)
+    return _Subject(workload=workload, gpu=gpu, schedule=schedule)
 
 
-def _from_trial(job_id: str, number: int, place: dict[str, Any]) -> _Told:
+def _from_trial(job_id: str, number: int, place: dict[str, Any]) -> _Subject:
     from tuner.core.problem.gpu import SIMULATED_PREFIX
     from tuner.core.trial.outcome import Measured
 
@@ -181,7 +181,7 @@ def _from_trial(job_id: str, number: int, place: dict[str, Any]) -> _Told:
         measured = (f"Measured{simulated}: {trial.outcome.time_us:.1f} us, as trial {number}.",)
     kind = trial.candidate.plan_kind
     gpu = _gpu_of(job_id, spec)
-    return _Told(workload=spec.workload, gpu=gpu, schedule=schedule, plan_kind=kind, measured=measured)
+    return _Subject(workload=spec.workload, gpu=gpu, schedule=schedule, plan_kind=kind, measured=measured)
 
 
 def _trial(job_id: str, number: int, place: dict[str, Any]) -> tuple[JobSpec, Trial]:
@@ -201,7 +201,7 @@ def _gpu_of(job_id: str, spec: JobSpec) -> Gpu:
     return gpu
 
 
-def _from_job(job_id: str, place: dict[str, Any]) -> _Told:
+def _from_job(job_id: str, place: dict[str, Any]) -> _Subject:
     """A job's workload and its fastest fused schedule; and its measurements, in sentences."""
     from tuner.core.insight.explain_job import best_to_explain, explain_job
     from tuner.core.insight.forecast_quality import judge_forecasts
@@ -219,7 +219,7 @@ def _from_job(job_id: str, place: dict[str, Any]) -> _Told:
         )
     sentences = tuple(explain_job(best, row, history, judge_forecasts(forecasts)))
     gpu = _gpu_of(job_id, spec)
-    return _Told(workload=spec.workload, gpu=gpu, schedule=row.candidate.schedule, measured=sentences)
+    return _Subject(workload=spec.workload, gpu=gpu, schedule=row.candidate.schedule, measured=sentences)
 
 
 def _waterfall(what: str, place: dict[str, Any]) -> list[str]:

@@ -56,12 +56,12 @@ def make_evaluators(
         if evaluators:
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
-    twins = gpu.split(",")
-    if all(one.startswith(SIMULATED_PREFIX) for one in twins):
-        targets = [parse_target(one) for one in twins]
-        asked = f"Simulating {' and '.join(twins)}, as requested"
+    asked_ids = gpu.split(",")
+    if all(one.startswith(SIMULATED_PREFIX) for one in asked_ids):
+        targets = [parse_target(one) for one in asked_ids]
+        asked = f"Simulating {' and '.join(asked_ids)}, as requested"
         why = " ".join([f"{asked}; no figure here is a measurement.", *(source_of_rates(one.gpu) for one in targets)])
-        return [_simulated(one, limits, latency_s, build_s) for one in twins for _ in range(num_simulated)], why
+        return [_simulated(one, limits, latency_s, build_s) for one in asked_ids for _ in range(num_simulated)], why
     remedy = "use auto, none or simulated:<id>, e.g. simulated:h200, or several of these: simulated:h200,simulated:l40s"
     raise InvalidInput("gpu", f"{gpu!r} is not a valid choice", remedy)
 

@@ -145,8 +145,8 @@ def _each(name: str, change: Callable[[Client, str], str], words: str) -> click.
                 click.echo(change(client, one))
             except ClientError as error:
                 refused.append(error)
-        for told in refused[:-1]:
-            click.echo(f"tuner-client: {told}", err=True)
+        for other in refused[:-1]:
+            click.echo(f"tuner-client: {other}", err=True)
         if refused:
             raise refused[-1]
 

@@ -26,19 +26,19 @@ def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterato
     verb, them = ("goes", "it") if len(ids) == 1 else ("go", "them")
     ways = {"come back": [command_at(client.url, "watch", *ids), *([again] if again else [])]}
     ways[f"end {them}"] = [command_at(client.url, "cancel", *ids)]
-    with _told(f"{' '.join(ids)} {verb} on at the service", ways):
+    with _saying(f"{' '.join(ids)} {verb} on at the service", ways):
         yield
 
 
 @contextmanager
 def inspection_goes_on(what: str, job_id: str, number: int) -> Iterator[None]:
     """The same for an inspection, e.g. `the trace`, of a trial."""
-    with _told(f"{what} of trial {number} of {job_id} will be taken all the same", {"come back": [SAME_COMMAND]}):
+    with _saying(f"{what} of trial {number} of {job_id} will be taken all the same", {"come back": [SAME_COMMAND]}):
         yield
 
 
 @contextmanager
-def _told(what: str, ways: dict[str, list[str]]) -> Iterator[None]:
+def _saying(what: str, ways: dict[str, list[str]]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
