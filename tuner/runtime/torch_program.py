@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -30,8 +30,9 @@ from tuner.packs.base_shape import is_product
 from tuner.packs.shapes import ops_without_sizes
 from tuner.runtime.binding.native import WrongOperand
 from tuner.runtime.programs.program import Program
-from tuner.runtime.pytorch.formula import attend, normed, product, squares_of, turned
+from tuner.runtime.pytorch.formula import activated, attend, normed, product, squares_of, turned
 from tuner.runtime.pytorch.found import Found, lie
+from tuner.runtime.pytorch.of_kinds import formula_of
 from tuner.runtime.pytorch.operands import cache_operands, check, check_apart, check_float, name_of
 from tuner.runtime.pytorch.scaled import (
     is_plain,
@@ -53,10 +54,16 @@ _DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.
 
 def columns(op: Json) -> int:
     """Columns of what an op makes; of a product that is turned its queries'."""
+    if own := formula_of(op):
+        return own.made(op)[1]
     if not is_product(op):
         return int(op["kv_heads"] * op["query_heads"] * op["head_dim"])
     turn = op.get("rotary")
     return int(turn["heads"] * turn["head_dim"] if turn else op["n"])
+
+
+def _has_cache(op: Json) -> bool:
+    return not is_product(op) and formula_of(op) is None
 
 
 class Form:
@@ -70,13 +77,19 @@ class Form:
         read = [name for op in self.ops for name in self._read(op)]
         #: Of what the operator is given, but for caches: each op's input, weights, what is added, and its options.
         self.names = tuple(dict.fromkeys(name for name in read if name not in made))
-        of_caches = [self.cache_of(op) for op in self.ops if not is_product(op) or op.get("rotary")]
+        of_caches = [self.cache_of(op) for op in self.ops if _has_cache(op) or op.get("rotary")]
         #: Keys and values of each.
         self.caches = tuple(f"{name}.{what}" for name in dict.fromkeys(of_caches) for what in ("keys", "values"))
         #: What leaves.
         self.outputs = tuple(op["name"] for op in self.ops if op["name"] not in read or op.get("is_output"))
         #: Of each.
         self.columns = tuple(columns(op) for op in self.ops if op["name"] in self.outputs)
+        fixed: dict[str, int | None] = {}
+        for op in self.ops:
+            own = formula_of(op)
+            fixed[op["name"]] = own.made(op)[0] if own else fixed.get(op["source"])
+        #: Rows of what leaves, where its op or what that reads says how many; else None: those of the first tensor.
+        self.rows = tuple(fixed[name] for name in self.outputs)
 
     @property
     def writes_caches(self) -> bool:
@@ -95,10 +108,13 @@ class Form:
 
     def cache_of(self, op: Json) -> str:
         """Whose cache an op reads or writes to: where a product does, that of the op behind it."""
-        readers = (one["name"] for one in self.ops if not is_product(one) and one["source"] == op["name"])
+        readers = (one["name"] for one in self.ops if _has_cache(one) and one["source"] == op["name"])
         return next(readers, str(op["name"]))
 
     def _read(self, op: Json) -> Iterator[str]:
+        if own := formula_of(op):
+            yield from own.operands(op)
+            return
         name = op["name"]
         yield op["source"]
         if not is_product(op) or op.get("rotary"):
@@ -170,8 +186,8 @@ def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
         raise WrongOperand(f"{', '.join(missing)} must be given")
     first = tensors[of.names[0]]
     assert first is not None
-    leaving = zip(of.columns, of.dtypes(first.dtype), strict=True)
-    outputs = [first.new_empty((first.shape[0], count), dtype=dtype) for count, dtype in leaving]
+    leaving = zip(of.rows, of.columns, of.dtypes(first.dtype), strict=True)
+    outputs = [first.new_empty((rows or first.shape[0], count), dtype=dtype) for rows, count, dtype in leaving]
     caches = [tensors[name] for name in of.caches]
     torch.ops.tuner.program(of.text, [tensors.get(name) for name in of.names], [*caches, *outputs])
     return tuple(outputs)
@@ -183,6 +199,9 @@ def by_torch(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
     assert first is not None
     for op in of.ops:
         name, x = op["name"], there[op["source"]]
+        if own := formula_of(op):
+            there[name] = own.computed(torch, op, there, partial(activated, gated=False))
+            continue
         cache = of.cache_of(op)
         at = [there.get(f"{cache}.{what}") for what in ("keys", "values", "lengths", "pages")]
         if not is_product(op):
@@ -237,13 +256,17 @@ def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
         for one in _operands(of, op, there, name_of(first.dtype)):
             if one.name in there:
                 table.setdefault(one.name, one)
-    for name, count, dtype in zip(of.outputs, of.columns, of.dtypes(first.dtype), strict=True):
-        table[name] = Operand(name=name, role="output", shape=("rows", count), dtype=name_of(dtype))
+    for name, rows, count, dtype in zip(of.outputs, of.rows, of.columns, of.dtypes(first.dtype), strict=True):
+        table[name] = Operand(name=name, role="output", shape=(rows or "rows", count), dtype=name_of(dtype))
     check("program", table, there)
     return there
 
 
 def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operand]:
+    if own := formula_of(op):
+        for tensor, (role, shape) in own.operands(op).items():
+            yield Operand(name=tensor, role=role, shape=shape, dtype=dtype)
+        return
     name = op["name"]
     if not is_product(op):
         columns = op["kv_heads"] * op["query_heads"] * op["head_dim"]
@@ -302,7 +325,7 @@ def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence
     """The same on a card, by the program that was registered for these weights and rows."""
     of = form(ops)
     there = _check(of, tensors, written)
-    rows = tensors[0].shape[0] if tensors[0] is not None else 0
+    rows = written[-1].shape[0]
     for known in _registered.of((ops, lie(there[name] for name in of.weights))):
         if rows not in known.rows:
             continue

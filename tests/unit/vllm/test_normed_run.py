@@ -91,6 +91,25 @@ def test_rows_that_are_normed_come_out_as_the_mlp_has_them_to_the_bit(run_of: An
     assert torch.equal(kernels(x, *weights, "silu"), wanted)
 
 
+class Parameter(torch.Tensor):  # type: ignore[misc, name-defined]
+    """As vLLM's are: of a class of its own, whose interface has no name for bfloat16."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"typestr": "<V2", "shape": (2, 3), "data": (0, False), "version": 2}
+
+
+def test_a_weight_of_vllms_own_class_is_a_tensor_of_pytorch() -> None:
+    from tuner.runtime.tensors.arrays import library_of, matrix_reader, named_view, view
+
+    plain = torch.ones(2, 3).to(torch.bfloat16)
+    own = plain.as_subclass(Parameter)
+    assert type(own) is Parameter
+    assert named_view("gate_up.w", own, has_lines=True) == view(plain)
+    assert type(library_of(own)) is type(library_of(plain))
+    assert matrix_reader(own)(own, 3) == plain.data_ptr()
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -71,6 +71,7 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
         "pack.program": OpFile(),
         "models": OpFile(),
         "described": OpFile(),
+        "formula": OpFile(),
         "card": OpFile(
             launch="tuner.workers.gpu.library.op_library:CardOfLaunchOp",
             tile="tuner.workers.gpu.tensors.own_ops:CardOfTileOp",

@@ -91,6 +91,13 @@ class NotAnArray(WrongOperand, TypeError):
     """It speaks no protocol that is known, or it is not contiguous; the message says which."""
 
 
+def library_name(kind: type) -> str:
+    """``torch`` or ``cupy``, also of a kind of array that was derived from theirs, as vLLM's parameters are; empty of
+    another."""
+    names = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    return next((name for name in names if name in ("torch", "cupy")), "")
+
+
 def address_of(array: Any) -> int:
     """The device address of a contiguous array's first element, by the fastest way that it offers.
 
@@ -115,14 +122,14 @@ def matrix_reader(like: Any) -> Callable[[Any, int], int]:
 
     It raises NotAnArray as `address_of` does.
     """
-    name = type(like).__module__.partition(".")[0]
+    name = library_name(type(like))
     return _address_in_torch if name == "torch" else _address_in_cupy if name == "cupy" else _address_of_matrix
 
 
 def kind_reader(like: Any) -> Callable[[Any], Any]:
     """What reads element type and device of arrays like this one, quickly; None where their library tells neither at
     once, or for an array of another library."""
-    name = type(like).__module__.partition(".")[0]
+    name = library_name(type(like))
     asked = {"torch": ("dtype", "device"), "cupy": ("dtype", "data.device_id")}.get(name)
     if asked is None:
         return lambda array: None
@@ -159,7 +166,7 @@ def view(array: Any, *, has_lines: bool = False) -> View:
         return found
     if has_lines and (of_lines := _of_lines(found)):
         return of_lines
-    copy = ".contiguous()" if type(array).__module__.partition(".")[0] == "torch" else "a contiguous copy"
+    copy = ".contiguous()" if library_name(type(array)) == "torch" else "a contiguous copy"
     raise NotAnArray(f"the array is not contiguous: give {copy}")
 
 
@@ -186,7 +193,7 @@ def _of_lines(found: View) -> View | None:
 
 
 def _view(array: Any) -> View:
-    if type(array).__module__.partition(".")[0] == "torch":  # its interface refuses bfloat16
+    if library_name(type(array)) == "torch":  # its interface refuses bfloat16
         dtype, device = _name(str(array.dtype)), str(array.device)
         steps = () if array.is_contiguous() else tuple(array.stride())
         return View(address=array.data_ptr(), shape=tuple(array.shape), dtype=dtype, device=device, steps=steps)
@@ -314,7 +321,7 @@ def _row(activation: str) -> ActivationRow:
 
 def library_of(array: Any) -> Library | None:
     """What the array's own library offers; None for one that is not known."""
-    name = type(array).__module__.partition(".")[0]
+    name = library_name(type(array))
     module = sys.modules.get(name)
     if name == "torch" and module is not None:
         return _Torch(module)

@@ -221,7 +221,7 @@ struct Converted {
     for (int left = num_steps; left > 0; --left) {
       stages.wait_filled(places);
       const int slot = places.weight.slot();
-      const u32 inputs = first.at(places).inputs;
+      const u32 inputs = uniform(first.at(places).inputs);
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit) {
         const int span = unit / kSpanGroups, group = unit / kGroupUnits;
