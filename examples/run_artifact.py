@@ -212,14 +212,20 @@ class Artifact:
         rank = len(recipe["dims"])
         buffer = ctypes.create_string_buffer(192)
         aligned = -(-ctypes.addressof(buffer) // 64) * 64
-        status = self._cuda.cuTensorMapEncodeTiled(
+        corners = [(ctypes.c_int32 * 2)(*corner) for corner in recipe.get("corners", ())]  # of a walk over pixels
+        box = (
+            [ctypes.c_uint32(size) for size in recipe["box"]] if corners else [(ctypes.c_uint32 * rank)(*recipe["box"])]
+        )
+        encode = self._cuda.cuTensorMapEncodeIm2col if corners else self._cuda.cuTensorMapEncodeTiled
+        status = encode(
             ctypes.c_void_p(aligned),
             DATA_TYPES[recipe["data_type"]],
             rank,
             ctypes.c_void_p(tensors[recipe["tensor"]].data.ptr),
             (ctypes.c_uint64 * rank)(*recipe["dims"]),
             (ctypes.c_uint64 * (rank - 1))(*recipe["strides_bytes"]),
-            (ctypes.c_uint32 * rank)(*recipe["box"]),
+            *corners,
+            *box,
             (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
             0,  # CU_TENSOR_MAP_INTERLEAVE_NONE
             3,  # CU_TENSOR_MAP_SWIZZLE_128B
@@ -244,7 +250,7 @@ def read_files(path: Path) -> dict[str, bytes]:
         with zipfile.ZipFile(path) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
     if "manifest.json" not in files:
-        sys.exit(f"{path} has no manifest.json: give the zip of an artifact, or the folder of its files")
+        sys.exit(f"{path} has no manifest.json: pass the zip of an artifact, or the folder of its files")
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
         sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
@@ -360,7 +366,7 @@ def worst_of(errors: Iterable[float]) -> float:
 def main() -> None:
     """Runs the kernel three times on random data and checks it."""
     if len(sys.argv) != 2 or not Path(sys.argv[1]).exists():
-        sys.exit("give the zip of an artifact, or the folder of its files")
+        sys.exit("pass the zip of an artifact, or the folder of its files")
     artifact = Artifact(sys.argv[1])
     manifest = artifact.manifest
     if manifest.get("own_launches"):

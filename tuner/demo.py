@@ -39,7 +39,7 @@ _STOPPED_WITHIN_S = 20.0
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=Path("build/demo-data"), show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/best"), show_default=True)
-@click.option("--gpu", default="auto", show_default=True, help="As `tuner serve --gpu` takes it.")
+@click.option("--gpu", default="auto", show_default=True, help="As for `tuner serve --gpu`.")
 @click.option("--trials", type=click.IntRange(min=1), default=Budget.trials, show_default=True)
 def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     """Tunes the Llama-3-8B feed-forward pair end to end."""
@@ -55,16 +55,16 @@ def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     except ClientError as error:
         sys.exit(f"demo: {error}; the server's log is {log_path(data)}")
     except KeyboardInterrupt:
-        sys.exit(f"\ndemo: interrupted; what was recorded stays in {data}, and `make demo` goes on from it")
+        sys.exit(f"\ndemo: interrupted; recorded results stay in {data}, and `make demo` continues from there")
 
 
 def show(client: Client, body: dict[str, Any], output: Path, console: Console) -> str:
     """Runs the job on screen and leaves its kernel under `output`; the path of the job's page."""
     environment = client.targets()[0]["environment"]
-    console.print(f"The service runs; its dashboard is {client.url}/")
+    console.print(f"The service is running; its dashboard is {client.url}/")
     if environment["simulated"]:
         console.print(
-            f"No GPU is used: this is a {environment['gpu_name']}. Its times are a model's.", style="bold yellow"
+            f"No GPU is used: this is a {environment['gpu_name']}. Its times are simulated.", style="bold yellow"
         )
     else:
         console.print(f"Measuring on {environment['gpu_name']}, driver {environment['driver']}.")
@@ -75,13 +75,13 @@ def show(client: Client, body: dict[str, Any], output: Path, console: Console) -
     console.print(render.results_table(best))
     console.print()
     if best["artifact"] is None:
-        console.print("No kernel of ours was measured in the finals, so there is nothing to fetch.")
+        console.print("No generated kernel was measured in the finals, so there is nothing to fetch.")
     else:
         artifact = client.artifact(best["artifact"]["digest"])
         unpack(artifact, output)
         console.print(f"Fetched into {output}{render.mark(artifact.simulated)}: {', '.join(sorted(artifact.files))}")
         write_atomically(output / _PACK, pack_of_jobs(client, [job["id"]]))
-        console.print(f"The same as a pack, which programs of C and C++ open: {output / _PACK}")
+        console.print(f"The same as a pack, which C and C++ programs can open: {output / _PACK}")
     return str(job["links"]["page"])
 
 

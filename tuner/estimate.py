@@ -101,7 +101,7 @@ class Estimator:
         if nearest.workload == workload and known is not None:
             return Estimate(basis=Basis.MEASURED, words=best.source, library_us=library, ours_us=ours)
         factor = reference_us(workload, self._gpu) / reference_us(nearest.workload, self._gpu)
-        words = f"{best.source}: {nearest.workload.describe()}, {away:.2g} away"
+        words = f"{best.source}: {nearest.workload.describe()}, distance {away:.2g}"
         return Estimate(basis=Basis.NEAR, words=words, library_us=library * factor, ours_us=ours * factor)
 
     def _simulated(self, workload: Workload, objective: Objective) -> Estimate:
@@ -111,14 +111,14 @@ class Estimator:
             found = [(f"a schedule of {one.source}", one.candidate) for one in choose_priors(asked, self._found)]
             guesses = () if found else islice(first_guesses(space, 0, tuple), _NUM_GUESSES)
             found += [
-                ("a first guess of a search", Candidate(plan_kind=kind, schedule=schedule))
+                ("a first candidate of a search", Candidate(plan_kind=kind, schedule=schedule))
                 for schedule in guesses
                 for kind in PlanKind
                 if kind.is_ours
             ]
             known = [(us, words) for words, one in found if (us := self._forecast_us(workload, one)) is not None]
             if not known:
-                return Estimate(basis=Basis.NONE, words="no schedule of it is known")
+                return Estimate(basis=Basis.NONE, words="no schedule for it is known")
             ours, words = min(known)
             of_library = library_us(workload, self._gpu)
             return Estimate(
@@ -142,7 +142,7 @@ def estimator_of(target_id: str) -> Estimator:
         InvalidInput: there is no such card.
     """
     if target_id not in CATALOGUE:
-        raise InvalidInput("target", f"{target_id!r} is no card that is known", f"give one of {', '.join(CATALOGUE)}")
+        raise InvalidInput("target", f"{target_id!r} is not a known card", f"use one of {', '.join(CATALOGUE)}")
     winners = ShippedWinners()
     return Estimator(CATALOGUE[target_id], winners.of(target_id), winners.finals(target_id))
 

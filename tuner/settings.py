@@ -61,7 +61,7 @@ class Retention:
             *([f"those of the last {self.days:g} days"] if self.days is not None else []),
             *([f"the newest {self.num_jobs}"] if self.num_jobs is not None else []),
         ]
-        return f"of jobs that have ended the server keeps {' and of these '.join(limits)}"
+        return f"of the jobs that have ended, the server keeps {' and of these '.join(limits)}"
 
 
 class Settings(BaseSettings):
@@ -69,120 +69,133 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TUNER_", frozen=True, extra="forbid")
 
-    host: str = Field(default="127.0.0.1", description="address to listen on; beyond loopback only with tokens")
-    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one and prints it")
-    data: Path = Field(default=Path("tuner-data"), description="folder of database, artifacts and build cache")
+    host: str = Field(default="127.0.0.1", description="address to listen on; one beyond loopback needs tokens")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 chooses a free one and prints it")
+    data: Path = Field(default=Path("tuner-data"), description="folder for database, artifacts and build cache")
     fits: Path | None = Field(
         default=None,
-        description="folder of the simulator's fits to one's own cards, of `tuner fit`; by default `fits` in the data "
-        "folder",
+        description=(
+            "folder with the simulator's fits to your own cards, from `tuner fit`; default: `fits` in the data folder"
+        ),
     )
     gpu: str = Field(
         default="auto",
-        description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
+        description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`, several with commas; "
+        "`none`: measure nothing",
     )
     when: Literal["always", "idle"] = Field(
         default="always",
-        description="when this machine's GPUs are measured on: `always`, or `idle` while nobody else uses them",
+        description="when to measure on this machine's GPUs: `always`, or `idle`, only while nobody else uses them",
     )
     scheduler: str | None = Field(
         default=None,
-        description="`tls://HOST:PORT` of a cluster's scheduler, whose workers measure; by default this machine does",
+        description="`tls://HOST:PORT` of a cluster's scheduler, whose workers measure; default: this machine measures",
     )
     tls: Path | None = Field(
-        default=None, description="folder of certificates for the cluster, made by `tuner tls create`"
+        default=None, description="folder with certificates for the cluster, made by `tuner tls create`"
     )
     insecure: bool = Field(
-        default=False, description="allow an address beyond loopback though there are no tokens: everybody may do all"
+        default=False, description="allow an address beyond loopback without tokens: anyone may do anything"
     )
     allowed_hosts: str = Field(
         default="",
-        description="names by which browsers and programs may reach the server, commas between them; `*` for any",
+        description="host names that browsers and programs use for the server, comma-separated; `*` for any",
     )
     trusted_proxies: str = Field(
         default="",
-        description="addresses or networks of proxies whose X-Forwarded-For and -Proto are believed, commas between "
-        "them; `*` for any",
+        description=(
+            "addresses or networks of proxies whose X-Forwarded-For and -Proto "
+            "are trusted, comma-separated; `*` for any"
+        ),
     )
     login_header: str = Field(
         default="",
         pattern="^[A-Za-z0-9-]*$",
-        description="header in which a proxy of `login_proxies` names the user whom it has let in, e.g. "
-        "`X-Forwarded-User`; by default there is no such login",
+        description=(
+            "header in which a proxy from `login_proxies` names the logged-in user, "
+            "e.g. `X-Forwarded-User`; default: no such login"
+        ),
     )
     login_proxies: str = Field(
         default="",
-        description="addresses or networks of the proxies whose `login_header` is believed, commas between them",
+        description="addresses or networks of the proxies whose `login_header` is trusted, comma-separated",
     )
     login_role: Literal["read", "submit"] = Field(
-        default="submit", description="what users may do whom a proxy names: `read` or `submit`"
+        default="submit", description="role of users that a proxy names: `read` or `submit`"
     )
-    login_admins: str = Field(default="", description="users of these who are admins, commas between them")
+    login_admins: str = Field(default="", description="which of these users are admins, comma-separated")
     root_path: str = Field(
         default="",
-        description="path below which a proxy has the service on its site, e.g. `/tuner`; all links begin with it",
+        description="path under which a proxy serves the service, e.g. `/tuner`; all links begin with it",
     )
     requests_per_s: float = Field(
         default=DEFAULT_REQUESTS_PER_S,
         ge=0,
-        description="requests a second that a token may send, in the mean over ten seconds; 0 for any",
+        description="requests per second that a token may send, averaged over ten seconds; 0 for no limit",
     )
     max_connections: int = Field(
         default=DEFAULT_MAX_CONNECTIONS,
         ge=1,
-        description="connections that are kept at a time; a further one takes the place of one that asks nothing, else "
-        "its request is a 503",
+        description=(
+            "maximum number of open connections; a further one replaces an idle one, or else its request gets a 503"
+        ),
     )
     standby: bool = Field(
         default=False,
-        description="share data folder and database with other servers; one runs the jobs, and another takes over",
+        description=(
+            "share data folder and database with other servers; one runs the jobs, and another takes over if it fails"
+        ),
     )
     database_url: str | None = Field(
-        default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
+        default=None, description="SQLAlchemy URL of the database; default: SQLite in the data folder"
     )
     disk_limit_bytes: int = Field(
         default=DEFAULT_DISK_LIMIT_BYTES,
         gt=0,
-        description="most bytes of builds, artifacts, samples, counters and traces; oldest go first",
+        description="maximum bytes of builds, artifacts, samples, counters and traces; the oldest are removed first",
     )
     keep_days: float | None = Field(
-        default=None, gt=0, description="jobs that ended longer ago are deleted; by default a job may be of any age"
+        default=None, gt=0, description="jobs that ended longer ago than this are deleted; default: jobs are kept"
     )
     keep_jobs: int | None = Field(
-        default=None, ge=0, description="ended jobs beyond the newest so many are deleted; by default all are kept"
+        default=None, ge=0, description="only this many of the newest ended jobs are kept; default: all are kept"
     )
     keep_best: bool = Field(
         default=True,
-        description="whether `keep_days` and `keep_jobs` spare jobs whose result `GET /best` answers with",
+        description="whether `keep_days` and `keep_jobs` spare jobs whose results `GET /best` returns",
     )
     webhook_hosts: str = Field(
         default="",
-        description="hosts that jobs may have told of their end, `name` or `name:port`, commas between them",
+        description="hosts that jobs may notify when they end, `name` or `name:port`, comma-separated",
     )
     webhook_secret: SecretStr = Field(
-        default=SecretStr(""), description="by which webhooks are signed, at least 16 characters; needed for any"
+        default=SecretStr(""), description="secret that signs webhooks, at least 16 characters; required to send any"
     )
     webhook_networks: str = Field(
         default="",
-        description="private networks that the names of webhook hosts may lead to, e.g. `10.0.0.0/8`, commas between",
+        description="private networks that webhook hosts may resolve to, e.g. `10.0.0.0/8`, comma-separated",
     )
     lock_patience_s: float = Field(
         default=DEFAULT_LOCK_PATIENCE_S,
         gt=0,
         le=60,
-        description="seconds that a request's write waits for another program's lock of the database, or for a "
-        "write before it; then it is a 503. It may wait for both",
+        description=(
+            "seconds that a write waits for another program's lock on the database, and for an "
+            "earlier write; then the request gets a 503. It may wait for both"
+        ),
     )
     request_deadline_s: float = Field(
         default=DEFAULT_REQUEST_DEADLINE_S,
         gt=0,
         le=3600,
-        description="seconds in which head and body of a request must each arrive; then the connection is closed",
+        description=(
+            "seconds within which the head and the body of a request must each arrive; then the connection is closed"
+        ),
     )
     drain_deadline_s: float = Field(
         default=25.0,
         ge=0,
-        description="seconds that the trial or the finals at a card have to end after SIGTERM; then they are dropped",
+        description="seconds that a running trial or finals have to end after SIGTERM; then they are dropped",
     )
     simulated_latency_s: float = Field(
         default=0.0,
@@ -194,44 +207,49 @@ class Settings(BaseSettings):
         default=0.0,
         ge=0,
         le=60,
-        description="seconds that the build of a tiling takes where it is simulated",
+        description="seconds that a simulated build of a tiling takes",
     )
     max_ahead: int | None = Field(
         default=None,
         ge=0,
-        description="candidates of a job that are chosen and built while another one is measured, at most; by default "
-        "as many as keep the card busy; with 0 the same seed tries the same candidates",
+        description=(
+            "maximum number of a job's candidates that are chosen and built while another one is measured; default: "
+            "as many as keep the card busy; with 0 the same seed tries the same candidates"
+        ),
     )
     search_processes: int | None = Field(
         default=None,
         ge=0,
         le=64,
-        description="processes that choose candidates, at most; by default one for each core, up to eight; one starts "
-        "with the server, and others as more jobs are searched at once; with 0 the server's own process does",
+        description=(
+            "maximum number of processes that choose candidates; default: one per core, up to eight; one starts with "
+            "the server, and more as more jobs are searched at once; with 0 the server process chooses them itself"
+        ),
     )
     finals_rounds: int = Field(
         default=FinalsProcedure.num_rounds,
-        description="rounds of the finals in each of their two processes, of which a quarter under sustained load",
+        description="rounds of the finals in each of the two processes; a quarter of them under sustained load",
     )
     tie_band: float = Field(
         default=FinalsProcedure.min_tie_band,
-        description="relative distance below which two times are a tie, however narrow their interval is",
+        description="relative difference below which two times are a tie, however narrow their interval is",
     )
     torch_baseline: bool = Field(
         default=False,
-        description="whether the finals of a job are followed by PyTorch's own calls on the same card, where PyTorch "
-        "is installed",
+        description=(
+            "whether PyTorch's own calls are timed after the finals of a job, on the same card, if PyTorch is installed"
+        ),
     )
     spin_limit_cycles: int = Field(
         default=Limits.spin_limit_cycles,
-        description="SM clock cycles that one wait of a kernel may last; then its candidate failed as a hang",
+        description="SM clock cycles that one wait of a kernel may last; then its candidate fails as a hang",
     )
     start_deadline_s: float = Field(
         default=Limits.start_deadline_s,
-        description="seconds until a process at a card, or a compiler, has started; then it is killed",
+        description="seconds within which a process at a card, or a compiler, must start; then it is killed",
     )
     build_deadline_s: float = Field(
-        default=Limits.build_deadline_s, description="seconds of one compile; then the compiler is killed"
+        default=Limits.build_deadline_s, description="seconds for one compilation; then the compiler is killed"
     )
     prepare_deadline_s: float = Field(
         default=Limits.prepare_deadline_s,
@@ -239,26 +257,28 @@ class Settings(BaseSettings):
     )
     evaluate_deadline_s: float = Field(
         default=Limits.evaluate_deadline_s,
-        description="seconds for one candidate; then the process is killed, and the candidate failed as a hang",
+        description="seconds for one candidate; then the process is killed, and the candidate fails as a hang",
     )
     finals_deadline_s: float = Field(
         default=Limits.finals_deadline_s,
-        description="seconds for all finalists of a search in one of the two processes; then it is killed. A study has "
-        "as much again for each 16 more of its schedules",
+        description=(
+            "seconds for all finalists of a search in one of the two processes; then it is "
+            "killed. A study gets as much again for each 16 more schedules"
+        ),
     )
     torch_compile_deadline_s: float = Field(
         default=Limits.torch_compile_deadline_s,
-        description="seconds on top of these for torch.compile, where a job asks for it",
+        description="additional seconds for torch.compile, if a job asks for it",
     )
     count_deadline_s: float = Field(
         default=Limits.count_deadline_s, description="seconds for all passes of the profiler; then it is killed"
     )
     log_format: str = Field(
-        default="text", pattern="^(text|json)$", description="`text` or `json`: one object a line, with its ids"
+        default="text", pattern="^(text|json)$", description="`text` or `json`: one object per line, with its ids"
     )
     opentelemetry: bool = Field(
         default=False,
-        description="whether requests and trials are sent as spans, as the OTEL_ variables say",
+        description="whether requests and trials are sent as spans, as configured by the OTEL_ variables",
     )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"
@@ -277,9 +297,9 @@ class Settings(BaseSettings):
     def _check_root_path(cls, path: str) -> str:
         steps = path.rstrip("/").split("/")
         if steps[0] or not all(_STEP.fullmatch(step) and step.strip(".") for step in steps[1:]):
-            raise ValueError(f"root_path {path!a} is no path; give one like /tuner, of letters, digits and -._~")
+            raise ValueError(f"root_path {path!a} is not a path; use one like /tuner, of letters, digits and -._~")
         if steps[1:2] and steps[1] in OWN_PATHS:
-            raise ValueError(f"root_path {path} begins as a path of the service itself; take another one, e.g. /tuner")
+            raise ValueError(f"root_path {path} begins like a path of the service itself; use another one, e.g. /tuner")
         return "/".join(steps)
 
     @model_validator(mode="after")
@@ -293,12 +313,14 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_login(self) -> Self:
         if bool(self.login_header) != bool(_words(self.login_proxies)):
-            raise ValueError("login_header and login_proxies need each other: a header is believed of listed proxies")
+            raise ValueError(
+                "login_header and login_proxies need each other: a header is only trusted from listed proxies"
+            )
         for network in _words(self.login_proxies):
             try:
                 ip_network(network)
             except ValueError as error:
-                raise ValueError(f"login_proxies: {error}; give addresses or networks, e.g. 10.0.0.7") from error
+                raise ValueError(f"login_proxies: {error}; use addresses or networks, e.g. 10.0.0.7") from error
         return self
 
     @property

@@ -88,10 +88,10 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
 
 def sample_us(graph: torch.cuda.CUDAGraph) -> float:
     """A sample of one replay. A delay keeps the host's time to launch it out; a sample that began before is taken
-    again."""
-    for _ in range(_MAX_TAKES):
+    again behind a longer one, since a graph of many kernels takes the host longer."""
+    for take in range(_MAX_TAKES):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(_DELAY_CYCLES)
+        torch.cuda._sleep(_DELAY_CYCLES << min(take, 4))
         before.record()
         graph.replay()
         is_late = before.query()

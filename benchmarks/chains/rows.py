@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
@@ -44,6 +46,8 @@ LAYERS = {
 RUNS = {"llama3-70b-tp8-run": LAYERS["llama3-70b-tp8-synthetic"]}
 #: Products of one normed input, which a model keeps apart.
 UNMERGED = {"llama3-8b": LAYERS["llama3-8b"], "llama3-70b-tp8": LAYERS["llama3-70b-tp8-synthetic"]}
+#: Whole chains whose weights are stored in fewer bits.
+STORED = {"llama3-8b-int4": WeightFormat.INT4_G128}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,8 @@ BARS = {
     "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
+#: Theirs are over what multiplies such weights, which is no library of a job.
+BARS |= {chain: Bars() for chain in STORED}
 BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
 #: Of every row with more rows than `DECODE_MS`.
 EACH_OTHER = 0.99
@@ -105,6 +111,13 @@ def block(layer: Layer, m: int) -> Workload:
         GemmOp(name="qkv", m=m, n=layer.qkv, k=layer.width, source="down", norm="down", eps=layer.eps, bias=layer.bias),
     )
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=Dtype.FP16)
+
+
+def stored_block(layer: Layer, m: int, weights: WeightFormat) -> Workload:
+    """The same, of weights in fewer bits."""
+    whole = block(layer, m)
+    ops = tuple(replace(op, weights=weights) for op in whole.ops if isinstance(op, GemmOp))
+    return replace(whole, ops=ops, dtype=Dtype.BF16)
 
 
 def run_of(layer: Layer, m: int) -> Workload:
@@ -160,6 +173,11 @@ ROWS = (
     ),
     *_rows({f"{model}-q-k-v": layer for model, layer in UNMERGED.items()}, q_k_v_of, DECODE_MS),
     *_rows({f"{model}-gate-up": layer for model, layer in UNMERGED.items()}, unmerged_hidden_of, DECODE_MS),
+    *(
+        row
+        for chain, weights in STORED.items()
+        for row in _rows({chain: LAYERS["llama3-8b"]}, partial(stored_block, weights=weights), DECODE_MS)
+    ),
 )
 
 

@@ -19,7 +19,8 @@ R = TypeVar("R", bound=Named)
 
 
 def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
-    """The row of each name, or, where no row has it, the rows whose names begin with it; all where no name is given.
+    """The row of each name, or, where no row has it, the rows whose names begin with it, in the order in which they are
+    named: where time is short the first comes first. All where no name is given.
 
     Raises:
         InvalidInput: a name is that of no row, nor the beginning of one.
@@ -28,7 +29,8 @@ def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
     for name in names:
         if not any(one.startswith(name) for one in known):
             raise InvalidInput("row", f"no row's name begins with {name}", f"a row is called like {rows[0].name}")
-    return [row for row in rows if not names or any(_is_called(row.name, name, known) for name in names)]
+    by_name = {row.name: row for name in names for row in rows if _is_called(row.name, name, known)}
+    return list(by_name.values()) if names else list(rows)
 
 
 def _is_called(row: str, name: str, known: set[str]) -> bool:

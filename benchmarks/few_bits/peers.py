@@ -6,14 +6,18 @@ SwiGLU pairs of decoder layers, cold: launches of a graph take sets of weights i
 peers of a row are timed in the same interleaved rounds. A delay before each sample hides what the host takes to
 launch it. A row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised
 fp32 result. A peer that refuses a row says why. What is quantised in advance (weights, X) is not timed; what a model
-does between the two products is. Rows that the file has from this commit and card are left out. About two seconds a row
-for cuBLASLt on an H200. Humming compiles: some 20 seconds a row tuned, and 3 without (TUNER_PEERS_TRIED=0).
+does between the two products is. About two seconds a row for cuBLASLt on an H200. Humming compiles: some 20 seconds a
+row tuned, and 3 without (TUNER_PEERS_TRIED=0).
+
+Figures are the libraries', so rows of other commits stay, each with its own. A row is measured, or measured again,
+while the file of this card and driver lacks one of its peers that are installed: the same command again goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -24,7 +28,7 @@ import torch
 
 from benchmarks.attention.timing import captured, machine, samples_us
 from benchmarks.common.called import called
-from benchmarks.common.report import rows_of_this_build, write_report
+from benchmarks.common.report import commit, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
 from .peer import Inputs, Peer
@@ -52,17 +56,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.manual_seed(0)
     torch.ones(1, device="cuda")
     found = machine()
-    done, lt = rows_of_this_build(options.out, found), CublasLt()
+    done, lt = rows_of_this_card(options.out, found), CublasLt()
     for row in called(rows(), options.row or ()):
-        if row.name in {one["row"] for one in done}:
+        if not missing_peers(row, done):
             continue
         if time.monotonic() - begin > options.seconds:
             break
-        done += measure_row(row, lt)
+        lines = [line | {"commit": commit()} for line in measure_row(row, lt)]
+        done = [line for line in done if line["row"] != row.name or not _is_of(line, lines)] + lines
         write_report(options.out, done, found)
         print(f"[{time.monotonic() - begin:.0f} s]", flush=True)
         gc.collect()
         torch.cuda.empty_cache()
+
+
+def rows_of_this_card(path: Path, found: Json) -> list[Json]:
+    """What the file has of this card and driver, each with the commit that measured it; nothing of others."""
+    if not path.exists():
+        return []
+    before = json.loads(path.read_text())
+    if any(before["meta"].get(name) != found.get(name) for name in ("gpu", "driver")):
+        return []
+    return [{"commit": before["meta"]["commit"], **line} for line in before["rows"]]
+
+
+def missing_peers(row: Row, done: Sequence[Json]) -> set[str]:
+    """Peers that are installed here, and of which nothing is said of a row."""
+    nothing: Any = None
+    makers = PEERS_OF[row.scheme.name](Inputs(row=row, x=nothing, weights=(), lt=nothing))
+    return set(makers) - {str(line["peer"]) for line in done if line["row"] == row.name}
+
+
+def _is_of(line: Json, lines: Sequence[Json]) -> bool:
+    """Whether a peer was measured again."""
+    return any(one["peer"] == line["peer"] for one in lines)
 
 
 def measure_row(row: Row, lt: CublasLt) -> list[Json]:

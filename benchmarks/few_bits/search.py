@@ -3,14 +3,16 @@
 python -m benchmarks.few_bits.search [--row tensor/4096-14336/m16 ...] [--trials 60] [--seconds 100] [--out FILE]
 
 A row is a job, beside cuBLASLt's best of eight with one kernel for factors, activation and rounding. Its peer is the
-fastest in few_bits_peers.json of the same folder, where that has the row: bars hold against that. Rows of this commit
-and card that the file has are left out, and each is written when it is there. About 15 seconds a row on an H200 with 16
-cores.
+fastest in few_bits_peers.json of the same folder, where that has the row: bars hold against that. When all jobs have
+ended, `behind_foreign_us` is what the winner's artifact adds behind a foreign kernel, where PyTorch is installed. Rows
+of this commit and card that the file has are left out, and each is written when it is there. About 15 seconds a row on
+an H200 with 16 cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import time
 from collections.abc import Sequence
@@ -55,18 +57,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept = {one["row"] for one in done}
         ours = [row for row in rows() if row.scheme.name in set(Scheme)]
         asked = [row for row in called(ours, options.row or ()) if row.name not in kept]
+        artifacts = dict[str, bytes]()
         turns = InTurn(jobs, [_spec_of(row, jobs.target_id, options.trials) for row in asked])
         for number, row in enumerate(asked):
             if time.monotonic() - begin > options.seconds:
                 break
             try:
-                done.append(_line_of(row, turns.end(number), out))
+                ended = turns.end(number)
+                done.append(_line_of(row, ended, out))
+                if ended.best.artifact_digest and not jobs.environment.simulated:
+                    artifacts[row.name] = jobs.service.artifact(ended.best.artifact_digest)
             except Exception as error:  # of one row; the others may come through
                 print(f"{row.name}: {message_of(error)} FAILED", flush=True)
                 continue
             write_report(out, done, machine)
             said = ("kind_us", "verdict", "verdict_speedup", "over_reference", "over_peer", "rel_error", "wall_s")
             print(row.name, json.dumps({name: done[-1].get(name) for name in said}), flush=True)
+    if importlib.util.find_spec("torch"):  # the card is nobody else's now
+        for line in done:
+            if line["row"] in artifacts:
+                line |= _behind(artifacts[line["row"]])
+                print(line["row"], line["behind_foreign_us"], line.get("behind_reason", ""), flush=True)
+        write_report(out, done, machine)
+
+
+def _behind(artifact: bytes) -> Json:
+    from benchmarks.few_bits.behind import behind_foreign_us
+
+    try:
+        return {"behind_foreign_us": round(behind_foreign_us(artifact), 3)}
+    except Exception as error:  # of one row; its times stand
+        return {"behind_foreign_us": None, "behind_reason": message_of(error)}
 
 
 def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:

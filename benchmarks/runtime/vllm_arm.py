@@ -5,11 +5,12 @@ python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--s
 
 ARM is `stock`, or with TUNER_PACK set and the wheel installed `mlps`, or `layers`, which has MLPs as well. It runs with
 the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON: `{"ask": "step", "batch":
-8}`, `trace`, `first_token`, `logits` with a `file`, or in `stock` `reference` with `files`, by arm. Each is answered by
-a line that begins with `ARM`.
+8}`, `trace`, `first_token`, `mixed`, `logits` with a `file`, or in `stock` `reference` with `files`, by arm. Each is
+answered by a line that begins with `ARM`.
 
 A step's time is the mean of those of one run, from one end to the next. `trace` asks PyTorch's profiler, in runs of
-their own: for how much of a step kernels ran, of which launches that begin early overlap, and how many were a pack's.
+their own: for how much of a step kernels ran, of which launches that begin early overlap, how many were a pack's, and
+what each kernel adds to a step (`kernels_us`). `mixed` runs decode steps beside prompts that arrive.
 `first_token_ms` is that of one sequence alone, whose prompt no run before it had. `logits` are those of decode steps
 whose tokens are given (teacher forcing), of the first sequences; `vllm_logits.py` beside it compares them."""
 
@@ -22,8 +23,10 @@ import runpy
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,10 +37,14 @@ BEFORE, TIMED, BEHIND = 16, 128, 4
 TRACED = 16
 #: Steps whose logits are compared, and of how many sequences at most.
 COMPARED, SEQUENCES = 64, 4
+#: New tokens of each sequence of a mixed run, steps between two prompts that arrive, and such runs.
+MIXED, EVERY, REPEATS = 48, 4, 3
 #: Runs until the first token.
-FIRSTS = 9
+FIRSTS = 21
 #: What the name of each kernel of a pack begins with.
 OURS = "tuner_"
+#: Kernels that are listed, those of the most time, and letters of their names.
+LISTED, KEPT = 16, 90
 
 Json = dict[str, Any]
 
@@ -125,13 +132,37 @@ class Runs:
             found.append(time.perf_counter() - begin)
         return {"first_token_ms": round(1e3 * median(found), 3)}
 
+    def mixed(self, batch: int) -> Json:
+        """Milliseconds of a run in which so many sequences decode while new prompts arrive, one each `EVERY` steps: its
+        batches have prompts and decode steps side by side."""
+        engine, found = self._llm.llm_engine, []
+        for repeat in range(REPEATS):
+            for place, prompt in enumerate(self.prompts(batch, 0)):
+                self._add(f"decodes-{repeat}-{place}", prompt, MIXED)
+            begin, steps = time.perf_counter(), 0
+            while engine.has_unfinished_requests():
+                if steps % EVERY == 0 and steps < MIXED // 2:
+                    # No other prompt begins with such a token.
+                    (prompt,) = self.prompts(1, steps)
+                    self._add(f"arrives-{repeat}-{steps}", [430 + steps + MIXED * repeat, *prompt[1:]], 2)
+                engine.step()
+                steps += 1
+            found.append(time.perf_counter() - begin)
+        return {"mixed_ms": round(1e3 * median(found), 3)}
+
+    def _add(self, name: str, prompt: list[int], tokens: int) -> None:
+        from vllm import SamplingParams
+
+        asked = SamplingParams(max_tokens=tokens, min_tokens=tokens, temperature=0, ignore_eos=True, detokenize=False)
+        self._llm.llm_engine.add_request(name, {"prompt_token_ids": prompt}, asked)
+
     def trace(self, batch: int) -> Json:
         """Milliseconds of a step in which a kernel runs, and launches of a pack's; None and 0 without a card."""
         import torch
 
         if not torch.cuda.is_available():
-            return {"gpu_ms": None, "launches_step": 0}
-        busy, ours = [], []
+            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}}
+        busy, ours, shares = [], [], []
         for tokens in (TRACED, 2 * TRACED):
             self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are alike
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -143,29 +174,32 @@ class Runs:
             ]
             busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
             ours.append(sum(event.name().startswith(OURS) for event in events))
+            shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
+        less, more = shares
+        own_us = {name: round((ns - less.get(name, 0)) / 1e3 / TRACED, 1) for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
+            "kernels_us": dict(sorted(own_us.items(), key=lambda one: -one[1])[:LISTED]),
         }
 
     def logits(self, batch: int, file: str) -> Json:
-        """Writes the logits of decode steps whose tokens are given, [steps, sequences, words], and what they follow on.
-
-        Raises:
-            SystemExit: other tokens came out.
-        """
+        """Writes the logits of decode steps whose tokens are given, [steps, sequences, words], and what they follow on;
+        a `problem` where other tokens came out."""
         import torch
 
         forced = torch.tensor(
             [[(31 * i + 17 * t) % 400 + 5 for t in range(COMPARED + 1)] for i in range(batch)], dtype=torch.int64
         )
         found: list[Any] = []
+        seen = Counter[int]()
 
         def at_each_step(model: Any) -> None:
             plain = model.compute_logits
 
             def compute_logits(*given: Any, **how: Any) -> Any:
                 logits = plain(*given, **how)
+                seen[len(logits)] += 1
                 if len(found) <= COMPARED and len(logits) == batch:
                     found.append(logits[:SEQUENCES].float().cpu())
                     logits = torch.full_like(logits, -1e4)
@@ -181,7 +215,8 @@ class Runs:
         outputs = self.run(self.prompts(batch, COMPARED), COMPARED + 1)
         self._llm.apply_model(as_before)
         if [list(one.token_ids) for one in outputs] != forced.tolist():
-            raise SystemExit("other tokens came out than those that were given")
+            steps = ", ".join(f"{count} of {rows}" for rows, count in seen.items())
+            return {"problem": f"other tokens came out than those that were given; logits had these rows: {steps}"}
         # The first logits are prefill's.
         prompts = torch.tensor(self.prompts(batch, COMPARED)[:SEQUENCES], dtype=torch.int64)
         saved = {"logits": torch.stack(found[1:]), "prompts": prompts, "forced": forced[:SEQUENCES, :COMPARED]}
@@ -221,6 +256,21 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
         total += max(0, begin + duration - max(begin, until))
         until = max(until, begin + duration)
     return total
+
+
+def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
+    """What each name adds to a run, of names, begins and durations: its time behind the end of the kernel that ended
+    before it. "idle" is when none ran."""
+    by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
+    # Of each and all that end after it.
+    first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]
+    found = Counter({"idle": 0})
+    until = min(first_begins, default=0)
+    for (end, _, name), first in zip(by_end, first_begins, strict=True):
+        found["idle"] += (idle := max(0, first - until))
+        found[name] += end - until - idle
+        until = end
+    return dict(found)
 
 
 def answer(found: Json) -> None:

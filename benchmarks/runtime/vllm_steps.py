@@ -64,6 +64,10 @@ class Model:
 class ArmEnded(Exception):
     """It gives no answer; its message is the end of what it printed."""
 
+    def __init__(self, arm: Arm, message: str) -> None:
+        super().__init__(message)
+        self.arm = arm
+
 
 class Arm:
     """A process that has vLLM."""
@@ -112,7 +116,7 @@ class Arm:
         if found is None:
             self.end()
             code = self._process.returncode
-            raise ArmEnded(f"{self.model}, {self.name} ended with {code}:\n{''.join(self._lines)[-4000:]}")
+            raise ArmEnded(self, f"{self.model}, {self.name} ended with {code}:\n{''.join(self._lines)[-4000:]}")
         return found
 
     def wait_until_started(self) -> None:
@@ -161,16 +165,18 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
     for arm in arms:
         one = arm.ask("step", batch=batch)
         if is_first:
-            one |= arm.ask("trace", batch=batch) | arm.ask("first_token")
+            one |= arm.ask("trace", batch=batch) | arm.ask("first_token") | arm.ask("mixed", batch=batch)
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
-        known = ("ms_step", "gpu_ms", "launches_step", "first_token_ms")
+        known = ("ms_step", "gpu_ms", "launches_step", "first_token_ms", "mixed_ms")
         print(f"{model}, batch {batch}, {arm.name}: { {name: one[name] for name in known if name in one} }", flush=True)
     if is_first and (stock := next((arm for arm in arms if arm.name == "stock"), None)):
         files = {arm.name: str(folder / f"{model}.{arm.name}.logits") for arm in arms}
-        for arm in arms:
-            arm.ask("logits", batch=batch, file=files[arm.name])
-        found["logits"] = stock.ask("reference", files=files)["arms"]
-        print(f"{model}, batch {batch}, logits: {found['logits']}", flush=True)
+        answers = {arm.name: arm.ask("logits", batch=batch, file=files[arm.name]) for arm in arms}
+        if problems := {name: one["problem"] for name, one in answers.items() if "problem" in one}:
+            print(f"{model}, batch {batch}, no logits: {problems}", flush=True)
+        else:
+            found["logits"] = stock.ask("reference", files=files)["arms"]
+            print(f"{model}, batch {batch}, logits: {found['logits']}", flush=True)
     return found
 
 
@@ -206,6 +212,7 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
         "launches": first["calls"],
         "start_s": first["start_s"],
         "first_token_ms": first["first_token_ms"],
+        "mixed_ms": first.get("mixed_ms"),
     }
 
 
@@ -254,33 +261,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.state.parent.mkdir(parents=True, exist_ok=True)
     options.state = options.state.resolve()
     begin = time.perf_counter()
-    arms = start(models, options)
+    if not (arms := start(models, options)):
+        raise SystemExit("no arm has started")
     try:
-        if arms:
-            _measure(arms, models, options, begin)
+        _measure(arms, models, options, begin)
     finally:
         for arm in arms:
             arm.end()
-    if not arms:
-        raise SystemExit("no arm has started")
 
 
-def _measure(arms: Sequence[Arm], models: Sequence[Model], options: argparse.Namespace, begin: float) -> None:
-    running = [model for model in models if any(arm.model == model.name for arm in arms)]
-    try:
-        while time.perf_counter() - begin < options.seconds:
-            turns = kept(options.state)
-            if (place := next_turn(turns, running, options.repeats)) is None:
-                break
-            is_first = all((one["model"], one["batch"]) != place for one in turns)
-            own = [arm for arm in arms if arm.model == place[0]]
+def _measure(arms: list[Arm], models: Sequence[Model], options: argparse.Namespace, begin: float) -> None:
+    machine = arms[0].started["machine"]
+    while time.perf_counter() - begin < options.seconds:
+        running = [model for model in models if any(arm.model == model.name for arm in arms)]
+        turns = kept(options.state)
+        if not running or (place := next_turn(turns, running, options.repeats)) is None:
+            break
+        is_first = all((one["model"], one["batch"]) != place for one in turns)
+        own = [arm for arm in arms if arm.model == place[0]]
+        try:
             turn = take_turn(own, *place, options.state.parent, is_first=is_first)
-            with options.state.open("a") as file:
-                file.write(json.dumps(turn) + "\n")
-    except ArmEnded as ended:
-        print(ended, flush=True)
+        except ArmEnded as ended:  # the others go on
+            print(ended, flush=True)
+            arms[:] = [arm for arm in arms if arm is not ended.arm]
+            continue
+        with options.state.open("a") as file:
+            file.write(json.dumps(turn) + "\n")
     if turns := kept(options.state):
-        write_report(options.out, rows := rows_of(turns), arms[0].started["machine"])
+        write_report(options.out, rows := rows_of(turns), machine)
         print(*rows, sep="\n")
 
 

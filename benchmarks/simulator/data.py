@@ -29,6 +29,7 @@ from benchmarks.common.report import commit, machine_of
 from benchmarks.common.rows import Row
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
 from benchmarks.simulator.draw import SEED, Drawn, draw, judged_rows, problem_of_row
+from benchmarks.simulator.draw import Pair as JudgedPair
 from tests.support.counting import count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.schedule.candidate import Candidate
@@ -89,7 +90,7 @@ def _key(line: dict[str, Any]) -> tuple[str, str, str]:
 class Pair:
     """A pair's schedules, made ready on all cores while others are measured."""
 
-    def __init__(self, row: Row, drawn: Sequence[Drawn], bench: Workbench) -> None:
+    def __init__(self, row: JudgedPair, drawn: Sequence[Drawn], bench: Workbench) -> None:
         """Begins nothing."""
         self.row, self.drawn, self._bench = row, drawn, bench
         self.problem = problem_of_row(row)
@@ -121,21 +122,38 @@ class Collector:
     """One run over pairs, until the time is up."""
 
     def __init__(
-        self, bench: Workbench, findings: Findings, rows: Sequence[Row], end_s: float, share: float = 1.0
+        self,
+        bench: Workbench,
+        findings: Findings,
+        rows: Sequence[JudgedPair],
+        end_s: float,
+        share: float = 1.0,
+        each: int | None = None,
     ) -> None:
-        """`end_s` is on the monotonic clock; `share` of each pair's schedules is measured."""
+        """`end_s` is on the monotonic clock; `share` of each pair's schedules is measured, `each` of them at most."""
         self._bench, self._findings, self._end_s, self._share = bench, findings, end_s, share
         self._begin_s = time.monotonic()
-        self._pairs = [Pair(row, self._shared(draw(row.workload, bench.gpu, row.name)), bench) for row in rows]
+        drawn = {row: self._shared(draw(row.workload, bench.gpu, row.name)) for row in rows}
+        self._pairs = [Pair(row, of if each is None else evenly(of, each), bench) for row, of in drawn.items()]
 
     def _shared(self, drawn: Sequence[Drawn], count: int | None = None) -> list[Drawn]:
         """Of `count` of them, or of all, the share."""
         return evenly(drawn, math.ceil(self._share * (len(drawn) if count is None else count)))
 
-    def run(self) -> bool:
-        """Measures what is missing; whether nothing is."""
+    def time(self) -> bool:
+        """Times each schedule that is missing, once; whether none is."""
+        self._begin()
+        for pair in self._pairs:
+            self._time("time", pair, pair.drawn)
+        return time.monotonic() < self._end_s
+
+    def _begin(self) -> None:
         for pair in self._pairs:
             pair.begin(one for one in pair.drawn if not self._findings.has("time", pair.row.name, one.schedule))
+
+    def run(self) -> bool:
+        """Measures what is missing; whether nothing is."""
+        self._begin()
         for pair in self._pairs:
             self._time("time", pair, pair.drawn)
             self._time("again", pair, self._shared(pair.drawn, NUM_AGAIN))
@@ -287,10 +305,20 @@ _LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)
 
 def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float, share: float = 1.0) -> bool:
     """Measures what the file lacks of a share, for so long; whether nothing is missing any more."""
+    return Collector(bench, _begun(bench, path), rows, time.monotonic() + seconds, share).run()
+
+
+def collect_times(bench: Workbench, path: Path, rows: Sequence[JudgedPair], seconds: float, each: int) -> bool:
+    """The same of times alone, of so many schedules of each pair."""
+    return Collector(bench, _begun(bench, path), rows, time.monotonic() + seconds, each=each).time()
+
+
+def _begun(bench: Workbench, path: Path) -> Findings:
+    """The file, which says by whom what follows was measured."""
     findings = Findings(path)
     machine = machine_of(bench.evaluator.environment())
     findings.write({"kind": "meta", **machine, "commit": commit(), "seed": SEED, "rounds": NUM_ROUNDS})
-    return Collector(bench, findings, rows, time.monotonic() + seconds, share).run()
+    return findings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Protocol
 
 from benchmarks.common.rows import Row, choose_rows
 from tuner.core.plan.graph.tile_graph import tile_graph
@@ -59,7 +60,19 @@ def judged_rows() -> tuple[Row, ...]:
     return tuple(row for name in ROW_NAMES for row in choose_rows((), (name,)))
 
 
-def problem_of_row(row: Row) -> Problem:
+class Pair(Protocol):
+    """What schedules are drawn of."""
+
+    @property
+    def name(self) -> str:
+        """As files have it."""
+
+    @property
+    def workload(self) -> Workload:
+        """Its ops."""
+
+
+def problem_of_row(row: Pair) -> Problem:
     """Cold and in burst: under sustained load a sample of each schedule takes a tenth of a second."""
     return Problem(workload=row.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
 

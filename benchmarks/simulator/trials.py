@@ -21,6 +21,7 @@ from tuner.core.model.fit import Trial
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.schedule import Schedule
 
@@ -106,9 +107,14 @@ def trial_of(row: Row, gpu: Gpu) -> Trial:
     """A row with its plan, proven; for the kernel that was measured, whose CTAs fitted the card, even where those of a
     later one take more registers."""
     (pair,) = choose_rows((), (row["pair"],))
+    return trial_of_workload(row, pair.workload, gpu)
+
+
+def trial_of_workload(row: Row, workload: Workload, gpu: Gpu) -> Trial:
+    """The same where the row's pair is none of `benchmarks.common.rows`."""
     schedule = Schedule.from_json(row["schedule"])
-    graph = tile_graph(pair.workload, schedule.tiling)
-    resources = estimated_resources(pair.workload, schedule.tiling)
+    graph = tile_graph(workload, schedule.tiling)
+    resources = estimated_resources(workload, schedule.tiling)
     share = gpu.registers_per_sm // (schedule.ordering.ctas_per_sm * resources.num_threads) // 8 * 8
     resources = replace(resources, registers_per_thread=min(share, resources.registers_per_thread))
     plan = verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu)

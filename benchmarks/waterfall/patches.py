@@ -57,7 +57,7 @@ class PatchingBuilder:
 
 
 _INPUT_STAGE = "  mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * kElementBytes);\n"
-_WEIGHT_STAGE = "  mbarrier_arrive_expect(full, kCodeBytes + kFactors * kHalves * factor_bytes);\n"
+_WEIGHT_STAGE = "  mbarrier_arrive_expect(full, kCodeBytes + kLists * kHalves * list_bytes);\n"
 _PRODUCT = "            Wgmma<kColumns>::multiply("
 _NEVER = "if (shared.flags->aborted == 2) "
 _STORES = ("sum_and_store<kOp>(acc,", "store_transposed_tile<kOp>(acc,", "store_or_copy_tile<kOp>(acc,")

@@ -74,7 +74,9 @@ static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, cons
   } else {
     const uint32_t number = program->first_operand + map->op - PACK_FIRST_OPERAND;
     const pack_operand of = pack_get_operand(pack, number);
-    if (!rows_is_mapped(of.dtype, map->data_type)) return bad("tensor map", index, "its operand has another element type");
+    /* Codes are bytes; to a map they are elements that hold several. */
+    num_bytes = rows_element_bytes(of.dtype);
+    if (of.dtype != TUNER_UINT8 && !rows_is_mapped(of.dtype, map->data_type)) return bad("tensor map", index, "its operand has another element type");
     for (uint32_t i = 0; i < of.rank; ++i) {
       if (num_bytes > kMaxBytes / of.dims[i]) return bad("operand", number, "it is too large");
       num_bytes *= of.dims[i];

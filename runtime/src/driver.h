@@ -74,6 +74,9 @@ enum {
   CALL(cuTensorMapEncodeTiled, encode_map,                                                                         \
        (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int, \
         int, int))                                                                                                 \
+  CALL(cuTensorMapEncodeIm2col, encode_im2col,                                                                     \
+       (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const int *, const int *, uint32_t, uint32_t, \
+        const uint32_t *, int, int, int, int))                                                                     \
   CALL(cuMemcpyHtoDAsync_v2, copy_to_device, (CUdeviceptr, const void *, size_t, CUstream))                        \
   CALL(cuMemcpyDtoHAsync_v2, copy_to_host, (void *, CUdeviceptr, size_t, CUstream))                                \
   CALL(cuMemsetD8Async, set_bytes, (CUdeviceptr, unsigned char, size_t, CUstream))                                 \

@@ -8,6 +8,15 @@ tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, c
                               uint8_t *into) {
   static const uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
   enum { NO_INTERLEAVE = 0, SWIZZLE_128B = 3, PROMOTION_128B = 2, ZEROS_OUTSIDE = 0 };
+  if (map->is_im2col) {
+    const int lower[2] = {(int)map->box[2], (int)map->box[2]}, upper[2] = {(int)map->box[3], (int)map->box[3]};
+    const uint32_t strides[4] = {1, map->box[4], map->box[4], 1};
+    return tuner_check(driver,
+                       driver->encode_im2col(into, (int)map->data_type, map->rank, (void *)(uintptr_t)address, dims,
+                                             map->strides, lower, upper, map->box[0], map->box[1], strides, NO_INTERLEAVE,
+                                             SWIZZLE_128B, PROMOTION_128B, ZEROS_OUTSIDE),
+                       "cuTensorMapEncodeIm2col");
+  }
   return tuner_check(driver,
                      driver->encode_map(into, (int)map->data_type, map->rank, (void *)(uintptr_t)address, dims, map->strides,
                                         map->box, kElementStrides, NO_INTERLEAVE, SWIZZLE_128B, PROMOTION_128B,

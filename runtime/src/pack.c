@@ -12,7 +12,9 @@
 /* As tuner/packs/index.py packs them. */
 enum { HEADER_BYTES = 128, SHAPE_BYTES = 40, RUNG_BYTES = 40, KERNEL_BYTES = 280, LAUNCH_BYTES = 128 };
 enum { ATTENTION_BYTES = 56, ATTENTION_RUNG_BYTES = 32, PROGRAM_BYTES = 96, FILL_BYTES = 64, PART_BYTES = 152, PATCH_BYTES = 16 };
-enum { LAYER_BYTES = 72, OPERAND_BYTES = 40 };
+enum { LAYER_BYTES = 72, OPERAND_BYTES = 40, WEIGHTS_BYTES = 32 };
+/* From version 6 on a header has the number of weights, too. */
+enum { VERSION = 6, WEIGHTS_VERSION = 6, MORE_BYTES = 8 };
 enum { OP_BYTES = 32, MAP_BYTES = 120, BLOB_BYTES = 48, INDEX_OFFSET = 64, DIGEST_OFFSET = 64, MAX_RECORDS = 1 << 20 };
 
 uint32_t pack_u32(const uint8_t *p) {
@@ -94,7 +96,9 @@ pack_op pack_get_op(const tuner_pack *pack, uint32_t index) {
 
 pack_map pack_get_map(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->maps + (size_t)index * MAP_BYTES;
-  pack_map map = {pack_u32(p), pack_u32(p + 4), pack_u32(p + 8), pack_u32(p + 12), pack_u32(p + 16), {0}, {0}, {0}, 0, 0};
+  const uint32_t rank = pack_u32(p + 8);
+  pack_map map = {.op = pack_u32(p), .operand = pack_u32(p + 4), .rank = rank & ~PACK_IM2COL, .data_type = pack_u32(p + 12),
+                  .rows_dim = pack_u32(p + 16), .is_im2col = (rank & PACK_IM2COL) != 0};
   for (int i = 0; i < 5; ++i) map.dims[i] = pack_u64(p + 24 + 8 * i);
   for (int i = 0; i < 4; ++i) map.strides[i] = pack_u64(p + 64 + 8 * i);
   for (int i = 0; i < 5; ++i) map.box[i] = pack_u32(p + 96 + 4 * i);
@@ -134,6 +138,22 @@ pack_operand pack_get_operand(const tuner_pack *pack, uint32_t index) {
   pack_operand found = {.program = pack_u32(p), .name = text_at(pack, p + 4), .role = text_at(pack, p + 8)};
   found.dtype = pack_u32(p + 12), found.flags = pack_u32(p + 16), found.rank = pack_u32(p + 20);
   for (int i = 0; i < 4; ++i) found.dims[i] = pack_u32(p + 24 + 4 * i);
+  return found;
+}
+
+pack_weights pack_get_weights(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->weights + (size_t)index * WEIGHTS_BYTES;
+  pack_weights found = {.operand = pack_u32(p)};
+  found.is = (tuner_weights){
+      .format = text_at(pack, p + 4),
+      .layout = text_at(pack, p + 8),
+      .factors = text_at(pack, p + 12),
+      .bits = (int32_t)pack_u32(p + 16),
+      .k = (int32_t)pack_u32(p + 20),
+      .group = (int32_t)pack_u32(p + 24),
+      .has_zeros = (int32_t)pack_u32(p + 28),
+  };
+  if (found.operand < pack->num_operands) found.is.rows = (int32_t)pack_get_operand(pack, found.operand).dims[0];
   return found;
 }
 
@@ -271,10 +291,11 @@ static tuner_status read_index(tuner_pack *pack) {
   if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
     return tuner_fail(TUNER_BAD_PACK, "this is no pack: its index does not begin at byte %d", INDEX_OFFSET);
   const uint32_t version = pack->version = pack_u32(index + 8);
-  if (version < 1 || version > 5)
-    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to 5", version);
+  if (version < 1 || version > VERSION)
+    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to %d", version, VERSION);
   const uint64_t num_bytes = pack_u64(index + 16);
-  if (pack_u32(index + 12) != HEADER_BYTES || pack_u64(index + 24) != INDEX_OFFSET || num_bytes < HEADER_BYTES ||
+  const uint32_t header_bytes = HEADER_BYTES + (version < WEIGHTS_VERSION ? 0 : MORE_BYTES);
+  if (pack_u32(index + 12) != header_bytes || pack_u64(index + 24) != INDEX_OFFSET || num_bytes < header_bytes ||
       num_bytes > pack->num_bytes - INDEX_OFFSET)
     return tuner_fail(TUNER_BAD_PACK, "the pack's index is longer than the file: it was cut");
   if (!has_digest(index, num_bytes))
@@ -298,11 +319,12 @@ static tuner_status read_index(tuner_pack *pack) {
       {&pack->num_patches, &pack->patches, PATCH_BYTES, 116},
       {&pack->num_layers, &pack->layers, LAYER_BYTES, 120},
       {&pack->num_operands, &pack->operands, OPERAND_BYTES, 124},
+      {&pack->num_weights, &pack->weights, WEIGHTS_BYTES, HEADER_BYTES},
       {&pack->num_strings, &pack->strings, 1, 60},
   };
-  uint64_t end = HEADER_BYTES;
+  uint64_t end = header_bytes;
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
-    const uint32_t count = pack_u32(index + tables[i].count_at);
+    const uint32_t count = tables[i].count_at < header_bytes ? pack_u32(index + tables[i].count_at) : 0;
     const uint64_t table_bytes = (uint64_t)count * tables[i].size;
     if ((tables[i].size > 1 && count > MAX_RECORDS) || table_bytes > num_bytes - end)
       return tuner_fail(TUNER_BAD_PACK, "table %zu of the pack's index is longer than the index", i);
@@ -315,6 +337,7 @@ static tuner_status read_index(tuner_pack *pack) {
   TUNER_TRY(pack_check_blobs(pack));
   TUNER_TRY(pack_check_records(pack));
   TUNER_TRY(pack_check_attentions(pack));
+  TUNER_TRY(pack_check_weights(pack));
   return pack_check_fallbacks(pack);
 }
 

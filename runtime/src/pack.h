@@ -92,10 +92,12 @@ typedef struct pack_op {
   uint32_t n, k, weight_rows, flags, activation, source;
 } pack_op;
 
+#define PACK_IM2COL 256u /* added to the rank of a map in im2col mode */
 typedef struct pack_map {
   uint32_t op, operand, rank, data_type, rows_dim; /* of a part: the tensor, where in the parameter, and rows (of pages) */
   uint64_t dims[5], strides[4];
-  uint32_t box[5];
+  uint32_t box[5]; /* in im2col mode channels, pixels, both corners as int32, and the stride, of rows and columns alike */
+  uint32_t is_im2col;
   uint32_t rows_per_page, memory_place; /* of a part alone; the latter in units of 256 bytes */
 } pack_map;
 
@@ -128,6 +130,12 @@ typedef struct pack_operand {
   uint32_t program, dtype, flags, rank, dims[4];
   const char *name, *role;
 } pack_operand;
+
+/* Of an operand whose bytes are weights in fewer bits. */
+typedef struct pack_weights {
+  uint32_t operand;
+  tuner_weights is;
+} pack_weights;
 
 typedef struct pack_fill {
   uint64_t offset, num_zeros;
@@ -167,8 +175,8 @@ struct tuner_pack {
   const uint8_t *shapes, *rungs, *kernels, *launches, *ops, *maps, *strings;
   uint32_t num_attentions, num_attention_rungs, num_programs, num_fills, num_parts, num_patches;
   const uint8_t *attentions, *attention_rungs, *programs, *fills, *parts, *patches;
-  uint32_t num_layers, num_operands;
-  const uint8_t *layers, *operands;
+  uint32_t num_layers, num_operands, num_weights;
+  const uint8_t *layers, *operands, *weights;
   pthread_mutex_t lock; /* of what follows */
   uint32_t num_holders; /* who opened it, until it is closed, and all that is prepared of it */
   pack_module *modules;
@@ -187,6 +195,7 @@ pack_part pack_get_part(const tuner_pack *pack, uint32_t index);
 pack_patch pack_get_patch(const tuner_pack *pack, uint32_t index);
 pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index);
 pack_operand pack_get_operand(const tuner_pack *pack, uint32_t index);
+pack_weights pack_get_weights(const tuner_pack *pack, uint32_t index);
 
 /* Kernels of FFNs and programs are rows: first the kernels, then the programs. A row of an FFN's kernel is read as a program's,
  * whose launches are of one of its builds and have no parameter yet: lower.c. */
@@ -224,6 +233,7 @@ void module_release(tuner_pack *pack, const tuner_driver *driver, pack_module *m
 /* Every record, before any is used: pack_check.c and attention_check.c. */
 tuner_status pack_check_records(const tuner_pack *pack);
 tuner_status pack_check_attentions(const tuner_pack *pack);
+tuner_status pack_check_weights(const tuner_pack *pack); /* weights.c */
 int pack_is_range(uint32_t first, uint32_t count, uint32_t total);
 int pack_is_text(const tuner_pack *pack, const char *text);
 tuner_status pack_check_fallbacks(const tuner_pack *pack); /* fallback.c */

@@ -32,7 +32,19 @@ static tuner_status check_op(const tuner_pack *pack, uint32_t index, uint32_t nu
   return TUNER_OK;
 }
 
+/* Of images [images, height, width, channels]; what the driver takes beside is told by itself. */
+static tuner_status check_im2col(const pack_map *map, uint32_t index) {
+  const int32_t lower = (int32_t)map->box[2], upper = (int32_t)map->box[3];
+  int is_right = map->rank == 4 && map->rows_dim == PACK_NONE && map->box[4] >= 1 && map->box[4] <= 8;
+  for (int i = 0; i < 4; ++i) is_right &= map->dims[i] != 0 && map->dims[i] <= UINT32_MAX;
+  for (int i = 0; i < 2; ++i) is_right &= map->box[i] != 0 && map->box[i] <= 256;
+  if (!is_right || lower < -128 || lower > 127 || upper < -128 || upper > 127)
+    return bad("tensor map", index, "its images, corners or stride are out of range");
+  return TUNER_OK;
+}
+
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index) {
+  if (map->is_im2col) return check_im2col(map, index);
   for (uint32_t i = 0; i < map->rank; ++i)
     if (map->dims[i] == 0 || map->dims[i] > UINT32_MAX || map->box[i] == 0 || map->box[i] > 256)
       return bad("tensor map", index, "a dimension or its box is out of range");
@@ -54,7 +66,7 @@ int pack_map_is_within(const pack_map *map, uint64_t num_bytes) {
 
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
   const pack_map map = pack_get_map(pack, index);
-  if (map.op >= kernel->num_ops || map.operand > 2 || map.rank < 2 || map.rank > 5)
+  if (map.op >= kernel->num_ops || map.operand > 2 || map.is_im2col || map.rank < 2 || map.rank > 5)
     return bad("tensor map", index, "its op, operand or rank is out of range");
   if (map.rows_dim != PACK_NONE && map.rows_dim >= map.rank) return bad("tensor map", index, "it has no such dimension");
   if ((map.operand == 1) != (map.rows_dim == PACK_NONE)) return bad("tensor map", index, "weights alone have no rows");

@@ -47,7 +47,8 @@ TILINGS = [tiling for tiling in TILINGS if num_math_registers(tiling) <= most_re
 
 
 @pytest.mark.parametrize(
-    ("stages", "warps", "says"), [(3, 8, r"must be a multiple of the number of teams \(2\)"), (2, 6, "no whole teams")]
+    ("stages", "warps", "says"),
+    [(3, 8, (r"must be a multiple of the number of teams \(2\)")), (2, 6, "cannot be split into teams")],
 )
 def test_teams_that_share_a_stage_are_refused(stages: int, warps: int, says: str) -> None:
     with pytest.raises(IllegalSchedule, match=says):

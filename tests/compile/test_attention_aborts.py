@@ -64,7 +64,7 @@ def test_a_wait_that_never_ends_is_given_up_and_told_and_all_behind_it_is_nan(fa
 
 def test_values_that_nobody_multiplies_hang_nobody_and_are_told() -> None:
     run, (out,) = launched("ragged", MMA, (SEEN_BY_KEYS,))
-    assert "not all have read the same lengths" in str(aborted_launch(run.refused.tolist()))
+    assert "CTAs have read different lengths" in str(aborted_launch(run.refused.tolist()))
     assert np.isnan(out).any()
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.cases import H200
+from tests.support.cases import H200, wgmma
 from tests.support.compiled import compile_source
 from tests.support.converted import FAULTS, TILINGS, pair
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tuner.core.legal.legality import tiling_problem
+from tuner.core.problem.asked import workload_of
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
@@ -30,7 +33,11 @@ def _some(names: Iterable[str]) -> list[Any]:
 def num_bad(tiling: str, changes: tuple[tuple[str, str], ...] = ()) -> int:
     """Elements of both outputs that are further from the reference than rounding can explain."""
     scheme, chosen = TILINGS[tiling]
-    workload = pair(scheme)
+    return num_bad_of(pair(scheme), chosen, changes)
+
+
+def num_bad_of(workload: Workload, chosen: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> int:
+    """The same of any workload."""
     assert tiling_problem(workload, H200, chosen) is None
     chain = EmulatedChain(workload)
     found = chain.run(chosen, plans_of(workload, chosen, is_fused=True), changes)
@@ -41,6 +48,19 @@ def num_bad(tiling: str, changes: tuple[tuple[str, str], ...] = ()) -> int:
 @pytest.mark.parametrize("tiling", _some(TILINGS))
 def test_numbers_are_right(tiling: str) -> None:
     assert num_bad(tiling) == 0
+
+
+@pytest.mark.soak
+def test_a_run_of_a_layer_is_right() -> None:
+    """Norms, a gate and a residual beside factors of groups."""
+    ops = [
+        {"name": "gate_up", "source": "r", "n": 512, "k": 256, "norm": "r", "gated": True, "activation": "silu"},
+        {"name": "down", "source": "gate_up", "n": 256, "k": 512, "residual": "r", "is_output": True},
+        {"name": "qkv", "source": "down", "n": 384, "k": 256, "norm": "down"},
+    ]
+    stored = [{**op, "weights": "int4_g128"} for op in ops]
+    workload = workload_of({"kind": "chain", "m": 5, "dtype": "bf16", "ops": stored})
+    assert num_bad_of(workload, wgmma(*[(8, 64, 256)] * 3, swap_ab=True)) == 0
 
 
 @pytest.mark.parametrize("fault", _some(FAULTS))

@@ -8,21 +8,23 @@ import numpy as np
 import pytest
 
 from tests.support.compiled import compile_source
-from tests.support.convs import CASES, SHORTCUT, bottleneck
+from tests.support.convs import BY_WARPGROUPS, CASES, SHORTCUT, bottleneck
 from tests.support.emulated.chain import EmulatedChain, plans_of
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 from tuner.workers.source.variants import Variant
 
 needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+ALL = CASES | {f"wgmma, {name}": case for name, case in BY_WARPGROUPS.items()}
 #: Of a row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", CASES)
-def test_fused_and_apart_it_leaves_what_a_convolution_is(name: str) -> None:
-    made, chosen = CASES[name]
+@pytest.mark.parametrize(("made", "chosen"), ALL.values(), ids=ALL)
+def test_fused_and_apart_it_leaves_what_a_convolution_is(made: Workload, chosen: Tiling) -> None:
     for is_fused in (True, False):
         emulated = EmulatedChain(made)
         got = emulated.run(chosen, plans_of(made, chosen, is_fused=is_fused))
@@ -52,10 +54,25 @@ def test_a_fault_of_the_device_code_shows(right: str, wrong: str) -> None:
     assert worst > 10
 
 
+@needs_gcc
+def test_a_walk_that_begins_elsewhere_shows() -> None:
+    made, chosen = BY_WARPGROUPS["a stride, a shortcut"]
+    emulated = EmulatedChain(made)
+    wrong = (("line % kOutHeight * kStride", "line % kOutHeight"),)
+    assert emulated.worst_row(emulated.run(chosen, plans_of(made, chosen, is_fused=True), wrong)) > 0.1
+
+
+COMPILED = {
+    "sm_80": (*bottleneck(), Variant.MEASURED),
+    "sm_90a": (*bottleneck(), Variant.GUARDED),
+    **{f"sm_90a, {name}": (*case, Variant.MEASURED) for name, case in BY_WARPGROUPS.items()},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("arch", "variant"), [("sm_80", Variant.MEASURED), ("sm_90a", Variant.GUARDED)])
-def test_a_bottleneck_compiles_without_spills(arch: str, variant: Variant) -> None:
-    made, chosen = bottleneck()
+@pytest.mark.parametrize("name", COMPILED)
+def test_it_compiles_without_spills(name: str) -> None:
+    (made, chosen, variant), arch = COMPILED[name], name.partition(",")[0]
     cubin, log = compile_source(render(made, chosen, variant=variant), arch)
     assert cubin[:4] == b"\x7fELF"
     assert (parse_log(log).spill_bytes, parse_log(log).warnings) == (0, ())

@@ -143,7 +143,7 @@ def test_a_wrong_turn_or_place_shows(name: str, before: str, after: str) -> None
 def test_a_slot_without_a_sequence_writes_to_no_cache() -> None:
     case = CASES["turned, three tokens"]
     assert 0 in EmulatedChain(case.workload).caches["qkv"].lengths
-    with pytest.raises(AssertionError, match="written where no new token is"):
+    with pytest.raises(AssertionError, match="written outside its new tokens"):
         worst_row(case, ("return position >= 0 && position", "return position"))
 
 
@@ -178,7 +178,7 @@ def test_a_page_that_is_not_in_the_cache_is_told_and_not_written(name: str, is_b
     assert cache.is_kept().sum() < (cache.positions() >= 0).sum()
     assert refused_of(chain, CASES[name]) == f"sequence 0 has the page {page}: use 0 to {cache.num_pages - 1}"
     if is_behind and name == "pages, simt":  # what is planted lies in the code that all engines have
-        with pytest.raises(AssertionError, match="written where no new token is"):
+        with pytest.raises(AssertionError, match="written outside its new tokens"):
             refused_of(chain, CASES[name], ("token.page >= num_pages", "token.page > num_pages"))
 
 

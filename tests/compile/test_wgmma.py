@@ -206,6 +206,8 @@ EXCHANGES = [
     (GATED, tiling(((128, 112, 64), (128, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 3)),
     (GATED, tiling(((256, 56, 64), (256, 128, 64)), 3, 3, cluster=(1, 1, 2)), (6, 6)),
     (GATED, tiling(((256, 56, 64), (256, 112, 64)), 3, 3, cluster=(1, 1, 2), swapped_warps=8), (6, 6)),
+    (GATED, replace(tiling(((128, 112, 64), (128, 128, 64)), 3, 3, cluster=(1, 1, 2)), sum_kib=64), (2, 2)),
+    (GATED, replace(tiling(((256, 56, 64), (256, 128, 64)), 3, 3, cluster=(1, 1, 2)), sum_kib=32), (4, 4)),
     (PAIR, tiling(((128, 176, 64), (128, 200, 64)), 3, 2, cluster=(1, 1, 4)), (6, 8)),
     (RAGGED, tiling(((136, 192, 64), (136, 160, 64)), 2, 2, cluster=(1, 1, 4), swapped_warps=12), (5, 5)),
 ]

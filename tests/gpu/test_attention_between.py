@@ -204,7 +204,7 @@ def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) 
             out[...] ^= next(count) % 2
 
     one.launch_over = unstable
-    with pytest.raises(WrongNumbers, match="a second launch of attention gave other bits"):
+    with pytest.raises(WrongNumbers, match="a second launch of attention computed other bits"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
     kernels.unload()
 

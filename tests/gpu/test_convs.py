@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cases import ordering
 from tests.support.conformance.launching import OnCard
-from tests.support.convs import CASES, SHORTCUT, bottleneck
+from tests.support.convs import BY_WARPGROUPS, CASES, SHORTCUT, bottleneck
 from tests.support.forged import with_others
 from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
@@ -20,6 +20,7 @@ from tuner.workers.source.render import render
 pytest.importorskip("cupy")
 
 ALL = CASES | {"a bottleneck": bottleneck(), "a bottleneck of four images": bottleneck(4)}
+ALL |= {f"wgmma, {name}": case for name, case in BY_WARPGROUPS.items()}
 #: Sizes by which cuDNN's plans are asked for: whole channels, and three of them.
 ASKED: dict[str, dict[str, Any]] = {
     "a bottleneck": {"kind": "network-convs", "network": "resnet50", "stage": 2, "images": 4},

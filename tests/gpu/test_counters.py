@@ -133,7 +133,7 @@ def test_the_bars_of_a_middle_pair_add_up_to_its_time(
     supervisor: GpuSupervisor, row: WaterfallRow, is_ours: bool
 ) -> None:
     if supervisor.target.gpu.compute_capability != (9, 0):
-        pytest.skip("the schedules are of wgmma")
+        pytest.skip("the schedules are for wgmma")
     candidate = row.candidate if is_ours else LIBRARY
     outcome = evaluate(supervisor, row.problem, candidate)
     assert isinstance(outcome, Measured), outcome

@@ -6,13 +6,15 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.on_card import fused, problem, schedule
-from tuner.core.problem.workload import Activation
+from tuner.core.problem.asked import workload_of
+from tuner.core.problem.workload import Activation, Workload
 from tuner.core.schedule.candidate import LIBRARY
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.reports.baselines import BaselineTime, CudaSource, KernelLaunch
@@ -64,6 +66,15 @@ PROGRAMS: dict[str, CudaSource] = {
 }
 
 
+CONVS = workload_of(
+    {"kind": "conv-pair", "images": 2, "height": 14, "width": 14, "channels": 64}
+    | {"first": {"filters": 64, "kernel": 3, "stride": 1}, "second": {"filters": 128, "kernel": 1, "stride": 1}}
+)
+ATTENTION = workload_of(
+    {"kind": "attention", "sequences": 4, "max_length": 512, "heads": 8, "kv_heads": 2, "head_dim": 128}
+)
+
+
 @pytest.fixture(scope="module")
 def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
     limits = Limits(finals_deadline_s=20.0, torch_compile_deadline_s=10.0)
@@ -72,9 +83,14 @@ def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
     supervisor.close()
 
 
-def beside(supervisor: GpuSupervisor, programs: dict[str, Any]) -> dict[str, BaselineTime]:
-    baselines = baselines_of(PROBLEM.workload, programs)
-    found = supervisor.beside(PROBLEM, FINALISTS, baselines, num_rounds=ROUNDS, winner=1)
+def beside(
+    supervisor: GpuSupervisor, programs: dict[str, Any], workload: Workload = PROBLEM.workload
+) -> dict[str, BaselineTime]:
+    """Beside two finalists; of another workload than the products' beside the library alone."""
+    baselines = baselines_of(workload, programs)
+    is_products = workload == PROBLEM.workload
+    finalists = FINALISTS if is_products else (LIBRARY,)
+    found = supervisor.beside(problem(workload), finalists, baselines, num_rounds=ROUNDS, winner=len(finalists) - 1)
     assert [one.name for one in found] == list(programs)
     return {one.name: one for one in found}
 
@@ -148,3 +164,31 @@ def test_functions_of_tensors_are_checked_and_timed_and_each_fault_is_said_by_na
     assert found["synchronizes"].time_us is None
     assert found["synchronizes"].reason
     assert supervisor.finals(PROBLEM, FINALISTS, num_rounds=1).reasons == ("", "")
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch or cloudpickle is not installed")
+def test_functions_of_convolutions_and_of_an_attention_are_checked_and_timed(supervisor: GpuSupervisor) -> None:
+    import torch
+    from torch.nn.functional import conv2d, scaled_dot_product_attention
+
+    def convs(x: Any, first_weight: Any, first_bias: Any, second_weight: Any, second_bias: Any) -> Any:
+        hidden = torch.relu(conv2d(x.permute(0, 3, 1, 2), first_weight.permute(0, 3, 1, 2), first_bias, padding=1))
+        return torch.relu(conv2d(hidden, second_weight.permute(0, 3, 1, 2), second_bias)).permute(0, 2, 3, 1)
+
+    def attention(q: Any, attention_keys: Any, attention_values: Any, attention_lengths: Any) -> Any:
+        keys, values = (one.nan_to_num(0.0) for one in (attention_keys, attention_values))
+        is_seen = torch.arange(keys.shape[2], device="cuda")[None] < attention_lengths[:, None]
+        mask = is_seen[:, None, None, :]
+        heads = q.reshape(len(q), -1, 1, keys.shape[3])
+        found = scaled_dot_product_attention(heads, keys, values, attn_mask=mask, enable_gqa=True)
+        return found.masked_fill(~mask.any(dim=-1, keepdim=True), 0).reshape(q.shape)
+
+    def scaled(right: Callable[..., Any], **tensors: Any) -> Any:
+        return 1.25 * right(**tensors)
+
+    for workload, name, right in ((CONVS, "second", convs), (ATTENTION, "attention", attention)):
+        wrong = partial(scaled, right)
+        found = beside(supervisor, {"right": right, "wrong": wrong}, workload)
+        assert found["right"].reason == "", found
+        assert found["right"].speedup is not None
+        assert f"{name}: relative error" in found["wrong"].reason, found

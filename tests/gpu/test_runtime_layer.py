@@ -226,7 +226,7 @@ def _abort_at(in_c: InC, one: OnCardLayer) -> int:
 def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnCardLayer) -> None:
     torch = pytest.importorskip("torch")
     if len(one.layer.ops) == 2:
-        pytest.skip("the operator has a product behind its attention")
+        pytest.skip("the operator has a product after its attention")
     from tuner.runtime import torch_layer
 
     one.by_python()

@@ -58,4 +58,4 @@ def test_they_are_what_numpy_says_behind_what_was_there(
     found = inputs["x.squares"].get()
     wanted = (from_bits(inputs["x"], dtype, as_type=cupy.float64).get() ** 2).sum(axis=1)
     np.testing.assert_allclose(found[:m], wanted, rtol=2e-6)
-    assert np.isnan(found[m:]).all(), "what lies behind the last row is not written"
+    assert np.isnan(found[m:]).all(), "memory after the last row is not written"

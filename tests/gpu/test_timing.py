@@ -104,7 +104,7 @@ def test_what_the_host_takes_to_launch_a_graph_is_not_in_its_time(watched: Sessi
 def test_a_host_that_is_always_late_is_told(watched: Session) -> None:
     prepared = watched._prepare(asked_in(Regime.BURST))
     timer = Timer(prepared.data, watched._tools)
-    with pytest.raises(WorkerError, match="the host was late with 9 launches in a row"):
+    with pytest.raises(WorkerError, match="the host launched too late 9 launches in a row"):
         timer.sample(Late(prepared.library_graph, timer.wait_for_sample))
 
 

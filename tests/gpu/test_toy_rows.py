@@ -13,7 +13,7 @@ PAIRS = ({"activation": "relu2"}, {"activation": "relu", "bias": True, "residual
 
 def test_pairs_of_one_byte_and_of_four_are_right_on_a_card(card: Card, tmp_path: Path) -> None:
     """No library multiplies the first type."""
-    served = Toys("rows", tmp_path, gpu="auto")
+    served = Toys("rows", folder=tmp_path, gpu="auto")
     try:
         for dtype in ("e5m2", "single"):
             for more in PAIRS:

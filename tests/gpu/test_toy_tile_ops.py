@@ -12,7 +12,7 @@ CHAINS = ((160, 40, 512), (4, 2, 512))
 
 
 def test_chains_with_it_are_right_on_a_card_fused_and_apart(card: Card, tmp_path: Path) -> None:
-    served = Toys("depthwise", tmp_path, gpu="auto")
+    served = Toys("depthwise", folder=tmp_path, gpu="auto")
     try:
         for m, length, n in CHAINS:
             ops = [
@@ -27,7 +27,7 @@ def test_chains_with_it_are_right_on_a_card_fused_and_apart(card: Card, tmp_path
 
 
 def test_one_without_weights_is_right_on_a_card_in_front_between_and_behind(card: Card, tmp_path: Path) -> None:
-    served = Toys("pairs", tmp_path, gpu="auto")
+    served = Toys("pairs", folder=tmp_path, gpu="auto")
     up = {"name": "up", "source": "x", "n": 512, "k": 256, "activation": "silu"}
     halves = {"op": "pairs", "name": "halves", "n": 256}
     down = {"name": "down", "source": "halves", "n": 256, "k": 256}

@@ -37,6 +37,11 @@ def test_the_schema_check_would_notice_a_misspelt_key(root: Path, tmp_path: Path
     assert check_schema(broken).returncode == 1
 
 
+def test_the_project_is_named_where_docker_compose_1_29_takes_it_too(root: Path, compose: dict[str, Any]) -> None:
+    assert "name" not in compose
+    assert "COMPOSE_PROJECT_NAME=tuner" in (root / ".env").read_text().splitlines()
+
+
 def test_every_port_is_published_on_the_loopback_interface_only(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
     assert ports

@@ -36,6 +36,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/pytorch/formula.py": {"torch"},
     "tuner/runtime/torch_layer.py": {"torch"},
     "tuner/runtime/pytorch/operands.py": {"torch"},
+    "tuner/runtime/pytorch/scaled.py": {"torch", "numpy"},
     "tuner/runtime/models/mlps.py": {"torch"},
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
     "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
@@ -68,6 +69,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/commands/doctor.py": {"click"},
     "tuner/estimate.py": {"pydantic"},
     "tuner/commands/fit.py": {"click"},
+    "tuner/commands/schedules.py": {"click"},
     "tuner/commands/token.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},

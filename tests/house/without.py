@@ -3,23 +3,29 @@
 ``python -m tests.house.without attention [pytest's arguments]`` copies what git has, leaves ``tuner/ops/attention``
 out, and runs there what is left. As a plugin of pytest this leaves out the tests of the kind in `KIND`.
 
-A test is a kind's where its file imports the kind, itself or by what it imports, or where the test names it.
+Where the kind is gone, a file of tests has something `Absent` by each name of it. A test is the kind's where it names
+it, or uses a name that is the kind's: one imported from its folder, or a helper's that names it or uses such a name.
+A case of a test is the kind's where one of its values is absent, says the kind's name, or holds what is or does.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import importlib
 import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.compat import NOTSET
 
 from tests.house.kinds import kinds, names_of, texts
 from tests.support.repository import ROOT
@@ -28,97 +34,219 @@ from tuner.core.problem.op_kinds import op_kinds
 
 #: Of the environment: the kind that is not there.
 KIND = "TUNER_WITHOUT_KIND"
-#: Whose imports are followed.
-_OURS = ("tests", "benchmarks")
+#: Who may import the kind, and whose imports are followed.
+_OURS = ("tests.", "benchmarks.")
 _OUTCOMES = Counter[str]()
+#: Files that cannot be imported without the kind.
+_FILES: list[str] = []
 
 
-def is_of(kind: str, module: str) -> bool:
-    """Whether a module of the tests imports the kind when it is imported."""
-    return any(one == f"tuner.ops.{kind}" or one.startswith(f"tuner.ops.{kind}.") for one in _all_imports(module))
+class Absent:
+    """What is there by a name of a kind that is gone: all that is made of it while a file is imported is absent."""
+
+    __name__ = "tests.absent"
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Of whatever it is made."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self
+
+    def _self(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def __mro_entries__(self, _: Any) -> tuple[type, ...]:
+        return (Absent,)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __contains__(self, _: object) -> bool:
+        return False
+
+    __call__ = __getitem__ = __add__ = __radd__ = __or__ = __ror__ = __sub__ = __mul__ = __mod__ = __truediv__ = _self
 
 
-def names(kind: str, function: ast.AST) -> bool:
-    """Whether a test names it: in its body, its parameters, or what it is parametrized with."""
-    return any(names_of(text, (kind,)) for text in texts(function))
+def holds(kind: str, value: Any, depth: int = 6) -> bool:
+    """Whether a value is absent, says the kind's name, or holds what is or does."""
+    inner: list[Any] = []
+    match value:
+        case Absent():
+            return True
+        case type():
+            return issubclass(value, Absent)
+        case str():
+            return bool(names_of(value, (kind,)))
+        case bytes():
+            return bool(names_of(value.decode("latin-1"), (kind,)))
+        case Mapping():
+            inner = [*value, *value.values()]
+        case tuple() | list() | set() | frozenset():
+            inner = [*value]
+        case _ if is_dataclass(value):
+            inner = [getattr(value, one.name, None) for one in fields(value)]
+    return depth > 0 and any(holds(kind, one, depth - 1) for one in inner)
 
 
-@cache
-def _all_imports(module: str) -> frozenset[str]:
-    found, ahead = set[str](), [module]
+def is_own(kind: str, module: str, name: str) -> bool:
+    """Whether what a module of ours has by a name is the kind's, or needs what is."""
+    seen, ahead = set[tuple[str, str]](), [(module, name)]
     while ahead:
-        for one in _imports(ahead.pop()) - found:
-            found.add(one)
-            ahead += [one] * one.startswith(_OURS)
-    return frozenset(found)
-
-
-@cache
-def _imports(module: str) -> frozenset[str]:
-    """What a module imports at once, with the packages around it."""
-    path = ROOT.joinpath(*module.split("."))
-    file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
-    if not file.exists():
-        return frozenset()
-    package = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
-    return frozenset(_imported(ast.parse(file.read_text(encoding="utf-8")).body, package))
-
-
-def _imported(statements: list[ast.stmt], package: list[str]) -> Iterator[str]:
-    for one in statements:
-        match one:
-            case ast.Import(names=aliases):
-                yield from (alias.name for alias in aliases)
-            case ast.ImportFrom(module=module, names=aliases, level=level):
-                around = package[: len(package) - level + 1] if level else []
-                name = ".".join([*around, *([module] if module else [])])
-                yield from (name, *(f"{name}.{alias.name}" for alias in aliases))
-            case ast.Try(body=body):
-                yield from _imported(body, package)
-
-
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """A file that imports the kind cannot be imported without it."""
-    if collection_path.suffix != ".py" or not is_of(os.environ[KIND], _module_of(collection_path)):
-        return None
-    _OUTCOMES["files"] += collection_path.name.startswith("test_")
-    return True
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that name it are left out, and counted."""
-    own = {id(item) for item in items if isinstance(item, pytest.Function) and _is_named_in(os.environ[KIND], item)}
-    config.hook.pytest_deselected(items=[item for item in items if id(item) in own])
-    items[:] = [item for item in items if id(item) not in own]
-    _OUTCOMES["named"], _OUTCOMES["others"] = len(own), len(items)
-
-
-def _is_named_in(kind: str, item: pytest.Function) -> bool:
-    if names_of(item.name, (kind,)):
-        return True
-    tree = _defined(item.path)
-    ahead, seen = [*item.fixturenames, item.function.__name__], set[str]()
-    while ahead:
-        if (name := ahead.pop()) in tree and name not in seen:
-            seen.add(name)
-            if names(kind, tree[name]):
+        if (one := ahead.pop()) not in seen:
+            seen.add(one)
+            if _is_itself(kind, *one):
                 return True
-            # What it uses of its file: a program that a process runs is a constant there.
-            ahead += [one.id for one in ast.walk(tree[name]) if isinstance(one, ast.Name)]
+            ahead += _used(*one)
     return False
 
 
 @cache
-def _defined(path: Path) -> dict[str, ast.AST]:
-    """What a file defines, by name."""
-    found: dict[str, ast.AST] = {}
-    for one in ast.parse(path.read_text(encoding="utf-8")).body:
+def _is_itself(kind: str, module: str, name: str) -> bool:
+    """Whether it names the kind, by whatever it uses. What a test is parametrized with does not count: its cases are
+    judged one by one."""
+    match _defined(module).get(name):
+        case str(place):
+            return _is_of(kind, place)
+        case ast.Assign() | ast.AnnAssign():
+            return holds(kind, getattr(sys.modules.get(module), name, None))
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as found:
+            spelled = (text for part in _parts(found) for text in texts(part))
+            return any(names_of(text, (kind,)) for text in (found.name, *spelled))
+    return False
+
+
+@cache
+def _used(module: str, name: str) -> frozenset[tuple[str, str]]:
+    """The names of ours that stand in what a module has by a name, with their modules; a test names its fixtures as
+    parameters."""
+    defined, used = _defined(module), set[tuple[str, str]]()
+    match defined.get(name):
+        case str(place) if place.startswith(_OURS):
+            around, _, there = place.rpartition(".")
+            return frozenset({(around, there)})
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as found:
+            for node in (one for part in _parts(found) for one in ast.walk(part)):
+                match node:
+                    case ast.Attribute(value=ast.Name(id=of), attr=attribute) if isinstance(defined.get(of), str):
+                        used.add((defined[of], attribute))
+                    case ast.Name(id=of) | ast.arg(arg=of) if of in defined:
+                        used.add((module, of))
+    return frozenset(used)
+
+
+def _parts(found: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.AST]:
+    return [one for one in ast.iter_child_nodes(found) if one not in found.decorator_list]
+
+
+@cache
+def _defined(module: str) -> Mapping[str, Any]:
+    """What a module of ours defines, by name, and where it has what it imports from."""
+    found: dict[str, Any] = {}
+    for one in _statements(module):
         match one:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 found[name] = one
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            case ast.Assign(targets=targets):
+                given = (part for target in targets for part in ast.walk(target))
+                found |= {part.id: one for part in given if isinstance(part, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
                 found[name] = one
+            case ast.Import(names=aliases):
+                found |= {alias.asname: alias.name for alias in aliases if alias.asname}
+            case ast.ImportFrom(module=place, names=aliases, level=0):
+                found |= {alias.asname or alias.name: f"{place}.{alias.name}" for alias in aliases}
     return found
+
+
+@cache
+def _needs(kind: str, module: str) -> bool:
+    """Whether a module of ours imports the kind, itself or by what it imports."""
+    found, ahead = set[str](), [module]
+    while ahead:
+        for one in map(str, filter(lambda one: isinstance(one, str), _defined(ahead.pop()).values())):
+            for place in (one, one.rpartition(".")[0]):
+                if place not in found:
+                    found.add(place)
+                    ahead += [place] * place.startswith(_OURS)
+    return any(_is_of(kind, one) for one in found)
+
+
+def _statements(module: str) -> list[ast.stmt]:
+    path = ROOT.joinpath(*module.split("."))
+    file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    return ast.parse(file.read_text(encoding="utf-8")).body if file.exists() else []
+
+
+def _is_of(kind: str, place: str) -> bool:
+    return f"{place}.".startswith(f"tuner.ops.{kind}.")
+
+
+def _without(kind: str) -> Any:
+    """``__import__`` of a tree without the kind. Files of tests have something absent for it, and for a helper that
+    cannot be imported without it. The program has nothing."""
+    there = builtins.__import__
+
+    def found(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        given = (name, globals, locals, fromlist, level)
+        try:
+            return there(*given)
+        except Exception:
+            if level or not f"{(globals or {}).get('__name__', '')}.".startswith(_OURS):
+                raise
+        if _is_of(kind, name):
+            return Absent()
+        for module in (name, *(f"{name}.{one}" for one in fromlist or ())):
+            if module.startswith(_OURS) and _needs(kind, module) and not _imported(module):
+                around, _, last = module.rpartition(".")
+                sys.modules[module] = made = Absent()  # type: ignore[assignment]
+                setattr(sys.modules[around], last, made)
+        return there(*given)
+
+    return found
+
+
+def _imported(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except Exception:
+        return False
+    return True
+
+
+def pytest_configure() -> None:
+    """Before any file of tests is imported."""
+    builtins.__import__ = _without(os.environ[KIND])
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """A file that cannot be imported without the kind."""
+    module = _module_of(collection_path)
+    if not collection_path.name.startswith("test_") or not _needs(os.environ[KIND], module) or _imported(module):
+        return None
+    _FILES.append(module)
+    return True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of the kind are left out, and counted."""
+    own = {id(item) for item in items if isinstance(item, pytest.Function) and _is_of_kind(os.environ[KIND], item)}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in own])
+    items[:] = [item for item in items if id(item) not in own]
+    _OUTCOMES["own"], _OUTCOMES["others"], _OUTCOMES["files"] = len(own), len(items), len(_FILES)
+
+
+def _is_of_kind(kind: str, item: pytest.Function) -> bool:
+    if names_of(item.name, (kind,)):
+        return True
+    case = getattr(item, "callspec", None)
+    if case is not None and any(holds(kind, one) or one is NOTSET for one in case.params.values()):
+        return True
+    return any(is_own(kind, _module_of(item.path), one) for one in (item.function.__name__, *item.fixturenames))
 
 
 def _module_of(path: Path) -> str:
@@ -140,8 +268,9 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many are whose."""
     kind, found = os.environ[KIND], _OUTCOMES
-    of_kind = f"{found['files']} files that import it and {found['named']} tests that name it"
-    terminalreporter.write_line(f"without {kind}: left out {of_kind}; the others are {found['others']}")
+    terminalreporter.write_line(f"without {kind}: {found['own']} tests are its own, and {found['others']} others")
+    if _FILES:
+        terminalreporter.write_line(f"left out whole, since without it they cannot be imported: {', '.join(_FILES)}")
 
 
 def main(kind: str, *arguments: str) -> int:

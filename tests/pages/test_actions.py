@@ -149,7 +149,7 @@ def test_results_are_found_by_words(page: Page, server: Server, job_id: str) -> 
 def test_the_file_of_trials_has_the_filters_of_the_table(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=measured&plan_kind=library")
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV of all that match").click()
+        page.get_by_role("link", name="CSV of all matching trials").click()
     lines = download.value.path().read_text().splitlines()
     assert lines[0].startswith("number,plan_kind,outcome,time_us")
     assert len(lines) == 2

@@ -49,7 +49,7 @@ def test_inspections_appear_by_themselves_and_a_trace_is_downloaded(page: Page, 
         inspections = page.locator("#inspections")
         expect(inspections.locator("tbody tr", has_text="tail_share")).to_have_count(1)
         expect(inspections.locator("tbody tr", has_text="dram__bytes_read.sum")).to_have_count(1)
-        expect(inspections.get_by_text("More is being taken.")).to_have_count(0)
+        expect(inspections.get_by_text("More is being collected.")).to_have_count(0)
         assert page.evaluate("window.loadedOnce") is True
         with page.expect_download() as download:
             inspections.get_by_role("link", name="Download the trace of fused", exact=True).click()

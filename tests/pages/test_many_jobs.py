@@ -76,7 +76,7 @@ def test_what_is_ticked_stays_ticked_while_the_page_renews_itself_and_is_ended(p
         pass
     expect(page.locator(f"input[value={first}]")).to_be_checked()
     page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Cancel what is ticked").click()
+    page.get_by_role("button", name="Cancel selected jobs").click()
     expect(page.locator(f"input[value={first}], input[value={second}]")).to_have_count(0)
     page.goto(f"{url}/?sort=newest&state=cancelled")
     assert first in page.content()

@@ -44,11 +44,11 @@ def test_check_backup_explain_and_gc_work_beside_a_server_whose_trials_all_stay(
         under_way = submit(server, seed=2, budget={"trials": 48, "seconds": 600})
         wait_until(lambda: state_of(server, under_way) == "searching", 60)
         for number in range(2):
-            assert "their numbers agree" in tuner(log, "db", "check", "--data", str(data))
+            assert "the counts agree" in tuner(log, "db", "check", "--data", str(data))
             assert " has 2 jobs and " in tuner(
                 log, "db", "backup", str(tmp_path / f"{number}.zip"), "--data", str(data)
             )
-        assert "What binds: " in tuner(log, "explain", done, "--data", str(data))
+        assert "Bottleneck: " in tuner(log, "explain", done, "--data", str(data))
         assert "bytes are left" in tuner(log, "gc", "--limit", "1", "--data", str(data))
         assert (data / f"{DATABASE_FILE}-wal").exists()  # nobody took the server's locks, and with them its log
         assert state_of(server, under_way) in ("searching", "finals", "succeeded")

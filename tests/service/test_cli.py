@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 from tests.support import builders
 from tests.support.waterfalls import counted
 from tuner.cli import main
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import JobState
@@ -59,7 +60,7 @@ def test_a_schedule_in_a_file_is_explained(tmp_path: Path) -> None:
     file.write_text(json.dumps(asked))
     code, words, _ = explained(str(file))
     assert code == 0
-    assert "What binds: " in words
+    assert "Bottleneck: " in words
     file.write_text(json.dumps({**asked, "gpu": "abacus"}))
     code, _, complaint = explained(str(file))
     assert code == 1
@@ -67,7 +68,7 @@ def test_a_schedule_in_a_file_is_explained(tmp_path: Path) -> None:
     assert "h200" in complaint
     code, _, complaint = explained(str(tmp_path / "none.json"))
     assert code == 1
-    assert "give a file, or a job's id" in complaint
+    assert "pass a file, or a job's id" in complaint
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_a_file_of_no_schedule_is_refused_by_its_key(tmp_path: Path, changes: di
     code, _, complaint = explained(str(file))
     assert (code, f"Error: {file}: {words}" in complaint) == (1, True), complaint
     file.write_text("{")
-    assert f"Error: {file}: is no JSON from line 1, column 2 on; give workload" in explained(str(file))[2]
+    assert f"Error: {file}: is not valid JSON from line 1, column 2; give workload" in explained(str(file))[2]
 
 
 def test_a_saved_manifest_is_explained_for_the_gpu_of_its_job(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     assert words.index("Measured") < words.index("Bounds: ")
     code, _, complaint = explained(open_job, "--data", str(tmp_path))
     assert code == 1
-    assert "has no result with a schedule of ours" in complaint
+    assert "has no result with a schedule of tuner's" in complaint
     code, _, complaint = explained("job-000000000000", "--data", str(tmp_path))
     assert code == 1
     assert "job-000000000000" in complaint
@@ -148,13 +149,57 @@ def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
     store.close()
     code, words, _ = explained("--waterfall", f"{job_id}/1", "--data", str(tmp_path))
     assert code == 0
-    assert "   45.00 µs  45.0%  products that are asked for" in words
-    assert "   10.00 µs  10.0%  launches and what lies between runs (not measured by themselves:" in words
+    assert "   45.00 µs  45.0%  multiplications that the workload needs" in words
+    assert "   10.00 µs  10.0%  launches, and gaps between runs (not measured by themselves:" in words
     assert words.splitlines()[-1] == "The bars add up to 100.00 µs of 100.00, within 5%."
     code, _, complaint = explained("--waterfall", f"{job_id}/0", "--data", str(tmp_path))
-    assert (code, "has no waterfall: no counters were taken; curl -X POST" in complaint) == (1, True)
+    assert (code, "has no waterfall: no counters were collected; curl -X POST" in complaint) == (1, True)
     code, _, complaint = explained("--waterfall", job_id, "--data", str(tmp_path))
-    assert (code, "is no trial; give JOB/TRIAL" in complaint) == (2, True)
+    assert (code, "is not a trial; use JOB/TRIAL" in complaint) == (2, True)
+
+
+PAIR = ("--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256")
+
+
+def test_a_line_is_explained_and_proven_with_the_options_of_its_pair() -> None:
+    line = str(builders.schedule())
+    for command, said in (("explain", "Bounds: "), ("prove", "Liveness: ")):
+        for target, name in (((), "H200"), (("--target", "simulated:h100"), "H100")):
+            result = CliRunner().invoke(main, [command, f" {line} ", *PAIR, *target])
+            assert result.exit_code == 0, result.stderr
+            assert result.stdout.startswith(f"ffn fp16 M=16 256 -> 512 -> 256 on {name}"), result.stdout
+            assert said in result.stdout
+    for arguments, said in (
+        ((line,), "give a pair by --m, --d-in, --d-hidden, --d-out"),
+        ((line, *PAIR, "--target", "z80"), "no GPU is called 'z80'"),
+        ((line.replace("row+row", "row+rwo"), *PAIR), "'rwo' is not a valid RasterKind"),
+        (("none.json", *PAIR), "--m, --d-in, --d-hidden, --d-out: of a LINE alone"),
+        (("job-000000000000",), "give one trial of the job"),
+    ):
+        result = CliRunner().invoke(main, ["prove", *arguments])
+        assert result.exit_code in (1, 2)
+        assert said in " ".join(result.stderr.split())
+
+
+def test_a_trial_of_a_job_is_explained_and_proven_by_its_name(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with store.write() as session:
+        job_id = jobs.insert(session, builders.spec(), now=1.0).id
+        jobs.set_state(session, job_id, JobState.SEARCHING, 1.0)
+        apart = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=builders.schedule())
+        for number, candidate in enumerate((LIBRARY, apart)):
+            trial = replace(builders.trial(number, builders.measured(100.0)), candidate=candidate)
+            trials.record(session, job_id, trial, 1.0)
+    store.close()
+    place = ("--data", str(tmp_path))
+    code, words, _ = explained(f"{job_id}/1", *place)
+    assert (code, "Measured (simulated): 100.0 us, as trial 1." in words) == (0, True)
+    result = CliRunner().invoke(main, ["prove", f"{job_id}/1", *place])
+    assert result.exit_code == 0, result.stderr
+    assert ", two launches: " in result.stdout
+    for number, said in ((0, "is the library's, which has no schedule"), (9, "has no trial 9")):
+        result = CliRunner().invoke(main, ["prove", f"{job_id}/{number}", *place])
+        assert (result.exit_code, said in result.stderr) == (1, True)
 
 
 def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
@@ -173,7 +218,7 @@ def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
     assert key("show") == second != first
     (tmp_path / "data" / KEY_FILE).chmod(0o644)
     result = CliRunner().invoke(main, ["key", "show", "--data", str(tmp_path / "data")])
-    assert (result.exit_code, "may be read by others" in result.stderr) == (1, True)
+    assert (result.exit_code, "can be read by others" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +263,7 @@ def test_a_check_of_a_database_that_does_not_answer_makes_no_folder(
 
 def test_certificates_without_a_cluster_are_refused_since_they_are_not_of_https(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "--tls", str(tmp_path), "--data", str(tmp_path / "data")])
-    assert (result.exit_code, "give its --scheduler" in result.stderr, (tmp_path / "data").exists()) == (2, True, False)
+    assert (result.exit_code, "add its --scheduler" in result.stderr, (tmp_path / "data").exists()) == (2, True, False)
 
 
 @pytest.mark.parametrize(

@@ -90,12 +90,12 @@ def test_a_fit_to_measured_trials_is_kept_and_goes_before_what_ranked_worse(
     assert own is not None
     assert own.num_trials == 210
     assert rates_of(H200) == own.rates != BAD
-    before, after = re.findall(r"(-?\d\.\d+) with what is in use, (\d\.\d+) fitted", result.output)[0]
+    before, after = re.findall(r"(-?\d\.\d+) with the current rates, (\d\.\d+) fitted", result.output)[0]
     assert float(before) < float(after) > 0.9
     # The shipped one was made of many more trials.
     path.unlink()
     monkeypatch.setattr(fit_cli, "NUM_SHOWN", 6)
-    assert "ranks no better than what is in use" in fitted(tmp_path).output
+    assert "ranks no better than the current rates" in fitted(tmp_path).output
     assert not path.exists()
 
 
@@ -112,7 +112,7 @@ def test_too_few_trials_are_counted_and_what_was_timed_warm_is_none(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("gpu", "words"),
-    [("simulated:h200", "the simulator's own"), ("abacus", "no GPU is called 'abacus': give one of a100")],
+    [("simulated:h200", "the simulator; choose"), ("abacus", "there is no GPU called 'abacus': use one of a100")],
 )
 def test_what_is_no_measured_gpu_is_refused(tmp_path: Path, gpu: str, words: str) -> None:
     Store.open(tmp_path).close()
@@ -149,12 +149,12 @@ def test_explain_takes_the_fits_of_the_folder_for_a_file_too(tmp_path: Path) -> 
     asked = {"workload": builders.workload().to_json(), "gpu": "h200", "schedule": builders.schedule().to_json()}
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     result = CliRunner().invoke(main, ["explain", str(tmp_path / "asked.json"), "--data", str(tmp_path)])
-    assert "by a fit to 7 measured trials of an H200 of mine" in result.output
+    assert "by a fit to 7 measured trials on an H200 of mine" in result.output
 
 
 def test_a_service_in_a_program_of_ones_own_takes_the_fits_of_its_folder(tmp_path: Path) -> None:
     path = put(tmp_path, "{")
-    with pytest.raises(InvalidInput, match="is no fit"), service_here(tmp_path, "simulated:h200", None):
+    with pytest.raises(InvalidInput, match="is not a valid fit"), service_here(tmp_path, "simulated:h200", None):
         pass
     path.write_text(json.dumps(Fit(rates=BAD, gpu="h200", gpu_name="H200", date="", commit="", num_trials=7).to_json()))
     with service_here(tmp_path, "simulated:h200", None):

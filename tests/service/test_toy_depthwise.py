@@ -23,7 +23,7 @@ CHAIN = {"kind": "chain", "m": 160, "dtype": "bf16", "ops": OPS}
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
-    found = Toys("depthwise", tmp_path_factory.mktemp("toys"))
+    found = Toys("depthwise", folder=tmp_path_factory.mktemp("toys"))
     yield found
     found.stop()
 

@@ -51,7 +51,7 @@ print([section for section in ("shapes", "chains") if pack.section(section)])
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
-    found = Toys("parts", tmp_path_factory.mktemp("toys"))
+    found = Toys("parts", folder=tmp_path_factory.mktemp("toys"))
     yield found
     found.stop()
 
@@ -113,8 +113,8 @@ def test_a_kernel_with_parts_of_a_package_goes_into_a_pack(toys: Toys, fetched: 
         ([{"part": "softcat"}], "softcat"),
         ([{"part": "softcap"}], "ops.0.epilogue.0.cap|up.epilogue.0.cap"),
         ([{"part": "softcap", "cap": -1}], "up.epilogue.0: has a cap of -1.0"),
-        ([{"part": "softcap", "cap": 1}, {"part": "softcap", "cap": 2}], "softcap is there twice"),
-        ([{"part": "softcap", "cap": "much"}], "give a number"),
+        ([{"part": "softcap", "cap": 1}, {"part": "softcap", "cap": 2}], "softcap occurs twice"),
+        ([{"part": "softcap", "cap": "much"}], "use a number"),
     ],
 )
 def test_what_is_wrong_with_a_part_is_told(toys: Toys, epilogue: list[Any], said: str, tmp_path: Path) -> None:

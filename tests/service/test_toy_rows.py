@@ -58,7 +58,7 @@ print(found(Dtype.FP16.row.number, relu2), found(250, relu2), found(Dtype.FP16.r
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
-    found = Toys("rows", tmp_path_factory.mktemp("toys"))
+    found = Toys("rows", folder=tmp_path_factory.mktemp("toys"))
     yield found
     found.stop()
 

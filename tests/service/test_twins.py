@@ -30,4 +30,4 @@ def test_a_twin_ends_a_job_with_engines_that_the_gpu_has(gpu: str, tmp_path: Pat
     assert engines <= ({"mma", "simt", "wgmma"} if gpu == "h100" else {"mma", "simt"})
     assert best["environment"]["simulated"]
     assert ("by its data sheet" in best["environment"]["gpu_name"]) == (not is_fitted) == (gpu != "h100")
-    assert ("by a fit to" in target["forecasts"]) == is_fitted
+    assert ("fitted to" in target["forecasts"]) == is_fitted

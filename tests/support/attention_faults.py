@@ -50,9 +50,9 @@ NO_SHARE = (
 )
 
 FAULTS: dict[str, tuple[str, AttentionEngine, tuple[str, str], str]] = {
-    "a length shrinks for the warp of values": ("ragged", MMA, SEEN_BY_VALUES, "the same lengths"),
-    "a length shrinks for a CTA of a cluster": ("clusters, spans", TMA, SEEN_BY_SECOND, "the same lengths"),
-    "a length grows for a CTA of a cluster": ("clusters, spans", TMA, GROWN_FOR_SECOND, "the same lengths"),
+    "a length shrinks for the warp of values": ("ragged", MMA, SEEN_BY_VALUES, "different lengths"),
+    "a length shrinks for a CTA of a cluster": ("clusters, spans", TMA, SEEN_BY_SECOND, "different lengths"),
+    "a length grows for a CTA of a cluster": ("clusters, spans", TMA, GROWN_FOR_SECOND, "different lengths"),
     "a stage is not handed back": ("tiles left over", TMA, NO_STAGE_BACK, "a free stage of its ring"),
     "a stage is not handed back, mma": ("tiles left over", MMA, NO_STAGE_BACK, "a free stage of its ring"),
     "sums are not left": ("ragged", TMA, NO_SUMS, "the sums of its warps"),

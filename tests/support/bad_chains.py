@@ -42,7 +42,7 @@ BAD_CHAINS = {
     ),
     "two ops of one name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "its own name"),
     "an input with an operand's name": BadChain(
-        chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is the name of an operand of a", "another name"
+        chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "rename"
     ),
     "shapes that do not meet": BadChain(
         chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
@@ -53,15 +53,18 @@ BAD_CHAINS = {
     "a residual of another shape": BadChain(
         chain(A, {**B, "residual": "a"}), "pair.b.residual", "adds a as [16, 32]", "own m and n"
     ),
-    "a norm over a width that no op writes whole": BadChain(
-        chain(A, {**B, "source": "y", "k": 32, "norm": "a"}), "pair.b.norm", "no op writes whole", "norm what"
+    "a norm over a width that no op writes in full": BadChain(
+        chain(A, {**B, "source": "y", "k": 32, "norm": "a"}),
+        "pair.b.norm",
+        "no op writes in full",
+        ("normalize the tensor that"),
     ),
     "a norm and a row scale": BadChain(
         chain(A, {**B, "norm": "a", "row_scale": True}), "pair.b.norm", "both scale the rows", "the norm or the row"
     ),
     "eps without a norm": BadChain(chain(A, {**B, "eps": 1e-3}), "pair.b.eps", "belongs to a norm", "leave it out"),
     "9 ops": BadChain(
-        chain(*({**A, "name": f"a{i}"} for i in range(9))), "pair.ops", "9 ops, and a kernel has room", "at most 8"
+        chain(*({**A, "name": f"a{i}"} for i in range(9))), "pair.ops", "9 ops, but a kernel holds", "at most 8"
     ),
     "a matrix beyond 32 bits": BadChain(
         chain(A, {**B, "n": 2**26}), "pair.b.W", "67108864 x 64 elements overflow a 32-bit index", "at or under"
@@ -70,10 +73,10 @@ BAD_CHAINS = {
 
 #: What the form of the request refuses.
 BAD_FORMS = {
-    "no ops": BadChain(chain(), "pair.ops", "has 0 entries", "give at least 1"),
-    "no rows": BadChain(chain(A, B, m=0), "pair.m", "greater than or equal to 1, got 0", "give at least 1"),
-    "an op without columns": BadChain(chain(A, {**B, "n": 0}), "pair.ops.1.n", "got 0", "give at least 1"),
-    "columns in quotes": BadChain(chain({**A, "n": "64"}), "pair.ops.0.n", "got '64'", "give an integer"),
+    "no ops": BadChain(chain(), "pair.ops", "has 0 entries", "use at least 1"),
+    "no rows": BadChain(chain(A, B, m=0), "pair.m", "greater than or equal to 1, got 0", "use at least 1"),
+    "an op without columns": BadChain(chain(A, {**B, "n": 0}), "pair.ops.1.n", "got 0", "use at least 1"),
+    "columns in quotes": BadChain(chain({**A, "n": "64"}), "pair.ops.0.n", "got '64'", "use an integer"),
     "an op without k": BadChain(
         chain({name: size for name, size in A.items() if name != "k"}), "pair.ops.0.k", "is missing", "add it"
     ),

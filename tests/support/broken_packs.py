@@ -27,6 +27,10 @@ _TABLES = {
     "programs": (104, 96),
     "fills": (108, 64),
     "parts": (112, 152),
+    "patches": (116, 16),
+    "layers": (120, 72),
+    "operands": (124, 40),
+    "weights": (HEADER.size, 32),
 }
 #: Of a blob in a record: offset, bytes, sha256.
 _BLOB = struct.Struct("<QQ32s")
@@ -39,7 +43,7 @@ class Broken:
         self._data = bytearray(data)
 
     def _at(self, table: str, index: int, offset: int) -> int:
-        at = ALIGNMENT + HEADER.size
+        at = ALIGNMENT + int(struct.unpack_from("<I", self._data, ALIGNMENT + 12)[0])
         for name, (_, size) in _TABLES.items():
             if name == table:
                 return at + size * index + offset

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.support.cases import wgmma
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Warpgroups
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
@@ -22,6 +25,15 @@ TILINGS = {
     "int4, shared weights": (Scheme.INT4, wgmma((32, 32, 256), (32, 64, 256), swap_ab=True, cluster_m=2)),
     "int4, zero points": (Scheme.INT4_ZP, wgmma((8, 64, 256), (8, 64, 512), swap_ab=True)),
     "int4, zero points, many rows": (Scheme.INT4_ZP, wgmma((48, 64, 256), (48, 64, 256), swap_ab=True)),
+    "int4, two warpgroups": (Scheme.INT4, wgmma((16, 64, 256), (16, 128, 256), swap_ab=True, num_warps=8)),
+    "int4, three warpgroups": (Scheme.INT4, wgmma((8, 96, 256), (8, 192, 256), swap_ab=True, num_warps=12)),
+    "int4, groups of 32": ("int4_g32", wgmma((8, 64, 256), (16, 64, 512), swap_ab=True)),
+    "int4, groups of 32, many rows": ("int4_g32", wgmma((40, 64, 256), (40, 64, 512), swap_ab=True)),
+    "int4, zero points of 32, many rows": ("int4_g32_zp", wgmma((24, 64, 256), (24, 64, 512), swap_ab=True)),
+    "mxfp4": (Scheme.MXFP4, wgmma((8, 64, 256), (16, 64, 512), swap_ab=True)),
+    "mxfp4, many rows": (Scheme.MXFP4, wgmma((40, 64, 256), (40, 64, 256), swap_ab=True)),
+    "mxfp4, three warpgroups": (Scheme.MXFP4, wgmma((16, 96, 256), (16, 192, 256), swap_ab=True, num_warps=12)),
+    "mxfp4, shared k": (Scheme.MXFP4, wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, cluster_k=2)),
     "int4, ping-pong": (
         Scheme.INT4,
         wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
@@ -29,17 +41,38 @@ TILINGS = {
 }
 #: The tiling, and what is changed in the device text.
 FAULTS = {
-    "a wrong group's factor": ("int4", "(group * kLists + number)", "((group ^ 1) * kLists + number)"),
+    "a wrong group's factor": ("int4", "number * kLists * kRows", "(number ^ 1) * kLists * kRows"),
     "factors of gate and up exchanged": ("int4", "row / 8 % 2 * kConfig.tile_n", "(1 - row / 8 % 2) * kConfig.tile_n"),
-    "codes exchanged": ("int4", "word >> 4 * i", "word >> 4 * (i ^ 1)"),
-    "a zero point forgotten": ("int4", "zero = 0x43084308u", "zero = 0x43004300u"),
-    "a wrong zero point": ("int4, zero points", "zeros[block][word % 2]", "zeros[block][1 - word % 2]"),
-    "a group left out": ("int4", "begins && group > 0) add", "begins && group > 1) add"),
+    "codes exchanged": ("int4", "pairs[word + i % 2][pair + i / 2]", "pairs[word + i % 2][pair + 1 - i / 2]"),
+    "a word that is not turned": ("int4", "word >> 8 | word << 24", "word"),
+    "half a step forgotten": ("int4", "small = 0xbe00be00u", "small = 0"),
+    "a zero point forgotten": ("int4", "raised = 0xc208c208u", "raised = 0xc200c200u"),
+    "a wrong zero point": ("int4, zero points", "[block][word % 2]", "[block][1 - word % 2]"),
+    "a group left out": ("int4", "(k + 16) % kGroup == 0)", "(k + 16) % kGroup == 0 && k > 128)"),
+    "a group left out, by wgmma": ("int4, many rows", "begins && group > 0)", "begins && group > 1)"),
+    "a group of 32 in the place of another": (
+        "int4, groups of 32",
+        "kFactorBytes * group &",
+        "kFactorBytes * (group ^ 1) &",
+    ),
+    "another group's power of two": ("mxfp4", "kFactorBytes * group &", "kFactorBytes * (group ^ 1) &"),
+    "a power of two of another row": ("mxfp4", "[block][word % 2]", "[block][1 - word % 2]"),
+    "a sign left out": ("mxfp4", "word << 1 & 0x80008000u", "0u"),
+    "half an exponent": ("mxfp4, many rows", "word >> 5 & 0x01000100u", "0u"),
     "rows exchanged": ("e4m3", "pairs[word + i % 2]", "pairs[word + 1 - i % 2]"),
+    "rows of inputs exchanged": (
+        "int4",
+        "inputs[slice + i / 2][eight][i % 2]",
+        "inputs[slice + 1 - i / 2][eight][i % 2]",
+    ),
     "a channel's factor": ("e4m3", "factors[channel]", "factors[channel ^ 1]"),
 }
 
 
-def pair(scheme: Scheme, m: int = 5, d: int = 512, hidden: int = 1024) -> Workload:
-    """Whole stages of codes."""
-    return QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=scheme).to_workload()
+def pair(scheme: Scheme | str, m: int = 5, d: int = 512, hidden: int = 1024) -> Workload:
+    """Whole stages of codes, of a scheme or of a format that none has."""
+    known = Scheme(scheme) if scheme in set(Scheme) else Scheme.INT4
+    workload = QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=known).to_workload()
+    if known == scheme:
+        return workload
+    return replace(workload, ops=tuple(replace(op, weights=WeightFormat(scheme)) for op in workload.tile_ops))

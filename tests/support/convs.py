@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 
 Json = dict[str, Any]
 
@@ -32,6 +32,13 @@ def tiling(*tiles: tuple[int, int, int], parts: tuple[int, ...] = (), num_stages
     """Of the engine `mma`, four warps."""
     whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
     return Tiling(tiles=whole, num_stages=num_stages, num_warps=4, split_k=parts)
+
+
+def warpgroups(*tiles: tuple[int, int, int], parts: tuple[int, ...] = (), **options: Any) -> Tiling:
+    """Of the engine `wgmma`, four warps where nothing else is said."""
+    plain = {"engine": Engine.WGMMA, "num_stages": 3, "input_stages": 3, "num_warps": 4}
+    whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
+    return Tiling(tiles=whole, split_k=parts, **{**plain, **options})
 
 
 def _image(name: str, source: str = "x", /, **options: Any) -> Json:
@@ -72,6 +79,31 @@ CASES: dict[str, tuple[Workload, Tiling]] = {
     "between products, in parts": (
         workload(product("up", "x", 84, 16, 32), conv("a", "up"), product("down", "a", 84, 16, 24)),
         tiling((16, 32, 32), (16, 32, 32), (16, 32, 32), parts=(1, 3, 1)),
+    ),
+}
+
+
+#: The same by `wgmma`: whole lines of channels.
+_LINES = {"images": 2, "height": 7, "width": 5, "channels": 64, "filters": 64, "bias": True}
+BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
+    "a stride, a shortcut": (
+        workload(
+            conv("a", **{**_LINES, "height": 13, "width": 9, "channels": 128}, stride=2, activation="relu"),
+            conv("b", "a", **_LINES, residual_source="r", activation="silu"),
+        ),
+        warpgroups((64, 32, 64), (64, 64, 128)),
+    ),
+    "swapped, 5x5, parts": (
+        workload(conv("a", **_LINES, kernel=5, padding=2), conv("b", "a", **_LINES, residual_source="a")),
+        warpgroups((24, 64, 64), (40, 64, 128), parts=(3, 2), swap_ab=True),
+    ),
+    "a cluster, stored by the copy engine, a product": (
+        workload(
+            conv("a", **{**_LINES, "filters": 128}, padding=0, activation="relu"),
+            product("b", "a", 30, 128, 128),
+            dtype="bf16",
+        ),
+        warpgroups((32, 128, 128), (64, 128, 64), cluster_n=2, epilogue=Epilogue.TMA),
     ),
 }
 

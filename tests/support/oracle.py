@@ -213,13 +213,18 @@ def _producers(table: Table, graph: TaskGraph) -> list[list[set[int]]]:
         for task, tile in zip(table.tasks, tiles, strict=True)
     ]
 
-    def writers(box: Box, tile: tuple[int, ...], step: int) -> set[int]:
+    def writers(box: Box, tile: tuple[int, ...], step: int, op: int) -> set[int]:
         mine = _sides(box, tile, step)
+        own = {  # what a tile changes in place it reads before
+            index
+            for index, task in enumerate(table.tasks)
+            if (task.op, tiles[index]) == (op, tile) and (box.tensor, mine) in written[index]
+        }
         return {
             index
             for index, boxes in enumerate(written)
             if any(tensor == box.tensor and _meet(sides, mine) for tensor, sides in boxes)
-        }
+        } - own
 
     found = []
     for task, tile in zip(table.tasks, tiles, strict=True):
@@ -227,11 +232,11 @@ def _producers(table: Table, graph: TaskGraph) -> list[list[set[int]]]:
         by_step = [set[int]() for _ in (*steps, EPILOGUE)]
         for read in reads:
             if read.is_late:
-                by_step[-1] |= writers(read.box, tile, 0)
+                by_step[-1] |= writers(read.box, tile, 0, task.op)
                 continue
             goes_by_step = any(STEP in extent.axes for extent in read.box.extents)
             for number, step in enumerate(steps) if not read.in_band else ():
-                by_step[number if goes_by_step else 0] |= writers(read.box, tile, step)
+                by_step[number if goes_by_step else 0] |= writers(read.box, tile, step, task.op)
         found.append(by_step)
     return found
 

@@ -131,7 +131,15 @@ def ladder(*kernels: Kernel) -> Entry:
     rungs, end = [], 0
     for kernel in kernels:
         most = kernel.manifest["rows"]["max"]
-        rungs.append(Rung(m_lo=end + 1, m_hi=most, kernel=kernel, speedup=1.25, interval=(1.2, 1.3)))
+        rungs.append(
+            Rung(
+                m_lo=max(end + 1, kernel.manifest["rows"]["min"]),
+                m_hi=most,
+                kernel=kernel,
+                speedup=1.25,
+                interval=(1.2, 1.3),
+            )
+        )
         end = most
     rungs.append(Rung(m_lo=end + 1, m_hi=4096, kernel=None, library={"algorithm": 7}))
     return Entry(shape=kernels[0].shape, rungs=tuple(rungs))

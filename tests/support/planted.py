@@ -87,13 +87,13 @@ KERNEL_FAULTS = (
         name="write behind the output",
         statement="args.ops[1].c[args.ops[1].m * args.ops[1].n] = 7;",
         kind=FailureKind.OVERWRITE,
-        reason=r"what lies behind the output down of slot 0",
+        reason=r"memory after the output down of slot 0",
     ),
     KernelFault(
         name="write before the output",
         statement="args.ops[1].c[-1] = 7;",
         kind=FailureKind.OVERWRITE,
-        reason=r"what lies before the output down of slot 0",
+        reason=r"memory before the output down of slot 0",
     ),
     KernelFault(
         name="write behind the workspace",
@@ -102,7 +102,7 @@ KERNEL_FAULTS = (
             "[fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) / 4 + 1] = 7;"
         ),
         kind=FailureKind.OVERWRITE,
-        reason=r"what lies around the workspace",
+        reason=r"memory around the workspace",
     ),
     KernelFault(
         name="write into the plan",

@@ -52,11 +52,12 @@ def run(program: str, *sites: Path, timeout_s: float = 120.0, warnings: str = "e
 
 
 class Toys:
-    """A server and a client of it, in processes that have the package."""
+    """A server and a client of it, in processes that have the packages."""
 
-    def __init__(self, name: str, folder: Path, *, gpu: str = "simulated:h200") -> None:
+    def __init__(self, *names: str, folder: Path, gpu: str = "simulated:h200") -> None:
         """Starts them."""
-        self.site = install(name, folder)
+        for name in names:
+            self.site = install(name, folder)
         self._others = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), *self._others])}
         self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}

@@ -35,13 +35,13 @@ def test_the_documented_schema_is_that_which_is_checked() -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        (("sched",), "sched is no key there"),
-        (("plan_kind",), "plan_kind is no key there"),
-        (("schedule", "plan_kind"), "schedule.plan_kind is no key there"),
+        (("sched",), "sched is not a known key there"),
+        (("plan_kind",), "plan_kind is not a known key there"),
+        (("schedule", "plan_kind"), "schedule.plan_kind is not a known key there"),
         (("schedule", "tiling", "num_stage"), "did you mean num_stages?"),
-        (("schedule", "tiling", "plan_kind"), "schedule.tiling.plan_kind is no key there"),
+        (("schedule", "tiling", "plan_kind"), "schedule.tiling.plan_kind is not a known key there"),
         (("schedule", "ordering", "reserved_sm"), "did you mean reserved_sms?"),
-        (("schedule", "ordering", "rasters", 0, "widht"), "schedule.ordering.rasters.0.widht is no key there"),
+        (("schedule", "ordering", "rasters", 0, "widht"), "schedule.ordering.rasters.0.widht is not a known key there"),
         (("workload", "num_in_fronts"), "did you mean num_in_front?"),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_value_of_another_type_is_named(tmp_path: Path, value: Any) -> None:
     path, document = tmp_path / "asked.json", asked()
     document["schedule"]["tiling"]["num_stages"] = value
     path.write_text(json.dumps(document))
-    with pytest.raises(InvalidInput, match=r"schedule\.tiling\.num_stages is .* give a JSON integer"):
+    with pytest.raises(InvalidInput, match=r"schedule\.tiling\.num_stages is .* use a JSON integer"):
         read_schedule(path)
 
 
@@ -104,5 +104,5 @@ def test_a_workload_may_be_spelled_as_a_job_asks_for_it(tmp_path: Path) -> None:
     assert (workload, gpu.id, str(schedule)) == (ffn_pair(m=256, d_in=256, d_hidden=512, d_out=256), "h200", line)
     Draft202012Validator(json.loads(SCHEMA.read_text())).validate(json.loads(file.read_text()))
     file.write_text(json.dumps({"workload": pair | {"d_hiden": 4}, "schedule": line, "gpu": "h200"}))
-    with pytest.raises(InvalidInput, match="d_hiden: is not a known field; give some of m, d_in, d_hidden"):
+    with pytest.raises(InvalidInput, match="d_hiden: is not a known field; use some of m, d_in, d_hidden"):
         read_schedule(file)

@@ -1,1 +1,1 @@
-"""The HTTP face of the service: a JSON API, an event stream, and a dashboard."""
+"""The HTTP interface of the service: a JSON API, an event stream, and a dashboard."""

@@ -42,12 +42,12 @@ from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
 _DESCRIPTION = f"""
 Searches fused persistent schedules for pairs of GPU kernels, proves them, measures them against the vendor's library
-and hands out the winner as an artifact.
+and returns the winner as an artifact.
 
-Every error is a problem document (RFC 9457, `application/problem+json`); its `errors` name each wrong field, what is
-wrong and what would be right. Figures with `simulated: true` come from a model of the GPU and not from a card.
+Every error is a problem document (RFC 9457, `application/problem+json`); its `errors` name each invalid field, what is
+wrong and what would be valid. Figures with `simulated: true` are simulated, not measured on a card.
 
-This is version {WIRE_VERSION} of the wire format, which the header `{WIRE_HEADER}` of every answer names.
+This is version {WIRE_VERSION} of the wire format; the header `{WIRE_HEADER}` of every answer names it.
 """
 
 
@@ -62,9 +62,10 @@ def create_app(
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
-    It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must arrive in
-    `request_deadline_s`. A token may send `requests_per_s`. This many event streams may be open at a time. Links lead
-    below `root_path`, where a proxy gives the service a part of a site. `login` says which proxies may name the user.
+    It accepts the hosts `localhost`, numeric addresses, and the names in `allowed_hosts`. A body must arrive within
+    `request_deadline_s`. A token may send `requests_per_s`. At most `max_streams` event streams may be open at a time.
+    Links start with `root_path`, if a proxy serves the application below a path. `login` says which proxies may name
+    the user.
     """
     servers = [{"url": root_path}] if root_path else None
     app = FastAPI(

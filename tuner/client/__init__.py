@@ -1,6 +1,6 @@
-"""The client: a library and a command line that need neither server nor GPU.
+"""The client: a library and a command line that need neither a server nor a GPU.
 
-What it consists of is imported when it is requested: the command line must be quick to say what it can do.
+Its parts are imported on demand: the command line must print its help quickly.
 """
 
 from __future__ import annotations

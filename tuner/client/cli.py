@@ -1,6 +1,7 @@
-"""`tuner-client`: submits jobs, watches them, and fetches what they found. Data on stdout, all else on stderr.
+"""`tuner-client`: submits jobs, watches them, and downloads their results. Data goes to stdout, everything else to
+stderr.
 
-A command's module is imported when it is requested, so that `--help` and the completion of a shell are quick.
+A command's module is imported on demand, so that `--help` and shell completion are quick.
 """
 
 from __future__ import annotations
@@ -17,50 +18,50 @@ from tuner.client.exits import ExitCode
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE
 
-#: Each command's module, its name there, and what it does, as the list of commands has it.
+#: Each command's module, its name there, and its line in the list of commands.
 COMMANDS = {
     "submit": ("submit", "submit", "Submits a job, or a batch of several rows, and prints its id."),
-    "watch": ("job_commands", "watch", "Follows jobs until they end, then prints what they found."),
-    "status": ("job_commands", "status", "Prints a job as it stands, with how well its trials were forecast."),
-    "jobs": ("job_commands", "jobs", "Lists jobs, the newest first."),
-    "batches": ("job_commands", "batches", "Lists batches, the newest first."),
+    "watch": ("job_commands", "watch", "Follows jobs until they end, then prints their results."),
+    "status": ("job_commands", "status", "Prints the state of a job, and how accurate its forecasts were."),
+    "jobs": ("job_commands", "jobs", "Lists jobs, newest first."),
+    "batches": ("job_commands", "batches", "Lists batches, newest first."),
     "trials": ("job_commands", "trials", "Lists a job's trials."),
     "best": ("job_commands", "best", "Prints the result of a job, or the best one for a pair."),
-    "study": ("study", "study", "Prints the schedules that a job was given side by side, as table and plot."),
-    "cancel": ("job_commands", "cancel", "Ends a job; its trials remain."),
-    "pause": ("job_commands", "pause", "Has an open job wait."),
-    "resume": ("job_commands", "resume", "Has a paused job go on."),
-    "retry": ("job_commands", "retry", "Submits a job that failed or was cancelled again."),
-    "delete": ("job_commands", "delete", "Deletes jobs that have ended, with trials, results and kernels."),
-    "fetch": ("fetch", "fetch", "Fetches what jobs found, or what a lock file names."),
+    "study": ("study", "study", "Prints the schedules that a job was given side by side, as a table and a plot."),
+    "cancel": ("job_commands", "cancel", "Cancels jobs; their trials are kept."),
+    "pause": ("job_commands", "pause", "Pauses open jobs."),
+    "resume": ("job_commands", "resume", "Resumes paused jobs."),
+    "retry": ("job_commands", "retry", "Submits jobs again that failed or were cancelled."),
+    "delete": ("job_commands", "delete", "Deletes ended jobs, with their trials, results and kernels."),
+    "fetch": ("fetch", "fetch", "Fetches the results of jobs, or the packs of a lock file."),
     "export": ("export", "export", "Writes a job's trials in a format that other programs read."),
-    "import": ("imports", "import_", "Hands the winners of a file of results to the service."),
+    "import": ("imports", "import_", "Imports the winners in a file of results into the service."),
     "samples": ("samples", "samples", "Prints the raw samples of a measured trial as JSON."),
     "counters": ("inspect", "counters", "Prints the hardware counters of a measured trial."),
-    "trace": ("inspect", "trace", "Writes the in-kernel trace of a measured trial of ours."),
-    "estimate": ("estimate", "estimate", "Says what kernels would gain for a model, before anything is tuned."),
+    "trace": ("inspect", "trace", "Writes the in-kernel trace of a measured trial of a generated kernel."),
+    "estimate": ("estimate", "estimate", "Estimates how much a model would gain, before anything is tuned."),
     "tune-model": ("tune_model", "tune_model", "Tunes the feed-forward blocks of a Hugging Face model."),
     "pack": ("packs.making", "pack", "Builds a pack from finished jobs."),
-    "update": ("packs.making", "update", "Asks for the packs of a lock again, and shows what changed."),
-    "show": ("packs.show", "show", "Prints what a pack holds."),
-    "diff": ("packs.show", "diff", "Prints what differs between two packs."),
+    "update": ("packs.making", "update", "Requests the packs of a lock file again, and shows what changed."),
+    "show": ("packs.show", "show", "Prints the contents of a pack."),
+    "diff": ("packs.show", "diff", "Prints the differences between two packs."),
     "verify": ("packs.verify", "verify", "Checks a pack, and runs its kernels on this machine's card."),
-    "login": ("login", "login", "Keeps a token for the service at --url."),
-    "logout": ("login", "logout", "Forgets the token for the service at --url."),
-    "cmake-dir": ("job_commands", "cmake_dir", "Prints the folder that CMake takes as Tuner_DIR."),
-    "completion": ("completion", "completion", "Prints a shell's script that completes commands and options."),
+    "login": ("login", "login", "Stores a token for the service at --url."),
+    "logout": ("login", "logout", "Removes the token for the service at --url."),
+    "cmake-dir": ("job_commands", "cmake_dir", "Prints the folder to use as CMake's Tuner_DIR."),
+    "completion": ("completion", "completion", "Prints a shell script that completes commands and options."),
 }
 
 
 class _Commands(click.Group):
-    """Loads commands when they are requested; turns the client's errors into a line on stderr and an exit code."""
+    """Loads commands on demand; turns the client's errors into a line on stderr and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of their use."""
+        """The commands in the order of their typical use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, with what the configuration file says for it as its defaults."""
+        """The command, with the configuration file's values as its defaults."""
         if cmd_name not in COMMANDS:
             return None
         module, name, _ = COMMANDS[cmd_name]
@@ -77,7 +78,7 @@ class _Commands(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Reads the configuration file; what it says goes behind options and environment variables."""
+        """Reads the configuration file; options and environment variables have priority over it."""
         try:
             extra.setdefault("default_map", read_config(tables=COMMANDS))
         except ClientError as error:
@@ -85,7 +86,7 @@ class _Commands(click.Group):
         return super().make_context(info_name, args, parent, **extra)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Reads the command line, which may ask for nothing but help, and runs the command."""
+        """Parses the command line, which may only request help, and runs the command."""
         try:
             with printing():
                 return super().main(*args, **extra)
@@ -101,15 +102,18 @@ class _Commands(click.Group):
             click.echo(f"tuner-client: {error}", err=True)
             ctx.exit(error.exit_code)
         except (KeyError, TypeError, AttributeError, ValueError):
-            # An answer of ours has the fields that are read of it. One that named no version may be a stranger's.
+            # A response of this service has the fields that are read. One without a version may come from another
+            # service.
             if getattr(ctx.obj, "is_known", True):
                 raise
-            click.echo(f"tuner-client: what answers at {ctx.obj.url} is no tuner service, or an older one", err=True)
+            click.echo(
+                (f"tuner-client: the server at {ctx.obj.url} is not a tuner service, or is an older one"), err=True
+            )
             ctx.exit(ExitCode.UNREACHABLE)
 
 
 @click.group(cls=_Commands, epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".")
-@click.option("--url", envvar=URL_VARIABLE, default=DEFAULT_URL, show_default=True, help="Where the service is.")
+@click.option("--url", envvar=URL_VARIABLE, default=DEFAULT_URL, show_default=True, help="The service's address.")
 @click.version_option(__version__, message=VERSION_MESSAGE)
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong on the client's side; each error knows its exit code."""
+"""Errors on the client's side; each has its exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tuner.errors import TunerError
 
 
 class ClientError(TunerError):
-    """The root of the client's errors."""
+    """The base class of the client's errors."""
 
     exit_code = ExitCode.FAULT
 
@@ -19,13 +19,13 @@ class Misconfigured(ClientError):
 
 
 class NoResult(ClientError):
-    """What was asked for does not exist, or does not exist yet."""
+    """The requested result does not exist, or does not exist yet."""
 
     exit_code = ExitCode.NO_RESULT
 
 
 class WeakerMatch(ClientError):
-    """The result is no exact match."""
+    """The result is not an exact match."""
 
     exit_code = ExitCode.WEAKER_MATCH
 
@@ -43,19 +43,19 @@ class UnfusedWins(ClientError):
 
 
 class NotVerified(ClientError):
-    """A pack's kernels do not run here, or their numbers are wrong."""
+    """A pack's kernels do not run here, or compute wrong numbers."""
 
     exit_code = ExitCode.NOT_VERIFIED
 
 
 class Unreachable(ClientError):
-    """The server does not answer, or cannot serve now."""
+    """The server does not respond, or cannot serve now."""
 
     exit_code = ExitCode.UNREACHABLE
 
 
 class Refused(ClientError):
-    """The server refused the request, or the client an artifact."""
+    """The server refused the request, or the client refused an artifact."""
 
     exit_code = ExitCode.REFUSED
 
@@ -73,19 +73,19 @@ class Simulated(ClientError):
 
 
 class TimedOut(ClientError):
-    """The job, or the inspection, had not ended in the time given."""
+    """The job or inspection did not end within the time limit."""
 
     exit_code = ExitCode.TIMEOUT
 
 
 class Incompatible(ClientError):
-    """The service speaks, or the artifact was written in, a version that this client does not know."""
+    """The service or the artifact has a version that this client does not know."""
 
     exit_code = ExitCode.INCOMPATIBLE
 
 
 class NoToken(ClientError):
-    """The service asks for a token, and there is none, or it is not taken."""
+    """The service needs a token, and there is none, or it is not accepted."""
 
     exit_code = ExitCode.NO_TOKEN
 

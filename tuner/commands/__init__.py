@@ -1,1 +1,1 @@
-"""The commands of `tuner` beside `serve`."""
+"""The commands of `tuner` besides `serve`."""

@@ -1,4 +1,5 @@
-"""Commands for a cluster: its scheduler, its workers, its certificates. The extra `cluster` brings their libraries."""
+"""Commands for a cluster: its scheduler, its workers, its certificates. The extra `cluster` installs their
+libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tuner import logs
 from tuner.commands.options import settings_of, tls_option
 
 insecure_option = click.option(
-    "--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback: whoever reaches it is trusted."
+    "--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback: anyone who reaches it is trusted."
 )
 
 
@@ -20,10 +21,12 @@ insecure_option = click.option(
 @tls_option
 @click.option("--gpu", help="auto, simulated:<gpu>, or none to build only.  [default: auto]")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Simulated GPUs.")
-@click.option("--places", type=click.IntRange(min=1), help="Builds at a time.  [default: the cores but one]")
-@click.option("--name", default="", help="What it is called.  [default: machine and process id]")
-@click.option("--listen", "host", help="This machine's address, as the server reaches it.  [default: Dask's choice]")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port for the server's calls.  [default: any]")
+@click.option("--places", type=click.IntRange(min=1), help="Number of parallel builds.  [default: all cores but one]")
+@click.option("--name", default="", help="Name of the worker.  [default: machine and process id]")
+@click.option("--listen", "host", help="This machine's address, as seen by the server.  [default: Dask's choice]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help=("Port for calls from the server.  [default: any]")
+)
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
@@ -58,9 +61,9 @@ def worker(count: int, places: int | None, name: str, host: str | None, port: in
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8786, show_default=True, help="Port; 0 takes a free one."
+    "--port", type=click.IntRange(0, 65535), default=8786, show_default=True, help="Port; 0 chooses a free one."
 )
-@click.option("--plain", is_flag=True, help="Speak tcp:// without certificates; for one machine.")
+@click.option("--plain", is_flag=True, help="Use tcp:// without certificates; only for one machine.")
 @tls_option
 @insecure_option
 def scheduler(host: str, port: int, plain: bool, **options: Any) -> None:
@@ -82,9 +85,9 @@ def tls() -> None:
 @click.argument("members", nargs=-1)
 @click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long they are valid.")
 def create(folder: Path, members: tuple[str, ...], days: int) -> None:
-    """Makes an authority in FOLDER, if there is none, and a folder of certificates for each of MEMBERS.
+    """Creates an authority in FOLDER, if there is none, and a folder of certificates for each of MEMBERS.
 
-    Without MEMBERS these are scheduler, server and worker. Take each folder to its machine, and keep `authority`.
+    Without MEMBERS these are scheduler, server and worker. Copy each folder to its machine, and keep `authority`.
     """
     from tuner.dispatch.cluster.certificates import create as make
 

@@ -1,4 +1,4 @@
-"""`tuner db`: the database's upgrade, check, backup and restore, and jobs that are no longer kept."""
+"""`tuner db`: upgrade, check, backup and restore of the database, and removal of old jobs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 @click.group()
 def db() -> None:
-    """The database of a service. Check and backup work beside its server; the others need it to be stopped."""
+    """The database of a service. Check and backup work while its server runs; the others need it to be stopped."""
 
 
 @db.command()
 @data_option
 @database_option
 def upgrade(**options: Any) -> None:
-    """Brings the tables to this version, after a backup of what there is."""
+    """Migrates the tables to this version, after a backup."""
     from tuner.store.admin.backups import upgrade_with_backup
     from tuner.store.admin.migrate import revision_of
 
-    # A folder that is misspelled is not made; restoring into a new one is what `restore` is for.
+    # A misspelled folder is not created; `restore` can create a new one.
     with _locked(options, settings_of_place(options)) as engine:
         backup = upgrade_with_backup(engine, settings_of(options).data)
         if backup is not None:
-            click.echo(f"what was there before is in {backup}")
+            click.echo(f"the previous data is in {backup}")
         click.echo(f"the tables are at revision {revision_of(engine)}")
 
 
@@ -42,7 +42,7 @@ def upgrade(**options: Any) -> None:
 @data_option
 @database_option
 def check(**options: Any) -> None:
-    """Says of which revision the tables are, how many rows they have, and whether they hold together.
+    """Prints the revision of the tables, their numbers of rows, and whether they are consistent.
 
     A server may run meanwhile.
     """
@@ -58,9 +58,10 @@ def check(**options: Any) -> None:
 @data_option
 @database_option
 def backup(file: Path, **options: Any) -> None:
-    """Writes all tables into FILE, for SQLite and PostgreSQL alike, as they are at one moment.
+    """Writes a consistent copy of all tables to FILE, for SQLite and PostgreSQL alike.
 
-    A server may run meanwhile. Artifacts are files: copy their folder afterwards, so that it has all that FILE names.
+    A server may run meanwhile. Artifacts are files: copy their folder afterwards, so that it contains everything that
+    FILE names.
     """
     from tuner.store.admin.backups import back_up
 
@@ -74,7 +75,7 @@ def backup(file: Path, **options: Any) -> None:
 @data_option
 @database_option
 def restore(file: Path, **options: Any) -> None:
-    """Fills an empty database from FILE, and brings its tables to this version."""
+    """Fills an empty database from FILE, and migrates its tables to this version."""
     from tuner.store.admin.backups import restore as fill
 
     with _locked(options, settings_of(options)) as engine:
@@ -87,7 +88,7 @@ def restore(file: Path, **options: Any) -> None:
 @data_option
 @database_option
 def delete(job_ids: tuple[str, ...], **options: Any) -> None:
-    """Deletes jobs that have ended, with all that is known of them, and makes the database smaller."""
+    """Deletes ended jobs, with all their data, and shrinks the database."""
     store = _open(options)
     try:
         _delete(store, list(job_ids), "by `tuner db delete`")
@@ -96,16 +97,16 @@ def delete(job_ids: tuple[str, ...], **options: Any) -> None:
 
 
 @db.command()
-@click.option("--days", type=click.FloatRange(min=0), help="Delete jobs that ended longer ago than so many days.")
-@click.option("--keep", type=click.IntRange(min=0), help="Delete all ended jobs but the newest so many.")
+@click.option("--days", type=click.FloatRange(min=0), help="Delete jobs that ended more than this many days ago.")
+@click.option("--keep", type=click.IntRange(min=0), help="Keep only this many of the newest ended jobs.")
 @data_option
 @database_option
 def prune(days: float | None, keep: int | None, **options: Any) -> None:
-    """Deletes old jobs, by age or by count, and makes the database smaller. Open jobs stay."""
+    """Deletes old jobs, by age or by count, and shrinks the database. Open jobs stay."""
     from tuner.store.admin.removal import expired
 
     if days is None and keep is None:
-        raise click.UsageError("say what may go: --days, --keep, or both")
+        raise click.UsageError("say what to delete: --days, --keep, or both")
     store = _open(options)
     try:
         before = None if days is None else time.time() - 86400 * days
@@ -118,7 +119,7 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 
 @contextmanager
 def _beside_servers(options: dict[str, Any]) -> Iterator[Any]:
-    """The database, which is there, and which a server may have."""
+    """The existing database, which a server may use."""
     from tuner.store.admin.opening import engine_beside_servers
 
     settings = settings_of_service(options)
@@ -128,7 +129,7 @@ def _beside_servers(options: dict[str, Any]) -> Iterator[Any]:
 
 @contextmanager
 def _locked(options: dict[str, Any], begun: Settings) -> Iterator[Any]:
-    """The database, which no server has meanwhile; it is made where it is not there."""
+    """The database, which no server may use meanwhile; it is created if missing."""
     from tuner.store.admin.opening import locked_engine
 
     with locked_engine(begun.data, begun.database_url, begun.lock_patience_s) as engine:

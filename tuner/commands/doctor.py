@@ -1,4 +1,4 @@
-"""`tuner doctor`: whether the service can work here, and what to do where it cannot."""
+"""`tuner doctor`: whether the service can work here, and how to fix it otherwise."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one check a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one check per line.")
 @data_option
 @database_option
-@click.option("--scheduler", help="tls://HOST:PORT of a cluster, which is looked at, too.")
+@click.option("--scheduler", help="tls://HOST:PORT of a cluster to check as well.")
 @tls_option
 @click.option("--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback.")
 def doctor(as_json: bool, **options: Any) -> None:
-    """Looks at driver, CuPy, NVRTC, CUPTI, database and cluster, and says what to do about each.
+    """Checks driver, CuPy, NVRTC, CUPTI, database and cluster, and prints how to fix problems.
 
-    Exit code 1 means that the service cannot work so. A warning means that it measures on no card of this machine, or
-    without counters.
+    Exit code 1 means that the service cannot work like this. A warning means that it measures on no card of this
+    machine, or without counters.
     """
     from tuner.dispatch.diagnosis import Finding, diagnose_scheduler, diagnose_workers
 
@@ -48,7 +48,7 @@ def doctor(as_json: bool, **options: Any) -> None:
 
 
 def _network() -> Check:
-    """What the environment says of proxies and certificates, which clients and webhooks of this machine go by."""
+    """The environment's settings of proxies and certificates, which clients and webhooks of this machine use."""
     from tuner.client.connection.network import named_proxy
     from tuner.client.errors import Misconfigured
     from tuner.dispatch.diagnosis import Check, Finding
@@ -56,30 +56,30 @@ def _network() -> Check:
     try:
         found = {str(named_proxy(scheme, os.environ)) for scheme in ("http", "https")}
     except Misconfigured as error:
-        return Check(name="network", finding=Finding.WARN, found=str(error), remedy="see what the message says")
+        return Check(name="network", finding=Finding.WARN, found=str(error), remedy="see the message above")
     through = ", ".join(sorted(found - {"None"})) or "no proxy"
-    return Check(name="network", finding=Finding.OK, found=f"the environment names {through}; loopback needs none")
+    return Check(name="network", finding=Finding.OK, found=f"the environment sets {through}; loopback needs no proxy")
 
 
 def _database(settings: Settings) -> Check:
-    """Whether the database answers and takes writes; one that is not there yet is not made."""
+    """Whether the database responds and can be written; a missing one is not created."""
     from tuner.dispatch.diagnosis import Check, Finding
     from tuner.store import Store
     from tuner.store.admin.migrate import revision_of
     from tuner.store.engine.engines import has_database
 
     if settings.database_url is None and not has_database(settings.data):
-        return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve makes one in {settings.data}")
+        return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve creates one in {settings.data}")
     try:
         store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
     except TunerError as error:
-        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see what the message says")
+        return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see the message above")
     try:
         with store.write():
-            found = f"answers and takes writes; its tables are at revision {revision_of(store.engine)}"
+            found = f"answers and accepts writes; its tables are at revision {revision_of(store.engine)}"
         return Check(name="database", finding=Finding.OK, found=found)
     except TunerError as error:
-        remedy = "end the program that locks it, or make room on the disk"
+        remedy = "stop the program that locks it, or free some disk space"
         return Check(name="database", finding=Finding.FAIL, found=str(error), remedy=remedy)
     finally:
         store.close()

@@ -1,4 +1,4 @@
-"""`tuner fit`: the simulator's rates from the trials of your own card."""
+"""`tuner fit`: fits the simulator's rates to the trials of your own card."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.candidate import Candidate
 
-#: Trials that a fit needs, of this many workloads at least, each of which has this many.
+#: Minimum number of trials for a fit, of workloads, and of trials for each.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 2, 20
-#: By so much a fit must rank better than what is in use: less is within what other trials would change.
+#: Minimum improvement of a fit's ranking over the current rates: less could be due to other trials.
 MIN_GAIN = 0.01
-#: Trials of a workload that a fit is shown.
+#: Trials of a workload that are used for a fit.
 NUM_SHOWN = 60
 
 
@@ -39,10 +39,10 @@ NUM_SHOWN = 60
 @data_option
 @database_option
 def fit(gpu_id: str, **place: Any) -> None:
-    """Fits the simulator to the measured trials of GPU, a target of this service, and keeps the fit in its folder.
+    """Fits the simulator to the measured trials of GPU, a target of this service, and stores the fit in its folder.
 
-    It takes the trials of all jobs of products, 200 of at least two workloads. Each workload is judged by a fit that
-    did not see it. What ranks no better than the rates that are in use is not kept. Minutes of all cores.
+    It takes the trials of all jobs of products, 200 of at least two workloads. Each workload is evaluated with a fit to
+    the others. A fit that ranks no better than the current rates is not stored. Minutes of all cores.
     """
     from tuner.core.model.fit import Fitter, weighed
     from tuner.core.model.judged import Judged, fitted_to_all, fitted_without
@@ -69,18 +69,19 @@ def fit(gpu_id: str, **place: Any) -> None:
         click.echo(str(one))
     before, after = (median(getattr(one, name) for one in judged) for name in ("before", "after"))
     click.echo(
-        f"rank correlation, median of {len(judged)} workloads: {before:.3f} with what is in use, {after:.3f} fitted"
+        f"rank correlation, median of {len(judged)} workloads: {before:.3f} with the current rates, {after:.3f} with "
+        "the fit"
     )
     num_trials = sum(map(len, by_workload.values()))
     if after < before + MIN_GAIN:
-        raise click.ClickException(f"not kept: the fit to {num_trials} trials ranks no better than what is in use")
+        raise click.ClickException(f"not kept: the fit to {num_trials} trials ranks no better than the current rates")
     path = _keep(settings.fits_folder, gpu, rates, num_trials)
-    click.echo(f"{path}: fitted to {num_trials} trials; a server that runs reads it when it is started again")
+    click.echo(f"{path}: fitted to {num_trials} trials; restart a running server to use it")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """How the rates in use rank a workload's trials, and how a fit does that did not see them."""
+    """How well the current rates rank a workload's trials, and how well a fit to the others does."""
 
     workload: str
     in_use: Judged
@@ -88,23 +89,23 @@ class Compared:
 
     @property
     def before(self) -> float:
-        """Spearman's, by the rates in use; 0 where all forecasts are alike."""
+        """Spearman's correlation with the current rates; 0 if all forecasts are equal."""
         return self.in_use.rank_correlation or 0.0
 
     @property
     def after(self) -> float:
-        """That of the fit."""
+        """The rank correlation of the fit."""
         return self.fitted.rank_correlation or 0.0
 
     def __str__(self) -> str:
         return (
             f"{self.workload}: {len(self.fitted.measured_us)} trials, rank correlation {self.before:.3f} before, "
-            f"{self.after:.3f} unseen by the fit; forecast over measured {self.fitted.ratio:.2f}"
+            f"{self.after:.3f} for trials that the fit has not seen; forecast over measured {self.fitted.ratio:.2f}"
         )
 
 
 def _gpu(gpu_id: str) -> Gpu:
-    """The catalogue's, or a card of this machine.
+    """From the catalogue, or a card of this machine.
 
     Raises:
         click.ClickException: it is neither, or it is simulated.
@@ -112,23 +113,25 @@ def _gpu(gpu_id: str) -> Gpu:
     from tuner.core.problem.gpu import CATALOGUE, SIMULATED_PREFIX
 
     if gpu_id.startswith(SIMULATED_PREFIX):
-        raise click.ClickException(f"the times of {gpu_id} are the simulator's own; give a GPU that was measured")
+        raise click.ClickException(f"the times of {gpu_id} come from the simulator; choose a GPU that was measured")
     gpu = CATALOGUE.get(gpu_id) or next((gpu for gpu in _live_gpus() if gpu.id == gpu_id), None)
     if gpu is None:
         known = ", ".join(CATALOGUE)
-        raise click.ClickException(f"no GPU is called {gpu_id!a}: give one of {known}, or run this where the card is")
+        raise click.ClickException(
+            f"there is no GPU called {gpu_id!a}: use one of {known}, or run this on the card's machine"
+        )
     return gpu
 
 
 def _live_gpus() -> Iterable[Gpu]:
-    """GPUs of this machine, each asked in a process of its own."""
+    """GPUs of this machine, each queried in a separate process."""
     from tuner.core.problem.gpu import gpu_from_live
     from tuner.errors import WorkerError
     from tuner.workers.host.cards import usable_gpus
 
     try:
         cards = usable_gpus()
-    except WorkerError:  # no driver, or no libraries of a worker
+    except WorkerError:  # no driver, or no worker libraries
         return
     for card in cards:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -143,10 +146,10 @@ def _facts(uuid: str) -> Any:
 
 
 def _usable(gpu: Gpu, found: Sequence[tuple[Workload, list[tuple[Candidate, float]]]]) -> dict[str, list[Trial]]:
-    """Trials by workload, of those that have enough.
+    """Trials by workload, for workloads that have enough.
 
     Raises:
-        click.ClickException: they are too few.
+        click.ClickException: there are too few.
     """
     trials = [[one for candidate, time in times if (one := _trial(w, gpu, candidate, time))] for w, times in found]
     enough = {of[0].workload: of for of in trials if len(of) >= MIN_OF_WORKLOAD}
@@ -160,7 +163,7 @@ def _usable(gpu: Gpu, found: Sequence[tuple[Workload, list[tuple[Candidate, floa
 
 
 def _trial(workload: Workload, gpu: Gpu, candidate: Candidate, time_us: float) -> Trial | None:
-    """None for what no launches of ours follow each other in, and for what is not legal any more."""
+    """None for candidates without our launches, and for those that are no longer legal."""
     from tuner.core.model.fit import Trial
     from tuner.core.proof.candidate_plans import plans_for
     from tuner.errors import IllegalSchedule, PlanError
@@ -177,7 +180,7 @@ def _trial(workload: Workload, gpu: Gpu, candidate: Candidate, time_us: float) -
 
 
 def _shown(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials that are shown of a workload, most of them from its faster half."""
+    """The trials of a workload used for a fit, most of them from its faster half."""
     from tuner.core.model.judged import shown
 
     return shown(trials, NUM_SHOWN, trials[0].workload, lambda trial: trial.time_us)

@@ -1,4 +1,4 @@
-"""What the commands of `tuner` share: options, and the settings that come of them."""
+"""What the commands of `tuner` share: options, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from tuner.store import Store
 
 data_option = click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder for database, artifacts and build cache."
 )
 tls_option = click.option(
-    "--tls", type=click.Path(file_okay=False, path_type=Path), help="Folder of certificates, of `tuner tls create`."
+    "--tls", type=click.Path(file_okay=False, path_type=Path), help="Folder with certificates from `tuner tls create`."
 )
 database_option = click.option("--database-url", help="postgresql://USER@HOST/NAME.  [default: SQLite in the folder]")
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Options given, else the environment, else the defaults. The simulator has the fits that they name.
+    """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that they name.
 
     Raises:
-        click.UsageError: names each that is wrong.
-        InvalidInput: a fit is none.
+        click.UsageError: names each wrong setting.
+        InvalidInput: a fit is invalid.
     """
     from pydantic import ValidationError
 
@@ -53,12 +53,12 @@ def _in_words(error: Mapping[str, Any]) -> str:
 
 
 def settings_of_service(options: dict[str, Any]) -> Settings:
-    """The same, for a command about a service that there is: a folder or a URL that is misspelled makes nothing.
+    """The same, for a command about an existing service: a misspelled folder or URL creates nothing.
 
     Raises:
-        click.UsageError: names each setting that is wrong.
+        click.UsageError: names each wrong setting.
         click.ClickException: there is no database.
-        StoreError: the URL of the database is none.
+        StoreError: the URL of the database is invalid.
     """
     from tuner.store.engine.engines import has_database
 
@@ -73,25 +73,25 @@ def settings_of_service(options: dict[str, Any]) -> Settings:
 
 
 def settings_of_place(options: dict[str, Any]) -> Settings:
-    """The same, for a command that begins a database: in the default folder, or in one that is there.
+    """The same, for a command that may create a database: in the default folder, or in an existing one.
 
     Raises:
-        click.UsageError: names each setting that is wrong.
-        click.ClickException: another folder is not there.
+        click.UsageError: names each wrong setting.
+        click.ClickException: another folder does not exist.
     """
     settings = settings_of(options)
     is_default = settings.data == type(settings).model_fields["data"].default
     if settings.database_url is None and not is_default and not settings.data.is_dir():
         raise click.ClickException(
-            f"there is no folder {settings.data}; pass a service's data folder as --data, or make "
-            "the folder of a new service first"
+            f"there is no folder {settings.data}; pass a service's data folder as --data, or create the folder of a "
+            "new service first"
         )
     return settings
 
 
 @contextmanager
 def store_beside_servers(settings: Settings) -> Iterator[Store]:
-    """The store of a service for the length of the block; its server may run meanwhile.
+    """The store of a service for the duration of the block; its server may run meanwhile.
 
     Raises:
         StoreError: it cannot be used.
@@ -109,7 +109,7 @@ def folder_of_service(options: dict[str, Any]) -> Path:
     """The data folder, for a command about files in it.
 
     Raises:
-        click.UsageError: names each setting that is wrong.
+        click.UsageError: names each wrong setting.
         click.ClickException: there is none.
     """
     folder = settings_of(options).data

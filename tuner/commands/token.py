@@ -1,4 +1,4 @@
-"""`tuner token`, `tuner quota` and `tuner audit`: work on the database, beside a server that uses it or without one."""
+"""`tuner token`, `tuner quota` and `tuner audit`: work on the database, while a server uses it or without one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DAY_S = 24 * 3600.0
 
 @contextmanager
 def _store(data: Path | None, database_url: str | None, *, make: bool = False) -> Iterator[Store]:
-    """The database of a service; one that is not there is made only if that is said, and not in a folder misspelled."""
+    """The database of a service; a missing one is only created if requested, and not in a misspelled folder."""
     options = {"data": data, "database_url": database_url}
     with store_beside_servers(settings_of_place(options) if make else settings_of_service(options)) as store:
         yield store
@@ -43,23 +43,25 @@ def _day(seconds: float | None) -> str:
 
 @click.group()
 def token() -> None:
-    """Makes, lists and revokes the tokens that a service asks for. With the first one, the service asks for one."""
+    """Creates, lists and revokes the tokens of a service. Once there is one, the service requires a token."""
 
 
 @token.command()
-@click.option("--owner", required=True, help="Whose it is, e.g. alice; the jobs submitted with it are hers.")
+@click.option("--owner", required=True, help="Its owner, e.g. alice; jobs submitted with it belong to her.")
 @click.option(
     "--role",
     type=click.Choice([str(role) for role in Role]),
     required=True,
-    help="read looks; submit has jobs run, too; worker sees health, metrics and targets alone; admin does all.",
+    help=(
+        "read: look at everything; submit: also run jobs; worker: only health, metrics and targets; admin: everything."
+    ),
 )
-@click.option("--note", default="", help="What it is for.")
+@click.option("--note", default="", help="Its purpose, in words.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
 @data_option
 @database_option
 def create(owner: str, role: str, note: str, days: float | None, data: Path | None, database_url: str | None) -> None:
-    """Makes a token, and prints it: on stdout, once. Only its SHA-256 is kept."""
+    """Creates a token, and prints it to stdout, once. Only its SHA-256 is stored."""
     from tuner.store.access import audit, tokens
 
     now = time.time()
@@ -67,16 +69,16 @@ def create(owner: str, role: str, note: str, days: float | None, data: Path | No
     with _store(data, database_url, make=True) as store, store.write() as session:
         made, secret = tokens.create(session, owner, Role(role), now, note=note, expires_at=expires_at)
         audit.append(session, LOCAL, "token.create", made.id, now)
-    click.echo(f"{made.id} of {owner}, role {role}; this is shown once:", err=True)
+    click.echo(f"{made.id} of {owner}, role {role}; the token is shown only once:", err=True)
     click.echo(secret)
 
 
 @token.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")
 @data_option
 @database_option
 def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> None:
-    """Lists all tokens ever made, without their secrets."""
+    """Lists all tokens ever created, without their secrets."""
     from tuner.store.access import tokens
 
     with _store(data, database_url) as store, store.read() as session:
@@ -94,7 +96,7 @@ def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> N
 @data_option
 @database_option
 def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
-    """Has a token refused: a running server does so within a second."""
+    """Revokes a token: a running server refuses it within a second."""
     from tuner.store.access import audit, tokens
 
     now = time.time()
@@ -106,7 +108,7 @@ def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
 
 @click.group()
 def quota() -> None:
-    """Sets, lists and drops quotas: the most open jobs and card time of an owner or a project."""
+    """Sets, lists and removes quotas: the maximum open jobs and card time of an owner or a project."""
 
 
 _whose = (
@@ -118,8 +120,14 @@ _whose = (
 @quota.command("set")
 @_whose[0]
 @_whose[1]
-@click.option("--open-jobs", type=click.IntRange(min=0), help="Most jobs queued or under way.  [default: any number]")
-@click.option("--card-hours", type=click.FloatRange(min=0), help="Most card time of the jobs of a day.  [default: any]")
+@click.option(
+    "--open-jobs",
+    type=click.IntRange(min=0),
+    help=("Maximum number of queued and running jobs.  [default: any number]"),
+)
+@click.option(
+    "--card-hours", type=click.FloatRange(min=0), help=("Maximum card time per day of these jobs.  [default: any]")
+)
 @data_option
 @database_option
 def set_quota(
@@ -130,9 +138,9 @@ def set_quota(
     data: Path | None,
     database_url: str | None,
 ) -> None:
-    """Sets the quota of NAME, an owner or a project; `*` is each that has none of its own.
+    """Sets the quota of NAME, an owner or a project; `*` applies to each without its own.
 
-    A running server holds to it within a second. Admins are bound by none.
+    A running server applies it within a second. Admins have no limits.
     """
     from tuner.store.access import audit, quotas
 
@@ -160,7 +168,7 @@ def drop_quota(scope: str, name: str, data: Path | None, database_url: str | Non
 @data_option
 @database_option
 def list_quotas(data: Path | None, database_url: str | None) -> None:
-    """Lists the quotas: JSON, one a line."""
+    """Prints the quotas: JSON, one per line."""
     from tuner.store.access import quotas
 
     with _store(data, database_url) as store, store.read() as session:
@@ -173,7 +181,7 @@ def list_quotas(data: Path | None, database_url: str | None) -> None:
 @data_option
 @database_option
 def audit(limit: int, data: Path | None, database_url: str | None) -> None:
-    """Prints who changed what, and when: JSON, one entry a line, the newest first."""
+    """Prints who changed what, and when: JSON, one entry per line, newest first."""
     from tuner.store.access import audit
 
     with _store(data, database_url) as store, store.read() as session:

@@ -29,11 +29,10 @@ class JsonForm:
     @classmethod
     def _from_message(cls, value: Any) -> Self:
         """Raises:
-        ValueError: it is no JSON form of the type.
-        """
+        ValueError: it is no JSON form of the type."""
         if isinstance(value, cls):
             return value
         try:
             return cls.from_json(value)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no {cls.__name__}: {type(error).__name__}: {error}") from error
+            raise ValueError(f"this is not a {cls.__name__}: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Whether this machine, or its cluster, can build and measure: what is there, and what to do where something is not."""
+"""Whether this machine, or its cluster, can build and measure: what is available, and how to fix what is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner.errors import InvalidInput, TunerError
 from tuner.versions import install_command
 
-#: Where the driver says who may read hardware counters.
+#: Where the driver reports who may read hardware counters.
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 _PROBE_SOURCE = 'extern "C" __global__ void probe(int* out) { *out = 1; }'
 _PROBE_ARCH = "sm_90"
@@ -22,31 +22,31 @@ class Finding(StrEnum):
     """How a check ended."""
 
     OK = "ok"
-    #: Something is less than it could be; a simulated GPU does without.
+    #: Something is limited; a simulated GPU does not need it.
     WARN = "warn"
-    #: The service cannot work so.
+    #: The service cannot work like this.
     FAIL = "fail"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """One check."""
 
     name: str
     finding: Finding
-    #: What was found, in words.
+    #: The finding, in words.
     found: str
-    #: What to do; empty where all is well.
+    #: What to do; empty if everything is fine.
     remedy: str = ""
 
 
 def diagnose_workers() -> list[Check]:
-    """Driver, CuPy, NVRTC and the permission for counters, none of which a simulated GPU needs."""
+    """Driver, CuPy, NVRTC and the permission for counters; a simulated GPU needs none of them."""
     return [_checked("driver", _driver), _checked("CuPy", _cupy), _checked("NVRTC", _nvrtc), _checked("CUPTI", _cupti)]
 
 
 def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, within_s: float = 5.0) -> Check:
-    """Whether a cluster's scheduler answers in time, and whether it has workers that this version understands."""
+    """Whether a cluster's scheduler responds in time, and whether it has workers that this version supports."""
     name = "cluster"
     try:
         from tuner.dispatch.cluster.asking import call_the_roll
@@ -59,10 +59,12 @@ def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, with
         return Check(name=name, finding=Finding.FAIL, found=f"{error.field}: {error.problem}", remedy=error.remedy)
     except TunerError as error:
         return Check(name=name, finding=Finding.FAIL, found=str(error),
-                     remedy="start tuner scheduler there, or mend address, certificates or network")  # fmt: skip
+                     remedy="start tuner scheduler there, or fix the address, certificates or network")  # fmt: skip
     if roll.refused:
         strangers = "; ".join(f"{address}: {why}" for address, why in roll.refused.items())
-        return Check(name=name, finding=Finding.WARN, found=f"workers are of no use to this version: {strangers}",
+        return Check(name=name, finding=Finding.WARN, found=(
+            f"these workers cannot be used by this version: {strangers}"
+        ),
                      remedy="install the same version on all machines")  # fmt: skip
     cards = ", ".join(f"{count} x {target_id}" for target_id, count in sorted(roll.cards.items()))
     found = f"{scheduler} answers; workers: {roll.num_workers}, cards: {cards or 'none'}"
@@ -73,12 +75,12 @@ def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, with
 
 
 def _checked(name: str, examine: Callable[[], Check]) -> Check:
-    """What a check finds; one that breaks is a finding too."""
+    """The result of a check; a check that fails with an error is a finding, too."""
     try:
         return examine()
     except Exception as error:
         return Check(name=name, finding=Finding.WARN, found=f"{type(error).__name__}: {error}",
-                     remedy="mend this first; until then only a simulated GPU works")  # fmt: skip
+                     remedy="fix this first; until then only a simulated GPU works")  # fmt: skip
 
 
 def _driver() -> Check:
@@ -88,11 +90,11 @@ def _driver() -> Check:
         cards = choice_of_gpus()
     except TunerError as error:
         return Check(name="driver", finding=Finding.WARN, found=str(error),
-                     remedy="have a whole card and its driver, 525 or newer, or take --gpu simulated:h200")  # fmt: skip
+                     remedy="use a whole card with driver 525 or newer, or pass --gpu simulated:h200")  # fmt: skip
     found = f"{cards.usable[0].driver}: " + ", ".join(f"{card.name} ({card.uuid})" for card in cards.usable)
     if cards.refused:
         return Check(name="driver", finding=Finding.WARN, found="; ".join([found, *cards.refused]),
-                     remedy="nothing, where the other cards are enough")  # fmt: skip
+                     remedy="nothing, if the other cards are enough")  # fmt: skip
     return Check(name="driver", finding=Finding.OK, found=found)
 
 
@@ -102,7 +104,7 @@ def _cupy() -> Check:
             return Check(name="CuPy", finding=Finding.OK, found=f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    remedy = f"{install_command('worker-cuda13')} (driver 580 or newer), else worker-cuda12"
+    remedy = f"{install_command('worker-cuda13')} (driver 580 or newer), otherwise worker-cuda12"
     return Check(name="CuPy", finding=Finding.WARN, found="it is not installed", remedy=remedy)
 
 
@@ -113,26 +115,28 @@ def _nvrtc() -> Check:
         compile_source(_PROBE_SOURCE, _PROBE_ARCH)
         return Check(name="NVRTC", finding=Finding.OK, found=f"{nvrtc_version()} compiles for {_PROBE_ARCH}")
     except (ImportError, OSError, RuntimeError, TunerError) as error:
-        return Check(name="NVRTC", finding=Finding.WARN, found=f"it does not compile: {error}",
+        return Check(name="NVRTC", finding=Finding.WARN, found=f"it cannot compile: {error}",
                      remedy=install_command("worker-cuda13"))  # fmt: skip
 
 
 def _cupti() -> Check:
     if not _DRIVER_PARAMETERS.exists():
         return Check(name="CUPTI", finding=Finding.WARN, found="no NVIDIA driver is loaded",
-                     remedy="load it, or serve with --gpu simulated:h200, whose counters are a model's")  # fmt: skip
+                     remedy="load it, or serve with --gpu simulated:h200, whose counters are simulated")  # fmt: skip
     return judge_counters(_DRIVER_PARAMETERS.read_text(), is_admin=os.geteuid() == 0)
 
 
 def judge_counters(parameters: str, *, is_admin: bool) -> Check:
-    """Whether hardware counters may be read, by the text of the driver's parameters."""
+    """Whether hardware counters may be read, from the text of the driver's parameters."""
     is_for_admins = "RmProfilingAdminOnly: 1" in parameters
     if is_for_admins and not is_admin:
         return Check(
             name="CUPTI",
             finding=Finding.WARN,
-            found="the driver lets administrators alone read hardware counters",
-            remedy="set the module's option NVreg_RestrictProfilingToAdminUsers=0 and load it again, or do without "
-            "counters: times need none",
+            found="the driver allows only administrators to read hardware counters",
+            remedy=(
+                "set the module option NVreg_RestrictProfilingToAdminUsers=0 and reload the "
+                "module, or do without counters: times do not need them"
+            ),
         )
-    return Check(name="CUPTI", finding=Finding.OK, found="hardware counters may be read")
+    return Check(name="CUPTI", finding=Finding.OK, found="hardware counters can be read")

@@ -1,4 +1,4 @@
-"""Which evaluators this machine gets, from one word, and why."""
+"""Which evaluators this machine gets for one option, and why."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tuner.core.model.rates import source_of_rates
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.limits import Limits
 from tuner.errors import InvalidInput, WorkerError
 
-#: What ``auto`` falls back to.
+#: The fallback of ``auto``.
 FALLBACK = SIMULATED_PREFIX + "h200"
 
-#: How often a card that the driver lists is asked to come up, and how long between, seconds: while the last process
-#: that used it is still ending, it may refuse the next one.
+#: How often starting on a card that the driver lists is tried, and the pause in between, seconds: while the last
+#: process that used it is still ending, it may refuse the next one.
 _NUM_TRIES, _PAUSE_S = 3, 2.0
 
 
@@ -33,22 +34,21 @@ def make_evaluators(
     torch_baseline: bool = False,
     builds_here: bool = True,
 ) -> tuple[list[Evaluator], str]:
-    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
+    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, or several of the last separated by commas; and
+    sentences with the choice and its reason.
 
-    `build_cache` keeps compiled kernels; `limits` say how long anything may last (as usual, where they are not given);
-    with `when_idle` a real card is measured on only while nobody else uses it; with `torch_baseline` its finals are
-    followed by PyTorch's time; `latency_s` slows a simulated trial
-    down, `build_s` the build of a tiling that is simulated; there are as many simulated GPUs as `num_simulated` says.
-    The processes that build start at once, except where candidates are built elsewhere and not `builds_here`.
+    `build_cache` stores compiled kernels; `limits` are time limits (the defaults if None); with `when_idle` a real card
+    is only used while nobody else uses it; with `torch_baseline` its finals also measure PyTorch's time; `latency_s`
+    slows a simulated trial down, `build_s` the build of a simulated tiling; `num_simulated` is the number of simulated
+    GPUs. The build processes start at once, unless candidates are built elsewhere (not `builds_here`).
 
     Raises:
-        InvalidInput: `gpu` is none of these words.
-        WorkerError: ``auto``, and there are cards that could be tuned for, but none comes up. Figures of a simulated
-            one would be no answer then.
+        InvalidInput: `gpu` is invalid.
+        WorkerError: with ``auto``, there are supported cards, but none starts. Simulated figures would be wrong then.
     """
     limits = limits or Limits()
     if gpu == "none":
-        return [], "No GPU: this server shows what is there and takes no new work."
+        return [], "No GPU: this server shows existing results and accepts no new work."
     if gpu == "auto":
         evaluators, why = _real(
             build_cache, limits, when_idle=when_idle, torch_baseline=torch_baseline, builds_here=builds_here
@@ -56,14 +56,18 @@ def make_evaluators(
         if evaluators:
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
-    if gpu.startswith(SIMULATED_PREFIX):
-        why = f"Simulating: {gpu} was asked for; no figure here is a measurement."
-        return [_simulated(gpu, limits, latency_s, build_s) for _ in range(num_simulated)], why
-    raise InvalidInput("gpu", f"{gpu!r} is no choice", "use auto, none or simulated:<id>, e.g. simulated:h200")
+    asked_ids = gpu.split(",")
+    if all(one.startswith(SIMULATED_PREFIX) for one in asked_ids):
+        targets = [parse_target(one) for one in asked_ids]
+        asked = f"Simulating {' and '.join(asked_ids)}, as requested"
+        why = " ".join([f"{asked}; no figure here is a measurement.", *(source_of_rates(one.gpu) for one in targets)])
+        return [_simulated(one, limits, latency_s, build_s) for one in asked_ids for _ in range(num_simulated)], why
+    remedy = "use auto, none or simulated:<id>, e.g. simulated:h200, or several of these: simulated:h200,simulated:l40s"
+    raise InvalidInput("gpu", f"{gpu!r} is not a valid choice", remedy)
 
 
 def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float) -> Evaluator:
-    # Each kind of worker is imported when it is requested: a simulated one needs nothing of a real one.
+    # Each kind of worker is imported on demand: a simulated one needs nothing from a real one.
     from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
     return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s, build_s=build_s)
@@ -72,11 +76,11 @@ def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float)
 def _real(
     build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline: bool, builds_here: bool
 ) -> tuple[list[Evaluator], str]:
-    """An evaluator per usable card, or none where there is none; and why. A card that does not work keeps no other from
-    working, and all share one builder.
+    """An evaluator per usable card, or none if there is none; and the reason. A broken card does not affect the others,
+    and all share one builder.
 
     Raises:
-        WorkerError: there are usable cards, and none comes up.
+        WorkerError: there are usable cards, and none starts.
     """
     from tuner.workers.builder import prepare
     from tuner.workers.builder.nvrtc import Builder
@@ -102,18 +106,18 @@ def _real(
             faults.append(f"not on {card.uuid}: {error}")
     builder.close()  # its users are the evaluators
     if not evaluators:
-        remedy = f"`tuner doctor` looks further, and `--gpu {FALLBACK}` goes without a card"
-        raise WorkerError(f"no card comes up: {'; '.join(faults)}; {remedy}")
+        remedy = f"`tuner doctor` finds out more, and `--gpu {FALLBACK}` works without a card"
+        raise WorkerError(f"no card can be used: {'; '.join(faults)}; {remedy}")
     found = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
     idle = " while nobody else uses it" if when_idle else ""
     return evaluators, "; ".join([f"Measuring on {found}{idle}", *faults]) + "."
 
 
 def _tried(start: Callable[[], Evaluator]) -> Evaluator:
-    """What `start` makes, if need be at a later try.
+    """The result of `start`, after retries if needed.
 
     Raises:
-        WorkerError: as its last try.
+        WorkerError: from its last try.
     """
     for _ in range(_NUM_TRIES - 1):
         try:

@@ -1,4 +1,4 @@
-"""A dispatcher that has no workers yet: that of a server which stands by."""
+"""A dispatcher without workers so far: that of a standby server."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from tuner.errors import NotFound
 
 
 class LateDispatcher:
-    """A `Dispatcher` without workers, until `fill` gives it another one's."""
+    """A `Dispatcher` without workers, until `fill` gives it those of another one."""
 
     def __init__(self) -> None:
         self._filling: Dispatcher | None = None
         self._watchers: list[Callable[[Target, int], None]] = []
 
     def fill(self, dispatcher: Dispatcher) -> None:
-        """From now on it is `dispatcher`; whoever watches meets its workers."""
+        """From now on it is `dispatcher`; watchers are told about its workers."""
         self._filling = dispatcher
         for joined in self._watchers:
             dispatcher.watch(joined)
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What can be measured on."""
+        """All targets that can be measured on."""
         return self._filling.targets if self._filling else ()
 
     @property
     def absence(self) -> str:
-        """Why no worker was ever there; empty while it is not filled, since nobody waits for one then."""
+        """Why there was never a worker; empty while it is not filled, since nobody waits for one then."""
         return self._filling.absence if self._filling else ""
 
     def num_workers(self, target_id: str) -> int:
-        """How many workers serve a target."""
+        """How many workers have a target."""
         return self._filling.num_workers(target_id) if self._filling else 0
 
     def lane(self, target_id: str, worker: int = 0) -> MeasureLane:
-        """The line in front of a worker's card.
+        """The queue for a worker's card.
 
         Raises:
-            NotFound: nobody serves that target here.
+            NotFound: no worker has that target here.
         """
         return self._filled(target_id).lane(target_id, worker)
 
     def builds(self, target_id: str, worker: int = 0) -> BuildPool:
-        """What makes candidates ready for a worker's card.
+        """The build pool for a worker's card.
 
         Raises:
-            NotFound: nobody serves that target here.
+            NotFound: no worker has that target here.
         """
         return self._filled(target_id).builds(target_id, worker)
 
     def _filled(self, target_id: str) -> Dispatcher:
         if self._filling is None:
-            raise NotFound(f"no worker serves {target_id}: this server stands by")
+            raise NotFound(f"no worker serves {target_id}: this server is a standby")
         return self._filling
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
@@ -63,7 +63,7 @@ class LateDispatcher:
         return self._filling.quarantine(target_id, worker) if self._filling else None
 
     def watch(self, joined: Callable[[Target, int], None]) -> None:
-        """Has `joined` called for each worker, now or when there are some."""
+        """Calls `joined` for each worker, now or when there are some."""
         self._watchers.append(joined)
         if self._filling is not None:
             self._filling.watch(joined)

@@ -1,4 +1,4 @@
-"""What the simulated twin says that a vendor library takes: a model's figure, never a card's."""
+"""The simulated card's time for a vendor library: from a model, never from a card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One machine: its cores build ahead for all its cards; each card has a lane, a thread of its own."""
+"""One machine: its cores build ahead for all its cards; each card has a lane with its own thread."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tuner.workers.builder.places import places_here
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Threads for each build that runs at a time. A thread that waits for another's build of the same source holds no core,
-#: and so should keep no other candidate from being built.
+#: Threads for each build that runs at a time. A thread that waits for another's build of the same source uses no core,
+#: and so should not keep other candidates from being built.
 THREADS_PER_PLACE = 2
 
 
@@ -48,7 +48,7 @@ class LocalBuilds:
     """A `BuildPool`: an evaluator's `prepare` in threads, which those of other cards share."""
 
     def __init__(self, evaluator: Preparer, threads: ThreadPoolExecutor, num_places: int) -> None:
-        """Whoever made `threads` ends them; what they run then ends with the evaluator."""
+        """The creator of `threads` ends them; their current work ends with the evaluator."""
         self._evaluator = evaluator
         self._threads = threads
         self._num_places = num_places
@@ -72,7 +72,7 @@ class LocalLane:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"measure {self._target.id}")
         #: Set by the lane's thread, read by any.
         self._quarantine: Quarantine | None = None
-        # Asked once, so that nobody waits after a trial to learn it.
+        # Read once, so that no trial waits for it.
         self._environment = self._thread.submit(evaluator.environment)
 
     @property
@@ -109,11 +109,11 @@ class LocalLane:
         self._quarantine = None
 
     def probe(self) -> Future[None]:
-        """Queues a look at the card."""
+        """Queues a probe of the card."""
         return self._submit(self._probe)
 
     def environment(self) -> Environment:
-        """As it was at the start, or at the last time that it could be read."""
+        """From the start, or from the last time that it could be read."""
         if self._environment.done() and self._environment.exception() is not None:
             self._environment = self._thread.submit(self._evaluator.environment)
         return self._environment.result()
@@ -123,12 +123,12 @@ class LocalLane:
         return self._submit(self._measure, problem, prepared, incumbent_speedup)
 
     def _measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None) -> Outcome:
-        """What became of it; figures that cannot be are a fault of this machine, and the job goes on."""
+        """The outcome; impossible figures are a fault of this machine, and the job continues."""
         outcome = self._evaluator.measure(problem, prepared, incumbent_speedup)
         try:
             believe(outcome)
         except Unbelievable as error:
-            return Failed(stage=Stage.TIME, kind=FailureKind.INTERNAL, reason=f"it cannot be believed: {error}")
+            return Failed(stage=Stage.TIME, kind=FailureKind.INTERNAL, reason=f"its answer is not believable: {error}")
         return outcome
 
     def finals(
@@ -151,36 +151,36 @@ class LocalLane:
         return self._submit(beside, problem, candidates, baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
-        """Queues the measuring of a candidate's energy."""
+        """Queues the measurement of a candidate's energy."""
         return self._submit(self._evaluator.energy, problem, candidate)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
-        """Queues the counting of a candidate."""
+        """Queues a measurement of a candidate's counters."""
         return self._submit(self._evaluator.count, problem, candidate, metrics)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Future[Trace]:
-        """Queues the tracing of a candidate."""
+        """Queues a trace of a candidate."""
         return self._submit(self._evaluator.trace, problem, candidate)
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
-        """Queues the making of a candidate's files."""
+        """Queues building a candidate's files."""
         return self._submit(self._evaluator.artifact, problem, candidate, extra)
 
     def close(self) -> None:
-        """Ends the evaluator; its thread ends by itself."""
+        """Ends the evaluator; then its thread ends."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._evaluator.close()
 
     def join(self) -> None:
-        """Waits for the thread's end."""
+        """Waits until the thread has ended."""
         self._thread.shutdown(wait=True)
 
 
 class LocalDispatcher:
-    """A `Dispatcher` over evaluators of this process."""
+    """A `Dispatcher` for evaluators of this process."""
 
     def __init__(self, evaluators: Iterable[Evaluator], *, num_places: int | None = None) -> None:
-        """`num_places` is how many builds may run at a time; where it is not given, this machine says."""
+        """`num_places` is how many builds may run at a time; chosen for this machine by default."""
         places = num_places or places_here()
         self._num_places = places
         self._threads = ThreadPoolExecutor(THREADS_PER_PLACE * places, thread_name_prefix="prepare")
@@ -196,7 +196,7 @@ class LocalDispatcher:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What can be measured on, each once."""
+        """All targets that can be measured on, each once."""
         return tuple(workers[0][0].target for workers in self._workers.values())
 
     @property
@@ -205,25 +205,27 @@ class LocalDispatcher:
         return ""
 
     def num_workers(self, target_id: str) -> int:
-        """How many evaluators serve a target; 0 where none does."""
+        """How many evaluators have a target; 0 if none does."""
         return len(self._workers.get(target_id, ()))
 
     def _worker(self, target_id: str, worker: int) -> tuple[LocalLane, LocalBuilds]:
         try:
             return self._workers[target_id][worker]
         except KeyError:
-            raise NotFound(f"no worker serves {target_id}; here are: {', '.join(self._workers) or 'none'}") from None
+            raise NotFound(
+                f"no worker serves {target_id}; available are: {', '.join(self._workers) or 'none'}"
+            ) from None
 
     def lane(self, target_id: str, worker: int = 0) -> LocalLane:
-        """The line in front of a worker's card.
+        """The queue for a worker's card.
 
         Raises:
-            NotFound: nobody serves that target.
+            NotFound: no evaluator has that target.
         """
         return self._worker(target_id, worker)[0]
 
     def watch(self, joined: Callable[[Target, int], None]) -> None:
-        """Says who is there; nobody joins later."""
+        """Reports the existing workers; nobody joins later."""
         for target in self.targets:
             for worker in range(self.num_workers(target.id)):
                 joined(target, worker)
@@ -233,15 +235,15 @@ class LocalDispatcher:
         return LocalBuilds(preparer, self._threads, self._num_places)
 
     def builds(self, target_id: str, worker: int = 0) -> LocalBuilds:
-        """What makes candidates ready for a worker's card.
+        """The build pool for a worker's card.
 
         Raises:
-            NotFound: nobody serves that target.
+            NotFound: no evaluator has that target.
         """
         return self._worker(target_id, worker)[1]
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
-        """Why nothing is measured now, on a worker or on all of a target's; None where something is, or nobody serves
+        """Why nothing is measured now, on a worker or on all of a target's; None if something is, or no worker has
         the target."""
         workers = self._workers.get(target_id, [])
         found = [lane.quarantine for lane, _ in (workers if worker is None else workers[worker : worker + 1])]

@@ -1,4 +1,4 @@
-"""The cards of the server's own machine, as the driver sees them now."""
+"""The cards of the server's own machine, as the driver reports them now."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["CardReading", "machine_cards"]
 
 
 def machine_cards() -> Sequence[CardReading]:
-    """All that the driver lists; none without a driver."""
+    """All cards that the driver lists; none without a driver."""
     return read_cards()

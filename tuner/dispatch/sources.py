@@ -1,4 +1,4 @@
-"""The source of a candidate's kernel, as the workers render it."""
+"""The source of a candidate's kernel, as rendered by the workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.core.trial.reports.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
-    """CUDA C++, the same for every GPU and every ordering; of several kernels one after the other.
+    """CUDA C++, the same for every GPU and every ordering; several kernels follow each other.
 
     Raises:
         IllegalSchedule: no warp grid fits a tile.
@@ -23,8 +23,8 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
 
 
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
-    """The digest of the kernel sources that a workload's figures rest on: a kind has sources of its own, and rows that
-    packages bring are in those of who names them."""
+    """The digest of the kernel sources that a workload's figures depend on: a kind has its own sources, and rows
+    from packages are included for workloads that use them."""
     from tuner.workers.source.render import pages_version
     from tuner.workers.source.rows import added_text
 
@@ -37,5 +37,5 @@ def kernel_version_for(environment: Environment, workload: Workload) -> str:
 
 
 def without_artifact(workload: Workload) -> list[str]:
-    """The launch ops whose kind does not say what its launches are."""
+    """The launch ops whose kind does not describe its launches."""
     return [op.name for op in workload.launch_ops if part_of(op.KIND, "launches") is None]

@@ -1,4 +1,4 @@
-"""What all shapes of a pack have: a workload without its sizes, by which the table is asked."""
+"""What all shapes of a pack have: a workload without its sizes, which is the key of the table."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class BaseShape:
 
     #: Section of `pack.json`, of `POST /packs` and of an order.
     section: ClassVar[str]
-    #: Whether a ladder is asked by rows alone; else by sequences and the longest context.
+    #: Whether a ladder is looked up only by rows; otherwise by sequences and the longest context.
     by_rows: ClassVar[bool] = False
 
     @property
     def has_fixed_rows(self) -> bool:
-        """Whether a kernel serves the rows alone that it was made for."""
+        """Whether a kernel supports only the number of rows that it was made for."""
         return not self.by_rows
 
     def to_json(self) -> Json:
@@ -39,10 +39,10 @@ class BaseShape:
 
     @property
     def name(self) -> str:
-        """In words, which tell it from all others of its section."""
+        """In words, unique within its section."""
         return str(self)
 
 
 def is_product(op: Mapping[str, Any]) -> bool:
-    """Whether an op of a manifest's workload is a product of matrices."""
+    """Whether an op of a manifest's workload is a matrix product."""
     return op.get("op") is None

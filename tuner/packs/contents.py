@@ -1,4 +1,4 @@
-"""What a pack holds: one table from a shape to its ladder, whose lines have a kernel or the library."""
+"""The contents of a pack: one table from a shape to its ladder, whose lines have a kernel or the library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.packs.shapes import AnyShape, Shape, shape_of, sizes_of
 class Kernel:
     """A fetched artifact."""
 
-    #: Its files by name, ``manifest.json`` among them.
+    #: Its files by name, including ``manifest.json``.
     files: Mapping[str, bytes]
 
     @cached_property
@@ -30,23 +30,23 @@ class Kernel:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the manifest, which names every other file by its own; hexadecimal."""
+        """sha256 of the manifest, which contains the digest of every other file; hexadecimal."""
         return hashlib.sha256(self.files["manifest.json"]).hexdigest()
 
     @property
     def launch_lists(self) -> tuple[list[dict[str, Any]], ...]:
-        """Its launches of products, and behind them those for cards that do not hold these, if it has any."""
+        """Its launches of products, followed by those for cards on which these do not fit, if it has any."""
         return tuple(self.manifest[name] for name in ("launches", FALLBACK) if name in self.manifest)
 
     @property
     def order_of_sums(self) -> str:
-        """In which order it adds up its products; empty where a row's bits depend on its place, or it does not say."""
+        """The order in which it adds up its products; empty if a row's bits depend on its place, or it is unknown."""
         numbers = self.manifest["numbers"]
         return str(numbers.get("order_of_sums", "")) if numbers.get("rows_independent") else ""
 
     @property
     def simulated(self) -> bool:
-        """Whether no card ever ran it."""
+        """Whether it never ran on a card."""
         return bool(self.manifest["simulated"])
 
     @cached_property
@@ -54,21 +54,20 @@ class Kernel:
         """What it computes, without its sizes.
 
         Raises:
-            InvalidInput: no pack has a place for it.
+            InvalidInput: it cannot be put into a pack.
         """
         return shape_of(self.manifest["workload"])
 
     def check_files(self, where: str) -> None:
-        """Checks that every file is what its manifest names, and every launch what its plan says; `where` begins the
-        sentence.
+        """Checks that every file matches the manifest, and every launch its plan; `where` begins the message.
 
         Raises:
             InvalidInput: one is not.
         """
         for name, facts in self.manifest["files"].items():
             if hashlib.sha256(self.files.get(name, b"")).hexdigest() != facts["sha256"]:
-                problem = f"{where}: {name} is not what its manifest names"
-                raise InvalidInput("kernel", problem, "fetch the artifact once more")
+                problem = f"{where}: {name} does not match its manifest"
+                raise InvalidInput("kernel", problem, "fetch the artifact again")
         try:
             check_launches(self.manifest, self.files)
             check_own_sections(self.manifest, self.files)
@@ -80,20 +79,20 @@ class Kernel:
 class Rung:
     """What computes a shape for a range of sizes: a kernel or the library.
 
-    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more. What it gains here is then a bound
+    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more. Its gain here is then a bound
     without an interval.
     """
 
-    #: The range of rows, both ends in it; of an attention or a layer both are its sequences.
+    #: The range of rows, inclusive; for an attention or a layer both are its sequences.
     m_lo: int
     m_hi: int
-    #: Tokens of the longest context, and of a contiguous cache's rows; 0 where there is no cache.
+    #: Tokens of the longest context, and of a contiguous cache's rows; 0 if there is no cache.
     max_length: int = 0
     #: None for the library.
     kernel: Kernel | None
-    #: The library's recipe where it is known: algorithm, versions; for people.
+    #: The library's recipe if known: algorithm, versions; for people.
     library: Mapping[str, Any] = field(default_factory=dict)
-    #: The library's time over the kernel's, and its 95 % interval; None where nothing was measured.
+    #: The library's time divided by the kernel's, and its 95 % interval; None if nothing was measured.
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     #: Where it comes from, e.g. the job; for people.
@@ -112,28 +111,28 @@ class Entry:
     """One shape's ladder."""
 
     shape: AnyShape
-    #: By rows, from the fewest on, then by contexts; sizes of no range have no answer.
+    #: By rows, in ascending order, then by contexts; sizes outside all ranges have no answer.
     rungs: tuple[Rung, ...]
-    #: Up to this many rows a row's bits depend on its own values alone; 0 where that is not promised.
+    #: Up to this many rows, a row's bits depend only on its own values; 0 if that is not guaranteed.
     invariant_rows: int = 0
 
     def at(self, m: int, length: int = 0) -> Rung | None:
-        """What computes m rows, or sequences, with contexts up to `length`: of these the rung of the least context that
-        is no less. None where the ladder has no answer."""
+        """What computes m rows, or sequences, with contexts up to `length`: the rung with the smallest sufficient
+        context. None if the ladder has no answer."""
         fitting = (rung for rung in self.rungs if rung.m_lo <= m <= rung.m_hi and rung.max_length >= length)
         return next(fitting, None)
 
 
 def check(entries: tuple[Entry, ...]) -> None:
-    """Checks that each shape is there once, each ladder says one thing of each size, and each kernel is of its line.
+    """Checks that each shape is there once, each ladder has one answer per size, and each kernel fits its line.
 
     Raises:
-        InvalidInput: names what is wrong.
+        InvalidInput: the message names what is wrong.
     """
     seen: set[AnyShape] = set()
     for entry in entries:
         if entry.shape in seen:
-            raise InvalidInput(entry.shape.section, f"{entry.shape} is there twice", "give each shape one ladder")
+            raise InvalidInput(entry.shape.section, f"{entry.shape} occurs twice", "use one ladder for each shape")
         seen.add(entry.shape)
         _check_order(entry)
         for rung in entry.rungs:
@@ -150,7 +149,7 @@ def _check_order(entry: Entry) -> None:
         is_behind = rung.max_length > length if own == rows else rows[1] < rung.m_lo <= rung.m_hi
         if not is_behind or (rung.max_length > 0) == entry.shape.by_rows:
             behind = f"row {rows[1]}" + (f" and {length} tokens" if length else "")
-            raise InvalidInput("rungs", f"{where}: not behind {behind}", "give ranges from the fewest rows on")
+            raise InvalidInput("rungs", f"{where}: not after {behind}", "sort the ranges by number of rows, ascending")
         rows, length = own, rung.max_length
 
 
@@ -162,8 +161,9 @@ def _check_promise(entry: Entry) -> None:
     if len(orders) != 1 or not all(orders) or ends != begins:
         raise InvalidInput(
             "invariant_rows",
-            f"{entry.shape}: not every number of rows up to {entry.invariant_rows} has a kernel of one order of sums",
-            "give kernels of one order, without a gap",
+            f"{entry.shape}: not every number of rows up to {entry.invariant_rows} has a kernel with the same order "
+            "of sums",
+            "use kernels with one order of sums, without gaps",
         )
 
 
@@ -171,16 +171,18 @@ def _check_kernel(where: str, shape: AnyShape, rung: Rung, kernel: Kernel) -> No
     manifest, name = kernel.manifest, kernel.digest[:12]
     is_old = shape.by_rows and "rows" not in manifest
     if is_old or (isinstance(shape, Shape) and "variants" not in manifest["kernel"]):
-        raise InvalidInput("kernel", f"{where}: an older version made {name}", "tune the shape again with this version")
+        raise InvalidInput(
+            "kernel", (f"{where}: {name} was made by an older version"), "tune the shape again with this version"
+        )
     if (found := kernel.shape) != shape:
-        raise InvalidInput("kernel", f"{where}: {name} computes {found}", "give the kernel of this shape")
+        raise InvalidInput("kernel", f"{where}: {name} computes {found}", "use a kernel of this shape")
     rows, length = sizes_of(manifest["workload"])
     legal = {"min": rows, "max": rows} if length else manifest["rows"]
     if rung.m_lo < legal["min"] or rung.m_hi > legal["max"] or rung.max_length != length:
         contexts = f" of contexts of {length} tokens" if length else ""
-        problem = f"{where}: the kernel serves {legal['min']} to {legal['max']} rows{contexts}"
+        problem = f"{where}: the kernel supports {legal['min']} to {legal['max']} rows{contexts}"
         raise InvalidInput("rungs", problem, "narrow the range")
     if not isinstance(shape, Shape) and any(launch["stream"] for launch in manifest["launches"]):
         problem = f"{where}: {name} runs on two streams"
-        raise InvalidInput("kernel", problem, "give one of another kind, e.g. two_launches_pdl")
+        raise InvalidInput("kernel", problem, "use one of another kind, e.g. two_launches_pdl")
     kernel.check_files(where)

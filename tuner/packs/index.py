@@ -1,4 +1,4 @@
-"""Writes `pack.bin`, the index of a pack: tables of records, as `records` has them."""
+"""Writes `pack.bin`, the index of a pack: tables of records, as in `records`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.packs.shapes import ACTIVATIONS, Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a file of the pack lies."""
+    """Position of a file in the pack."""
 
     offset: int
     num_bytes: int
@@ -59,10 +59,11 @@ class _Tables:
         self._patches: list[bytes] = []
         self._layers: list[bytes] = []
         self._operands: list[bytes] = []
+        self._weights: list[bytes] = []
 
     @property
     def of_kernels(self) -> tuple[list[bytes], ...]:
-        """In their order in the index; those that every version has."""
+        """In the order of the index; those that exist in every version."""
         return self._shapes, self._rungs, self._kernels, self._launches, self._ops, self.maps
 
     @property
@@ -70,6 +71,11 @@ class _Tables:
         """Behind these."""
         by_contexts = (self._of_calls, self._program_rungs, self._programs, self._fills, self._parts, self._patches)
         return (*by_contexts, self._layers, self._operands)
+
+    @property
+    def of_weights(self) -> tuple[list[bytes], ...]:
+        """After these, if there are any."""
+        return (self._weights,) if self._weights else ()
 
     @property
     def strings(self) -> bytes:
@@ -113,7 +119,7 @@ class _Tables:
         return choice, number, *(min(round(figure * form.PPM), form.NONE) for figure in figures), library
 
     def add_kernel(self, kernel: Kernel) -> int:
-        """Its row's number; its fallback's row stands behind it."""
+        """Returns its row's number; its fallback's row follows it."""
         number, first, lists = len(self._kernels), 0, kernel.launch_lists
         for launches in lists:
             self._add_launches(kernel, launches, first, has_fallback=launches is not lists[-1])
@@ -121,7 +127,7 @@ class _Tables:
         return number
 
     def _add_launches(self, kernel: Kernel, launches: list[dict[str, Any]], first: int, *, has_fallback: bool) -> None:
-        """A row; the first of its launches has that number among all of the kernel."""
+        """A row; the number of its first launch among all of the kernel is `first`."""
         manifest, facts, parameter = kernel.manifest, kernel.manifest["kernel"], kernel.manifest["parameter"]
         offsets = {field["name"]: field["offset"] for field in parameter["fields"]}
         maps = [name for name in offsets if name.endswith("_map")]
@@ -198,7 +204,7 @@ class _Tables:
     def _add_map(self, recipe: dict[str, Any], names: list[str]) -> None:
         op, _, operand = recipe["name"].removesuffix("_map").partition(".")
         rank = len(recipe["dims"])
-        # An input's and an output's second dimension is rows; weights have none.
+        # The second dimension of an input or an output is rows; weights have none.
         rows = form.NONE if operand == "w" else 1
         self.maps.append(
             form.MAP.pack(
@@ -208,14 +214,13 @@ class _Tables:
                 MAP_TYPES[recipe["data_type"]],
                 rows,
                 0,
-                *_filled(recipe["dims"], 5),
-                *_filled(recipe["strides_bytes"], 4),
-                *_filled(recipe["box"], 6),
+                *_map_sizes(recipe),
+                0,
             )
         )
 
     def add_programs(self, programs: Sequence[Program]) -> int:
-        """The number of the first row of an artifact's launches; its fallback's row stands behind it."""
+        """The number of the first row of an artifact's launches; its fallback's row follows it."""
         number, first = len(self._programs), 0
         for program in programs:
             self._add_program(program, first, has_fallback=program is not programs[-1])
@@ -223,7 +228,7 @@ class _Tables:
         return number
 
     def _add_program(self, program: Program, first: int, *, has_fallback: bool) -> None:
-        """A row; the first of its parts has that number among all of the artifact."""
+        """A row; the number of its first part among all of the artifact is `first`."""
         kernel, manifest = program.kernel, program.kernel.manifest
         on = {"simulated": kernel.simulated, "has_fallback": has_fallback}
         head = form.PROGRAM.pack(
@@ -244,6 +249,8 @@ class _Tables:
             texts = (self._strings.add(operand.name), self._strings.add(operand.role))
             dims = (*operand.shape, *[0] * (4 - len(operand.shape)))
             dtype = ELEMENTS[operand.dtype].number
+            if operand.stored is not None:
+                self._weights.append(self._stored(len(self._operands), operand.stored))
             self._operands.append(
                 form.OPERAND.pack(len(self._programs), *texts, dtype, flags, len(operand.shape), *dims)
             )
@@ -252,6 +259,10 @@ class _Tables:
             self._fills.append(form.FILL.pack(fill.offset, fill.num_zeros) + self._blob(kernel, fill.name or None))
         for number, part in enumerate(program.parts, first):
             self._add_part(kernel, number, part)
+
+    def _stored(self, operand: int, stored: Mapping[str, Any]) -> bytes:
+        texts = (self._strings.add(stored[name]) for name in ("format", "layout", "factors"))
+        return form.WEIGHTS.pack(operand, *texts, *(int(stored[n]) for n in ("bits", "k", "group", "has_zeros")))
 
     def _add_part(self, kernel: Kernel, number: int, part: Part) -> None:
         recipe = part.recipe
@@ -281,7 +292,7 @@ class _Tables:
         cubin = part.kernel["cubin"]
         self._parts.append(head + self._blob(kernel, cubin) + self._blob(kernel, parameter_name(number)))
         for patch in part.patches:
-            self._patches.append(form.PATCH.pack(patch.offset, tensor_number(patch.tensor), patch.addend))
+            self._patches.append(form.PATCH.pack(patch.offset, form.tensor_number(patch.tensor), patch.addend))
         for one in part.maps:
             self._add_program_map(one)
 
@@ -290,15 +301,13 @@ class _Tables:
         rows = 1 if one.rows_per_page or one.has_rows else form.NONE
         self.maps.append(
             form.MAP.pack(
-                tensor_number(one.tensor),
+                form.tensor_number(one.tensor),
                 one.offset,
-                len(recipe["dims"]),
+                len(recipe["dims"]) | (form.IM2COL if "corners" in recipe else 0),
                 MAP_TYPES[recipe["data_type"]],
                 rows,
                 one.rows_per_page,
-                *_filled(recipe["dims"], 5),
-                *_filled(recipe["strides_bytes"], 4),
-                *_filled(recipe["box"], 5),
+                *_map_sizes(recipe),
                 one.addend // 256,
             )
         )
@@ -313,7 +322,7 @@ class _Tables:
 
 
 def first_tasks_name(launch: int) -> str:
-    """The pack's file of a launch's first tasks, which a manifest holds as text."""
+    """The pack's file with a launch's first tasks, which a manifest contains as text."""
     return f"first_tasks{launch}.bin"
 
 
@@ -334,23 +343,26 @@ def index_bytes(
     numbers |= {kernel.digest: tables.add_programs(programs_of(kernel)) for kernel in of_programs}
     for entry in entries:
         tables.add_entry(entry, numbers)
-    records = (*tables.of_kernels, *tables.of_programs)
+    records = (*tables.of_kernels, *tables.of_programs, *tables.of_weights)
     body = b"".join(b"".join(table) for table in records) + tables.strings
     counts = (*(len(table) for table in tables.of_kernels), len(tables.strings))
     more = tuple(len(table) for table in tables.of_programs)
-    size, simulated = form.HEADER.size + len(body), any(kernel.simulated for kernel in kernels)
+    behind = b"".join(form.MORE_COUNTS.pack(len(table), 0) for table in tables.of_weights)
+    simulated, head_bytes = any(kernel.simulated for kernel in kernels), form.HEADER.size + len(behind)
+    size = head_bytes + len(body)
 
     def header(digest: bytes) -> bytes:
         version = version_of(entries, kernels)
-        return form.HEADER.pack(
-            form.MAGIC, version, form.HEADER.size, size, index_offset, int(simulated), *counts, digest, *more
-        )
+        facts = (form.MAGIC, version, head_bytes, size, index_offset, int(simulated))
+        return form.HEADER.pack(*facts, *counts, digest, *more) + behind
 
     return header(hashlib.sha256(header(bytes(32)) + body).digest()) + body
 
 
 def version_of(entries: Sequence[Entry], kernels: Sequence[Kernel]) -> int:
-    """Version of the format of a pack of these."""
+    """Version of the format for a pack of these."""
+    if any("stored" in tensor for kernel in kernels for tensor in kernel.manifest["tensors"]):
+        return form.WEIGHTS_VERSION
     if any(len(kernel.launch_lists) > 1 for kernel in kernels):
         return form.FALLBACK_VERSION
     return max((form.VERSION_OF_SECTION[entry.shape.section] for entry in entries), default=form.FIRST_VERSION)
@@ -364,15 +376,8 @@ def split_index(index: bytes) -> tuple[bytes, list[bytes]]:
     return blank, index[end:].split(b"\0")
 
 
-def tensor_number(tensor: str | int) -> int:
-    """Of what a patch or a map names, in the index."""
-    if tensor == "rows":
-        return form.ROWS
-    return form.TENSORS.index(tensor) if isinstance(tensor, str) else len(form.TENSORS) + tensor
-
-
 def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of a kernel: the architecture, SMs, and the CUDA version that the driver must have."""
+    """For a kernel: the architecture, SMs, and the CUDA version that the driver must support."""
     version = 1000 * int(facts["compiler"]["version"].partition(".")[0] or 0)
     return (*_arch(facts["arch"]), facts["num_sms"], version)
 
@@ -382,6 +387,13 @@ def _arch(arch: str) -> tuple[int, int, int]:
     digits = arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
     suffix = arch.removeprefix("sm_")[len(digits) :]
     return int(digits[:-1]), int(digits[-1]), ord(suffix) if suffix else 0
+
+
+def _map_sizes(recipe: dict[str, Any]) -> list[int]:
+    """Dimensions, strides, elements of a request; in im2col mode with corners and stride, of rows and columns alike."""
+    corners = [corner[0] & 0xFFFFFFFF for corner in recipe.get("corners", ())]
+    box = [*recipe["box"], *corners, *(recipe["element_strides"][1:2] if corners else ())]
+    return [*_filled(recipe["dims"], 5), *_filled(recipe["strides_bytes"], 4), *_filled(box, 5)]
 
 
 def _filled(values: list[int], count: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Ladders that are batch-invariant: a row's bits depend neither on the number of rows nor on its place among them.
 
-Up to the largest m there are kernels alone, and all add up products in one order (`tuner.core.proof.order_of_sums`).
-The library promises no such thing, so it serves only what is above.
+Up to the largest m there are only kernels, and all add up products in one order (`tuner.core.proof.order_of_sums`). The
+library does not guarantee that, so it is only used above that.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tuner.packs.shapes import Shape
 
 
 def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
-    """The ladder of a shape by the kernels of one order: the order that gains most, measured, over all m.
+    """The ladder of a shape with the kernels of one order: the order with the largest measured gain over all m.
 
-    A kernel that is not of the order gives its rows to the next larger one that is. What that one gains there was not
-    measured.
+    If a kernel does not use this order, the next larger one that does serves its rows. The gain of that one there was
+    not measured.
 
     Raises:
-        InvalidInput: no kernel of the largest m is of an order whose rows are independent.
+        InvalidInput: no kernel for the largest m has an order with independent rows.
     """
     largest = max(result.m for result in results)
     orders: dict[str, dict[int, Found]] = defaultdict(dict)
@@ -36,7 +36,9 @@ def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
         most = max((m for of_it in orders.values() for m in of_it), default=0)
         remedy = f"ask for rows up to {most}" if most else "tune the shape again with this version"
         raise InvalidInput(
-            "batch_invariant", f"{shape}: no kernel of {largest} rows gives a row the same bits at every place", remedy
+            "batch_invariant",
+            (f"{shape}: no kernel for {largest} rows computes the same bits for a row in every position"),
+            remedy,
         )
     order = min(whole, key=lambda order: (-_gain(whole[order]), len(whole[order]), order))
     rungs = _rungs(sorted(results, key=lambda result: result.m), whole[order])
@@ -45,7 +47,7 @@ def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
 
 
 def _gain(of_it: dict[int, Found]) -> float:
-    """What the kernels gain where they were measured; a row count that another one serves counts as no gain."""
+    """The gain of the kernels where they were measured; a number of rows that another one serves counts as no gain."""
     return sum(math.log(found.speedup) for found in of_it.values() if found.speedup)
 
 
@@ -55,7 +57,7 @@ def _rungs(results: Sequence[Found], of_order: dict[int, Found]) -> list[Rung]:
         begin = rungs[-1].m_hi + 1 if rungs else 1
         own = of_order.get(result.m)
         server = own or next(of_order[m] for m in sorted(of_order) if m > result.m)
-        # So far below its own rows nothing is known of its gain.
+        # That far below its own rows, its gain is unknown.
         near = served_from(result.m, begin - 1) if own else begin
         given_up = {"without_the_promise": result.best_speedup}
         if near > begin:

@@ -1,4 +1,4 @@
-"""From what finals said of shapes to their ladders: which range of sizes runs which kernel, or the library."""
+"""From the finals of shapes to their ladders: which range of sizes runs which kernel, or the library."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from tuner.core.trial.ladders.ladder import Served, ranges
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.shapes import AnyShape
 
-#: The most rows that a ladder speaks of: an index of 32 bits, as the runtime has them.
+#: The maximum number of rows in a ladder: a 32-bit index, as in the runtime.
 MAX_ROWS = 2**31 - 1
-#: The least speed-up over the library for which a kernel is kept, unless somebody says otherwise.
+#: The default minimum speed-up over the library for which a kernel is used.
 DEFAULT_MIN_GAIN = 1.02
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the finals of one m said."""
+    """The result of the finals for one m."""
 
     m: int
-    #: Tokens of the longest context; 0 where there is no cache. Then `m` is the number of sequences.
+    #: Tokens of the longest context; 0 if there is no cache. Then `m` is the number of sequences.
     max_length: int = 0
-    #: The winner's kernel; None where the library won.
+    #: The winner's kernel; None if the library won.
     kernel: Kernel | None
-    #: The library's time over the winner's, and its 95 % interval.
+    #: The library's time divided by the winner's, and its 95 % interval.
     speedup: float | None
     interval: tuple[float, float] | None
-    #: The winner's time and the library's, microseconds; None where that was not measured.
+    #: The winner's time and the library's, microseconds; None if not measured.
     time_us: float | None = None
     library_us: float | None = None
-    #: What the winner gains, the library counting as 1; None where nothing was measured.
+    #: The winner's gain, at least 1 for the library; None if nothing was measured.
     best_speedup: float | None = None
-    #: How the library was called; empty where that is not known.
+    #: How the library was called; empty if unknown.
     library: Mapping[str, Any] = field(default_factory=dict)
     #: Where it comes from, e.g. the job; for people.
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def is_kept(self, min_gain: float) -> bool:
-        """Whether our kernel is worth it."""
+        """Whether our kernel is used."""
         return self.kernel is not None and self.speedup is not None and self.speedup >= min_gain
 
     def gain_over(self, library_us: float | None) -> float | None:
-        """What our kernel gains at no more rows than its own, at least; `library_us`: what the library takes there."""
+        """The minimum gain of our kernel for at most its own number of rows; `library_us`: the library's time there."""
         if self.kernel is None or self.time_us is None or library_us is None:
             return None
         return library_us / self.time_us
 
 
 def make_entries(results: Sequence[tuple[AnyShape, Found]], *, min_gain: float = DEFAULT_MIN_GAIN) -> tuple[Entry, ...]:
-    """The ladder of each shape that was tuned."""
+    """The ladder of each tuned shape."""
     by_shape: dict[AnyShape, list[Found]] = {}
     for shape, found in results:
         by_shape.setdefault(shape, []).append(found)
@@ -58,12 +58,12 @@ def make_entries(results: Sequence[tuple[AnyShape, Found]], *, min_gain: float =
 
 
 def make_entry(shape: AnyShape, results: Sequence[Found], *, min_gain: float = DEFAULT_MIN_GAIN) -> Entry:
-    """The ladder of a shape. Of sequences and contexts that were not tuned it says nothing. By rows, every number has
+    """The ladder of a shape. It has no answer for sequences and contexts that were not tuned. By rows, every number has
     exactly one answer, the library above the largest m.
 
-    A kernel serves its own m where it gains enough there, and rows between that and the next smaller m where it must
-    gain as much. It takes no longer with fewer rows. So it serves a smaller m, too, where it is no slower with all of
-    its rows than the kernel of that m, and then all rows between two m that it serves. Elsewhere the library does.
+    A kernel serves its own m if it gains enough there, and rows between that and the next smaller m if its guaranteed
+    gain is enough. It takes no longer with fewer rows. So it also serves a smaller m if it is no slower with all of its
+    rows than the kernel of that m, and then all rows between two m that it serves. Elsewhere the library does.
     """
     ordered = sorted(results, key=lambda result: (result.m, result.max_length))
     if not shape.by_rows or shape.has_fixed_rows:
@@ -89,8 +89,8 @@ def make_entry(shape: AnyShape, results: Sequence[Found], *, min_gain: float = D
 
 
 def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | None:
-    """Whose kernel runs at the m of a result: the fastest of its own and of those for more rows; of equal ones that for
-    the most rows, so that few kernels do. None: the library's."""
+    """Whose kernel runs at the m of a result: the fastest among its own and those for more rows; among equals the
+    one for the most rows, so that few kernels are needed. None: the library's."""
     own = [result] if result.is_kept(min_gain) else []
     if own and result.time_us is None:
         return result
@@ -99,7 +99,7 @@ def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | 
 
 
 def _rung(begin: int, result: Found, server: Found | None) -> Rung:
-    """The rows up to those of a result. What another's kernel gains there is a bound, without an interval."""
+    """The rows up to those of a result. The gain of another result's kernel there is a bound, without an interval."""
     if server is None or server is result:
         kernel = None if server is None else server.kernel
         speedup, interval, provenance = result.speedup, result.interval, result.provenance

@@ -1,6 +1,6 @@
-"""Shapes of which a pack's table has figures of its own: one op with a launch of its own, which a call names by role.
+"""Shapes with their own records in a pack's table: one op with its own launch, whose tensors a call names by role.
 
-A kind of op brings one as `SHAPE` of its file ``pack_shape``.
+A kind of op defines one as `SHAPE` of its file ``pack_shape``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuner.packs.base_shape import BaseShape
 
 
 class LaunchedShape(BaseShape, ABC):
-    """The shape of one such op, and at most a plain product after it."""
+    """The shape of one such op, and at most one product after it."""
 
     #: A record of the index.
     RECORD: ClassVar[struct.Struct]
@@ -25,7 +25,7 @@ class LaunchedShape(BaseShape, ABC):
     SIZES: ClassVar[tuple[str, ...]]
 
     dtype: str
-    #: Columns of the product after it; 0 where there is none.
+    #: Columns of the product after it; 0 if there is none.
     d_out: int
 
     @staticmethod
@@ -35,18 +35,18 @@ class LaunchedShape(BaseShape, ABC):
 
     @classmethod
     def of_workload(cls, workload: Mapping[str, Any]) -> LaunchedShape:
-        """That of a manifest's workload.
+        """The shape of a manifest's workload.
 
         Raises:
-            InvalidInput: it is not one such op with at most one plain product after it.
+            InvalidInput: it is not one such op with at most one product after it.
         """
         problem = f"is of {', '.join(op['name'] for op in workload['ops'])}"
-        raise InvalidInput("workload", problem, "give one op that a call has operands for, with one product behind it")
+        raise InvalidInput("workload", problem, "pass one op that a call has operands for, with one product after it")
 
     @staticmethod
     @abstractmethod
     def sizes_of(op: Mapping[str, Any]) -> tuple[int, int]:
-        """Of an op: sequences, and the longest context."""
+        """For an op: sequences, and the longest context."""
 
     @property
     @abstractmethod
@@ -55,15 +55,16 @@ class LaunchedShape(BaseShape, ABC):
 
     @abstractmethod
     def figures(self, columns: int) -> tuple[Any, ...]:
-        """Figures of its record, from the dtype on; `columns` are those that leave."""
+        """The values of its record, from the dtype on; `columns` are the output columns."""
 
 
 @cache
 def launched_shapes() -> tuple[type[LaunchedShape], ...]:
-    """Shapes of each kind that brings one."""
+    """Shapes of each kind that defines one."""
     return tuple(part.SHAPE for kind in op_kinds() if (part := part_of(kind, "pack.shape")))
 
 
 def launched_shape_of(op: Mapping[str, Any]) -> type[LaunchedShape] | None:
-    """That of the kind of an op of a manifest's workload; None for a product, and for a kind that brings none."""
+    """The shape class for the kind of an op in a manifest's workload; None for a product, and for a kind that defines
+    none."""
     return next((shape for shape in launched_shapes() if shape.is_op(op)), None)

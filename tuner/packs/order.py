@@ -1,4 +1,4 @@
-"""Which pack is requested, and what was made of it."""
+"""Which pack is requested, and the pack that was made."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tuner.packs.shapes import Shape, shape_kinds, shape_of, sizes_of
 class PackOrder:
     """Which pack is requested."""
 
-    #: Shapes, and for each the rows that were tuned.
+    #: Shapes, and the tuned rows of each.
     shapes: tuple[tuple[Shape, tuple[int, ...]], ...]
     target_id: str
     #: L2 of the objective; the regime is that of the rows.
     l2: CacheState
-    #: The least speed-up over the library for which a kernel is kept.
+    #: The minimum speed-up over the library for which a kernel is used.
     min_gain: float
     #: Attentions, layers and chains with their sizes.
     workloads: tuple[Workload, ...] = ()
-    #: Whether a row's bits may depend on its own values alone; `min_gain` then keeps nothing back.
+    #: Whether a row's bits may depend only on its own values; `min_gain` then has no effect.
     batch_invariant: bool = False
 
     @property
     def rows(self) -> dict[str, list[int]]:
-        """Those that were tuned, by the names of shapes whose ladders are asked by rows."""
+        """The tuned rows, by the names of shapes whose ladders are looked up by rows."""
         found = {shape.name: sorted(set(rows)) for shape, rows in self.shapes}
         for workload in (workload.to_json() for workload in self.workloads):
             if (shape := shape_of(workload)).by_rows:
@@ -49,12 +49,12 @@ class PackOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class MadePack:
-    """A pack that the service keeps."""
+    """A pack that the service stores."""
 
     #: sha256 of the file, hexadecimal.
     digest: str
     size_bytes: int
-    #: The public key whose private half signed it.
+    #: The public key of its signature.
     key: str
-    #: Whether its figures are a model's, and no card ever ran its kernels.
+    #: Whether its figures are simulated, and its kernels never ran on a card.
     simulated: bool

@@ -1,8 +1,8 @@
-"""What the C runtime does for an artifact that is no FFN: memory that it fills once, and launches.
+"""What the C runtime does for an artifact that is not an FFN: memory that it fills once, and launches.
 
-A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
-The templates are packed by the same code that packs an artifact's launches in Python. A kind whose launches have a list
-of their own in a manifest brings what is laid out for one of these: the file ``pack.program``.
+A launch's parameter is a template. Values that depend on the caller's tensors, or on the address of the memory, are
+patched in. The templates are packed by the same code that packs an artifact's launches in Python. A kind whose launches
+have their own list in a manifest defines their layout: the file ``pack.program``.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ REFUSED_BEHIND_ABORT, REFUSED_BYTES = 32, 16
 #: Roles of tensors that only the launches read and write.
 _BETWEEN = ("intermediate", "squares")
 _MAP_BYTES = 128
-#: An address that no field holds by chance.
+#: An address that no field contains by chance.
 _MARK = 0x5A5A_0000_A5A5_0000
 
 Json = dict[str, Any]
-#: A parameter from the addresses of tensors, and from those of places in the memory.
+#: Makes a parameter from the addresses of tensors, and from those of places in the memory.
 Pack = Callable[[Mapping[str, int], Mapping[str, int]], bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fill:
-    """A part of the memory, as it must be before the first launch."""
+    """A part of the memory with its contents before the first launch."""
 
     offset: int
     #: A file of the artifact, or zeros.
@@ -55,10 +55,10 @@ class Fill:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """Eight bytes of a parameter: a tensor's address and an addend; the numbers of pages and of rows have four."""
+    """Eight bytes of a parameter: a tensor's address plus an addend; the numbers of pages and of rows have four."""
 
     offset: int
-    #: One of `TENSORS`, ``rows``, or a program's operand by its place.
+    #: One of `TENSORS`, ``rows``, or a program's operand by its index.
     tensor: str | int
     addend: int = 0
 
@@ -72,24 +72,26 @@ class MapPatch:
     tensor: str | int
     addend: int
     recipe: Json
-    #: Rows of a page of a cache with pages; 0 for others, whose dimensions are those of the recipe.
+    #: Rows of a page in a paged cache; 0 for others, whose dimensions are those of the recipe.
     rows_per_page: int = 0
-    #: Whether its second dimension is the rows of the launch.
+    #: Whether its second dimension is the number of rows of the launch.
     has_rows: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """A tensor that a launch is given, as its manifest names it."""
+    """A tensor argument of a launch, with its name in the manifest."""
 
     name: str
     role: str
     dtype: str
     shape: tuple[int, ...]
-    #: Whether its first dimension may be any: of a cache with pages.
+    #: Whether its first dimension may vary, for a paged cache.
     is_paged: bool
-    #: Whether its first dimension is the rows of the launch, and `shape` has the most.
+    #: Whether its first dimension is the number of rows of the launch, and `shape` contains the maximum.
     has_rows: bool
+    #: For weights in fewer bits, the manifest's description of their bytes.
+    stored: Json | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +104,11 @@ class Part:
     parameter: bytes
     patches: tuple[Patch, ...]
     maps: tuple[MapPatch, ...]
-    #: Of the word that says whether the launch is programmatic; None where the kernel need not know.
+    #: Offset of the word that tells whether the launch is programmatic; None if the kernel need not know.
     dependent_offset: int | None = None
-    #: In the memory: words that an aborted launch leaves; None where it leaves none.
+    #: In the memory: the words of an aborted launch; None if there are none.
     abort_offset: int | None = None
-    #: Whether the words of what it refused lie `REFUSED_BEHIND_ABORT` bytes behind those.
+    #: Whether the words about refused input are `REFUSED_BEHIND_ABORT` bytes after those.
     tells_refused: bool = False
 
 
@@ -118,25 +120,25 @@ class Program:
     memory_bytes: int
     fills: tuple[Fill, ...]
     parts: tuple[Part, ...]
-    #: In the memory: the words of what was refused.
+    #: In the memory: the words about refused input.
     refused_offset: int
-    #: By name; where a call names its tensors by role it has those instead.
+    #: By name; empty if a call names its tensors by role.
     operands: tuple[Operand, ...] = ()
-    #: Most rows of a chain, which may be launched for fewer; 0 where the rows are fixed.
+    #: Maximum rows of a chain, which may be launched for fewer; 0 if the rows are fixed.
     most_rows: int = 0
 
 
 class Layout(Protocol):
-    """Where the parts of one program lie."""
+    """The positions of the parts of one program."""
 
     def file(self, name: str) -> int:
-        """Room for a file of the artifact."""
+        """Space for a file of the artifact."""
 
     def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
-        """Where each address goes in what `pack` makes; `own` are places in the memory."""
+        """The positions of the addresses in the output of `pack`; `own` are places in the memory."""
 
     def maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
-        """Where tensor maps go; `fields` are the parameter's, by name."""
+        """The positions of tensor maps; `fields` are the parameter's, by name."""
 
 
 class KindOfList(Protocol):
@@ -149,14 +151,14 @@ class KindOfList(Protocol):
         """The tensors of a call by name, each as one of `TENSORS`."""
 
     def paged_of(self, recipe: Json) -> tuple[str, ...]:
-        """Its caches of any number of pages."""
+        """Its caches with any number of pages."""
 
     def part_of(self, recipe: Json, workspace: int, layout: Layout) -> Part:
-        """Its launch; `workspace` lies there in the memory."""
+        """Its launch; `workspace` is its offset in the memory."""
 
 
 def _listed(manifest: Json) -> tuple[KindOfList, Json] | None:
-    """The one launch that is in a list of its kind."""
+    """The only launch that is in a list of its kind."""
     if not (found := list(recipes_by_kind(manifest))):
         return None
     ((part, recipe),) = found
@@ -164,13 +166,13 @@ def _listed(manifest: Json) -> tuple[KindOfList, Json] | None:
 
 
 def parameter_name(part: int) -> str:
-    """The pack's file of a launch's template."""
+    """The pack's file with a launch's template."""
     return f"parameter{part}.bin"
 
 
 def programs_of(kernel: Kernel) -> tuple[Program, ...]:
-    """That of an artifact of one launch at most in the lists of kinds, whatever products stand around it; and behind it
-    the one for cards that do not hold its launches, if the artifact has these."""
+    """The program of an artifact with at most one launch in the lists of kinds, and any products around it; followed
+    by the one for cards on which its launches do not fit, if the artifact has these."""
     return tuple(_Builder(kernel, launches).program() for launches in kernel.launch_lists)
 
 
@@ -220,14 +222,14 @@ class _Builder:
         )
 
     def _place_by_role(self) -> None:
-        """The tensors of a call that names them so."""
+        """The tensors of a call that names them by role."""
         assert self._listed is not None
         kind, recipe = self._listed
         self._places |= {name: (role, 0) for name, role in kind.roles_of(recipe, self._manifest).items()}
         self._place_between()
 
     def _place_by_name(self) -> None:
-        """Whatever the manifest names; what only the launches read and write is in the memory."""
+        """All tensors of the manifest; those that only the launches read and write are in the memory."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
         paged = set(self._listed[0].paged_of(self._listed[1])) if self._listed else set()
         paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
@@ -241,6 +243,7 @@ class _Builder:
                 shape=tuple(one["shape"]),
                 is_paged=one["name"] in paged,
                 has_rows=has_rows(self._manifest, one),
+                stored=one.get("stored"),
             )
             for one in given
         )
@@ -258,11 +261,11 @@ class _Builder:
         return at
 
     def file(self, name: str) -> int:
-        """Room for a file of the artifact."""
+        """Space for a file of the artifact."""
         return self._room(len(self._kernel.files[name]), name=name)
 
     def _of_own(self, recipes: list[Json]) -> list[Part]:
-        """The launches of an op that another package brings, which work in one memory."""
+        """The launches of an op from another package, which share one memory."""
         space, files = recipes[0]["workspace"], dict[str, int]()
         workspace = self._room(space["bytes"], zeros=space["zero_bytes"])
 
@@ -309,7 +312,9 @@ class _Builder:
 
         fields = offsets_of(self._manifest["parameter"])
         abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
-        assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
+        assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, (
+            "the C runtime reads them from there"
+        )
         counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
         numbers = [Patch(offset=offset, tensor="num_pages") for offset in counts]
         if self._most_rows:
@@ -326,7 +331,7 @@ class _Builder:
         )
 
     def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
-        """Where each address goes: there the bytes are a mark's once it has the mark."""
+        """The positions of the addresses: found by the bytes that change when an address is a mark."""
         found = []
         for tensor, (place, addend) in self._places.items():
             for at in _marked(pack(defaultdict(int, {tensor: _MARK}), NOWHERE)):
@@ -349,12 +354,12 @@ class _Builder:
         return tuple(found)
 
 
-#: Addresses that nobody knows yet.
+#: Addresses that are not known yet.
 NOWHERE: Mapping[str, int] = defaultdict(int)
 
 
 def no_map(_: Any) -> bytes:
-    """In the place of a tensor map."""
+    """Replaces a tensor map."""
     return bytes(_MAP_BYTES)
 
 

@@ -16,7 +16,7 @@ from tuner.packs.records import FIRST_VERSION, VERSION
 from tuner.packs.shapes import shape_kinds
 from tuner.packs.write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
 
-#: No pack's files are larger, together.
+#: Maximum total size of a pack's files.
 MAX_BYTES = 4 * 2**30
 
 
@@ -30,7 +30,7 @@ class Pack:
     document: dict[str, Any]
     #: Entries of its one table, section by section.
     entries: tuple[Entry, ...]
-    #: The signed bytes, and their signature; the latter is empty where there is none.
+    #: The signed bytes, and their signature; the latter is empty if there is none.
     sums: bytes
     signature: bytes
 
@@ -40,44 +40,44 @@ class Pack:
 
 
 def read_pack(data: bytes) -> Pack:
-    """The pack whose bytes these are.
+    """The pack in these bytes.
 
     Raises:
-        InvalidInput: it is no pack, a byte differs, or a newer version wrote it.
+        InvalidInput: it is not a pack, a byte differs, or a newer version wrote it.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
                 raise _refused(f"unpacks to more than {MAX_BYTES} bytes")
             if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-                raise _refused("holds a compressed file, and a pack's are stored as they are")
+                raise _refused("contains a compressed file, but a pack stores its files uncompressed")
             files = {info.filename: archive.read(info) for info in archive.infolist()}
         if zipped(files, {}) != data:
-            raise _refused("has other bytes between its files than a pack has")
+            raise _refused("has bytes between its files that no pack has")
         sums = files.pop(SUMS)
         lines = (line.partition("  ") for line in sums.decode().splitlines())
         listed = {name: digest for digest, _, name in lines}
         document = json.loads(files[FOR_PEOPLE])
     except (zipfile.BadZipFile, EOFError, RuntimeError, KeyError, ValueError, NotImplementedError) as error:
-        raise _refused("is no intact pack") from error
+        raise _refused("is not an intact pack") from error
     signature = files.pop(SIGNATURE, b"")
     if files.keys() != listed.keys():
-        raise _refused(f"lists other files than it has: {', '.join(sorted(files.keys() ^ listed.keys()))}")
+        raise _refused(f"lists different files than it contains: {', '.join(sorted(files.keys() ^ listed.keys()))}")
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != listed[name]:
-            raise _refused(f"holds a {name} of another sha256 than {SUMS} says")
+            raise _refused(f"contains a {name} whose sha256 is not the one in {SUMS}")
     if not isinstance(document, dict):
         raise _refused(f"has no object in {FOR_PEOPLE}")
     if document.get("format") not in range(FIRST_VERSION, VERSION + 1):
         problem = f"is of format {document.get('format')}, not {FIRST_VERSION} to {VERSION}"
-        raise InvalidInput("pack", problem, "install the version of it")
+        raise InvalidInput("pack", problem, "install the version that reads it")
     try:
         kernels = _kernels(document, files)
         entries = _entries(document, kernels)
         check(entries)
         _check_index(entries, kernels, files)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise _refused(f"has a {FOR_PEOPLE} that is not of a pack's form") from error
+        raise _refused(f"has a {FOR_PEOPLE} without a pack's structure") from error
     return Pack(
         digest=hashlib.sha256(data).hexdigest(),
         document=document,
@@ -88,21 +88,21 @@ def read_pack(data: bytes) -> Pack:
 
 
 def _check_index(entries: tuple[Entry, ...], kernels: dict[str, Kernel], files: dict[str, bytes]) -> None:
-    """Checks that the index, which C reads, and what it names say of a kernel what its manifest says."""
+    """Checks that the index, which C reads, agrees with the manifests of the kernels."""
     of_index = {path: data for path, data in files.items() if path != INDEX}
     for kernel in kernels.values():
         for name, content in files_in_pack(kernel).items():
             if of_index[blob_path(kernel, name)] != content:
-                raise _refused(f"has a {name} of {kernel.digest[:12]} that is not of its manifest")
+                raise _refused(f"has a {name} of {kernel.digest[:12]} that does not match its manifest")
     in_order = tuple(kernels[digest] for digest in sorted(kernels))
     records, texts = split_index(indexed(entries, in_order, of_index)[0])
     found, words = split_index(files[INDEX])
     if found != records or len(texts) != len(words) or not all(map(_is_same_text, words, texts)):
-        raise _refused(f"has an {INDEX} that does not say what {FOR_PEOPLE} and the manifests say")
+        raise _refused(f"has an {INDEX} that contradicts {FOR_PEOPLE} and the manifests")
 
 
 def _is_same_text(one: bytes, other: bytes) -> bool:
-    """Of a library's recipe a dict within it may have another order, which a document does not keep."""
+    """A dict inside a library's recipe may have another order, which a document does not preserve."""
     return one == other or (b"{" in one and sorted(one) == sorted(other))
 
 
@@ -143,4 +143,4 @@ def _rung(rung: dict[str, Any], kernels: dict[str, Kernel]) -> Rung:
 
 
 def _refused(problem: str) -> InvalidInput:
-    return InvalidInput("pack", problem, "fetch or build the pack once more")
+    return InvalidInput("pack", problem, "fetch or build the pack again")

@@ -1,4 +1,4 @@
-"""What a pack's table is asked by: a workload without its sizes. Each kind of shape has a section in `pack.json`."""
+"""The key of a pack's table: a workload without its sizes. Each kind of shape has a section in `pack.json`."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
+from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import OPTIONS, BaseShape, Json, is_product
 from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launched_shapes
 
 #: Their numbers in `pack.bin`.
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
-#: Of a product, and of the cache that it writes to, what differs from line to line of a ladder.
-_SIZES = ("m", "sequences", "max_length", "lengths")
-#: Of what an op of another package reads or makes: its tensors tell.
+#: For a product, and for the cache that it writes to, what differs from line to line of a ladder.
+_SIZES = ("m", "sequences", "max_length", "lengths", "timed_length")
+#: For the input or output of another package's op: its tensors contain the number.
 UNKNOWN_COLUMNS = 1
-#: What a product of a chain may have, and an FFN has no operand for.
+#: What a product of a chain may have, but an FFN has no operand for.
 _OF_CHAINS = ("norm", "rotary", "residual_source", "is_output", "epilogue", "out_dtype", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(BaseShape):
-    """An FFN without its rows: Y = activation(s X W1^T + b1) W2^T + b2 + R; gated as a request of such a pair says."""
+    """An FFN without its rows: Y = activation(s X W1^T + b1) W2^T + b2 + R; gated as in a request for such a pair."""
 
     section = "shapes"
     by_rows = True
 
     #: ``fp16`` or ``bf16``.
     dtype: str
-    #: Of the first product: ``identity``, ``relu``, ``gelu`` (tanh) or ``silu``.
+    #: For the first product: ``identity``, ``relu``, ``gelu`` (tanh) or ``silu``.
     activation: str
     #: Columns of X.
     d_in: int
@@ -40,7 +41,7 @@ class Shape(BaseShape):
     d_hidden: int
     #: Columns of Y.
     d_out: int
-    #: Whether W1 holds the gate's rows above the up projection's.
+    #: Whether W1 contains the gate's rows above the up projection's.
     gated: bool = False
     #: Whether both products have one.
     bias: bool = False
@@ -51,15 +52,15 @@ class Shape(BaseShape):
 
     @classmethod
     def of_workload(cls, workload: Mapping[str, Any]) -> Shape:
-        """That of a manifest's workload.
+        """The shape of a manifest's workload.
 
         Raises:
-            InvalidInput: it is no FFN of two products.
+            InvalidInput: it is not an FFN of two products.
         """
         ops = workload["ops"]
         if not all(map(is_product, ops)) or len(ops) != 2 or ops[1]["source"] != ops[0]["name"]:
             problem = f"has {len(ops)} ops or they are not a chain"
-            raise InvalidInput("workload", problem, "give the artifacts of an FFN's two products")
+            raise InvalidInput("workload", problem, "pass the artifacts of an FFN's two products")
         first, second = ops
         odd = [name for name in ("gated", "row_scale") if second.get(name)]
         odd += ["residual"] if first.get("residual") else []
@@ -67,8 +68,8 @@ class Shape(BaseShape):
         if odd or second["activation"] != "identity" or bool(first["bias"]) != bool(second["bias"]):
             raise InvalidInput(
                 "workload",
-                f"has {', '.join(odd) or 'an activation or a bias'} where an FFN of a pack has no place for it",
-                "give activation, gate and row scale to the first product, the residual to the second, biases to both",
+                f"has {', '.join(odd) or 'an activation or a bias'}, which an FFN in a pack cannot have there",
+                "put activation, gate and row scale in the first product, the residual in the second, biases in both",
             )
         return cls(
             dtype=workload.get("dtype", "fp16"),
@@ -93,12 +94,12 @@ class _OpsShape(BaseShape):
 
     #: ``fp16`` or ``bf16``.
     dtype: str
-    #: Of the ops, in order, as a manifest's workload has them: one line of JSON with sorted keys.
+    #: The ops, in order, as in a manifest's workload: one line of JSON with sorted keys.
     ops_json: str
 
     @classmethod
     def of_workload(cls, workload: Mapping[str, Any]) -> Self:
-        """That of a manifest's workload."""
+        """The shape of a manifest's workload."""
         return cls(dtype=workload.get("dtype", "fp16"), ops_json=ops_without_sizes(workload))
 
     @classmethod
@@ -123,7 +124,7 @@ class _OpsShape(BaseShape):
 
     @cached_property
     def launched(self) -> LaunchedShape | None:
-        """The op that is no product and has a launch of its own, alone; None where there is none."""
+        """The only op that is not a product and has its own launch; None if there is none."""
         for op in self.ops:
             if shape := launched_shape_of(op):
                 return shape.of_workload({"dtype": self.dtype, "ops": [op]})
@@ -131,7 +132,7 @@ class _OpsShape(BaseShape):
 
     @property
     def num_in_front(self) -> int:
-        """Products in front of that op; all of them where there is none."""
+        """Number of products before that op; all of them if there is none."""
         are_products = [*map(is_product, self.ops), False]
         return are_products.index(False)
 
@@ -142,7 +143,7 @@ class _OpsShape(BaseShape):
 
     @property
     def d_in(self) -> int:
-        """Columns of what the first op reads."""
+        """Columns of the first op's input."""
         first = self.ops[0]
         if is_product(first):
             return int(first["k"])
@@ -150,7 +151,7 @@ class _OpsShape(BaseShape):
 
     @property
     def d_out(self) -> int:
-        """Columns of what the last op makes; of a product that is turned the queries'."""
+        """Columns of the last op's output; for a rotated product the queries'."""
         last = self.ops[-1]
         if not is_product(last):
             return UNKNOWN_COLUMNS if self.launched is None else self.launched.columns
@@ -159,7 +160,7 @@ class _OpsShape(BaseShape):
 
     @property
     def name(self) -> str:
-        """In words, which tell it from all others of its section; two chains may read alike."""
+        """In words, unique within its section; two chains may have the same text."""
         return f"{self} {self.ops_json}"
 
     def __str__(self) -> str:
@@ -168,25 +169,26 @@ class _OpsShape(BaseShape):
 
 
 class LayerShape(_OpsShape):
-    """One op with a launch of its own, and products around it."""
+    """One op with its own launch, and products around it."""
 
     section = "layers"
 
 
 class ChainShape(_OpsShape):
-    """Products, and ops that other packages bring: kernels of these serve the rows alone that they were made for."""
+    """Products, and ops from other packages: kernels of these support only the number of rows that they were made
+    for."""
 
     section = "chains"
     by_rows = True
 
     @property
     def has_fixed_rows(self) -> bool:
-        """Whether an op is no product."""
+        """Whether an op is not a product."""
         return not all(map(is_product, self.ops))
 
     @property
     def num_in_front(self) -> int:
-        """There is nothing that products stand in front of."""
+        """There is no op that products come before."""
         return self.num_products
 
 
@@ -195,25 +197,25 @@ AnyShape = Shape | LaunchedShape | LayerShape | ChainShape
 
 @cache
 def shape_kinds() -> dict[str, type[AnyShape]]:
-    """All kinds of shapes that are known, by section."""
+    """All known kinds of shapes, by section."""
     kinds: tuple[type[AnyShape], ...] = (Shape, *launched_shapes(), LayerShape, ChainShape)
     return {kind.section: kind for kind in kinds}
 
 
 def shape_of(workload: Mapping[str, Any]) -> AnyShape:
-    """What a pack's table is asked by for a manifest's workload.
+    """The key of a pack's table for a manifest's workload.
 
     Raises:
-        InvalidInput: no pack has a place for it.
+        InvalidInput: it cannot be put into a pack.
     """
     launched = [op["name"] for op in workload["ops"] if launched_shape_of(op)]
     others = [op["name"] for op in workload["ops"] if not is_product(op) and op["name"] not in launched]
     if len(launched) > 1 or (launched and others):
         launched += others
-        raise InvalidInput("workload", f"has {' and '.join(launched)}", f"give one of them; or {_ELSE}")
+        raise InvalidInput("workload", f"has {' and '.join(launched)}", f"pass one of them; or {_ELSE}")
     kind = workload.get("kind", "ffn")
     if kind == "independent":
-        raise InvalidInput("workload", "is two products of which neither reads the other", _ELSE)
+        raise InvalidInput("workload", "is two products, neither of which reads the other", _ELSE)
     if kind == "ffn":
         return Shape.of_workload(workload)
     if (shape := next(filter(None, map(launched_shape_of, workload["ops"])), None)) is None:
@@ -224,7 +226,7 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
         return LayerShape.of_workload(workload)
 
 
-_ELSE = "take its artifact, as `load_artifact` runs it"
+_ELSE = "use its artifact, which `load_artifact` runs"
 
 
 def _words(op: Json) -> str:
@@ -233,24 +235,26 @@ def _words(op: Json) -> str:
         return str(op["name"])
     columns = 2 * op["n"] if op.get("rotary") else op["n"]
     activation = [] if op["activation"] == "identity" else [op["activation"]]
-    return " ".join([op["name"], str(columns), *(name for name in OPTIONS if op.get(name)), *activation])
+    fewer = [op["weights"]] if op.get("weights") else []
+    return " ".join([op["name"], str(columns), *(name for name in OPTIONS if op.get(name)), *activation, *fewer])
 
 
 def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows, or of an op with a cache its sequences, and the longest context; 0 where there is none."""
+    """Rows, or for an op with a cache its sequences, and the longest context; 0 if there is none."""
     for op in workload["ops"]:
         if shape := launched_shape_of(op):
             return shape.sizes_of(op)
-    return workload["ops"][0]["m"], 0
+    first = workload["ops"][0]
+    return first["m"] if "m" in first else Workload.from_json(dict(workload)).tile_ops[0].m, 0
 
 
 def ops_without_sizes(workload: Mapping[str, Any]) -> str:
-    """Of a manifest's workload, what all lines of a ladder have: one line of JSON."""
+    """The part of a manifest's workload that all lines of a ladder share: one line of JSON."""
     return json.dumps([_without_sizes(op) for op in workload["ops"]], sort_keys=True)
 
 
 def _without_sizes(op: Mapping[str, Any]) -> Json:
-    """Of an op, what all lines of a ladder have."""
+    """The part of an op that all lines of a ladder share."""
     launched = launched_shape_of(op)
     sizes = launched.SIZES if launched else ("m",)
     found = {name: value for name, value in op.items() if name not in sizes}

@@ -1,5 +1,5 @@
-"""Ed25519 signatures: the service signs the `SHA256SUMS` of a pack, and whatever is fetched by its digest. Whoever has
-pinned its public key verifies them.
+"""Ed25519 signatures: the service signs the `SHA256SUMS` of a pack, and everything that is downloaded by its digest.
+Clients that pinned its public key verify them.
 
 A signature file is one line: ``ed25519``, the public key and the signature, both hexadecimal. The library
 `cryptography` comes with the extras `server` and `verify`, and is imported only where it is used.
@@ -16,7 +16,7 @@ from typing import Any
 from tuner.errors import InvalidInput, StoreError, TunerError
 from tuner.versions import install_command
 
-#: The private key's file in the data folder: 32 bytes, hexadecimal, readable for its owner alone.
+#: The private key's file in the data folder: 32 bytes, hexadecimal, readable only by its owner.
 KEY_FILE = "signing_key"
 _LINE = re.compile(rb"ed25519 ([0-9a-f]{64}) ([0-9a-f]{128})\n")
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -27,7 +27,7 @@ class SigningUnavailable(StoreError):
 
 
 class WrongSignature(TunerError):
-    """Something is not signed, or not by the key that was expected, or it was changed afterwards."""
+    """Something is not signed, or by another key than expected, or it was changed afterwards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,10 @@ class SigningKey:
 
 
 def signing_key(folder: Path) -> SigningKey:
-    """The key in a data folder; made where there is none.
+    """The key in a data folder; created if there is none.
 
     Raises:
-        SigningUnavailable: the file is no key, others may read it, or the folder cannot be written.
+        SigningUnavailable: the file is not a key, others may read it, or the folder cannot be written.
     """
     path = folder / KEY_FILE
     try:
@@ -65,14 +65,14 @@ def signing_key(folder: Path) -> SigningKey:
     except OSError as error:
         raise SigningUnavailable(f"{path} cannot be used: {error.strerror}") from error
     if mode & 0o077:
-        raise SigningUnavailable(f"{path} may be read by others (mode {mode:04o}); run: tuner key rotate")
+        raise SigningUnavailable(f"{path} can be read by others (mode {mode:04o}); run: tuner key rotate")
     if not _KEY.fullmatch(text):
-        raise SigningUnavailable(f"{path} is no signing key; run: tuner key rotate")
+        raise SigningUnavailable(f"{path} is not a signing key; run: tuner key rotate")
     return SigningKey(private=bytes.fromhex(text))
 
 
 def rotate(folder: Path) -> SigningKey:
-    """Puts a new key in place of the one in a data folder, whole or not at all. What the old one signed stays so.
+    """Replaces the key in a data folder with a new one, atomically. Signatures of the old one stay unchanged.
 
     Raises:
         SigningUnavailable: the folder cannot be written.
@@ -93,20 +93,20 @@ def rotate(folder: Path) -> SigningKey:
 
 
 def check_key(text: str) -> str:
-    """A public key, as it is pinned.
+    """A public key in pinned form.
 
     Raises:
         InvalidInput: it is none.
     """
     if not _KEY.fullmatch(text):
         raise InvalidInput(
-            "key", f"{text[:80]!r} is no public key", "give 64 hexadecimal digits, as `tuner key show` says"
+            "key", f"{text[:80]!r} is not a public key", "use 64 hexadecimal digits, as printed by `tuner key show`"
         )
     return text
 
 
 def signer(signature: bytes) -> str | None:
-    """The public key that a signature file names; None where there is no signature."""
+    """The public key that a signature file names; None if there is no signature."""
     found = _LINE.fullmatch(signature)
     return found[1].decode() if found else None
 
@@ -120,16 +120,16 @@ def verify(data: bytes, signature: bytes, key: str) -> None:
     """
     found = _LINE.fullmatch(signature)
     if found is None:
-        raise WrongSignature("it is not signed" if not signature else "its signature is of no known form")
+        raise WrongSignature("it is not signed" if not signature else "its signature has an unknown form")
     if found[1].decode() != key:
-        raise WrongSignature(f"it is signed by {found[1].decode()}, not by {key}, which is pinned")
+        raise WrongSignature(f"it is signed by {found[1].decode()}, but {key} is pinned")
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
     try:
         ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(found[2].decode()), data)
     except InvalidSignature as error:
-        raise WrongSignature(f"the signature of {key} is not of these bytes: they were changed") from error
+        raise WrongSignature(f"the signature of {key} does not match: the bytes were changed") from error
 
 
 def _ed25519() -> Any:

@@ -1,8 +1,8 @@
 """Writes a pack: the same entries give the same bytes.
 
 A pack is a zip without compression. `pack.bin` is its first file, and every file begins at a multiple of 64 bytes, by
-padding in the zip's extra fields. So the C runtime finds the index at a fixed place, and hands a cubin to the driver as
-it lies there; `unzip` reads all of it.
+padding in the zip's extra fields. So the C runtime finds the index at a fixed place, and passes a cubin to the driver
+without copying; `unzip` reads all of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.packs.shapes import Shape, shape_kinds
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
 ALIGNMENT = 64
-#: An extra field of padding, as Android's zipalign writes it: its id, and the bytes of its head.
+#: An extra field with padding, as Android's zipalign writes it: its id, and the bytes of its head.
 _PADDING_ID, _PADDING_HEAD = 0xD935, 4
 _LOCAL_HEADER_BYTES = 30
 
@@ -40,13 +40,13 @@ def write_pack(
     provenance: Mapping[str, Any] | None = None,
     sign: Sign | None = None,
 ) -> str:
-    """Writes the pack of `entries` to `path`, whole or not at all; its sha256, hexadecimal.
+    """Writes the pack of `entries` to `path` atomically; returns its sha256, hexadecimal.
 
     `provenance` is for people: environment, jobs, versions. `sign` makes the signature of `SHA256SUMS`, which names
     every other file.
 
     Raises:
-        InvalidInput: a ladder or a kernel is not what a pack holds; it says which.
+        InvalidInput: a ladder or a kernel cannot be put into a pack; the message says which.
     """
     data = pack_bytes(entries, provenance=provenance, sign=sign)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -85,7 +85,7 @@ def pack_bytes(
 def indexed(
     entries: Sequence[Entry], kernels: Sequence[Kernel], files: Mapping[str, bytes]
 ) -> tuple[bytes, dict[str, int]]:
-    """The index of a pack of these entries, whose other files are `files` in their order; and where each lies."""
+    """The index of a pack with these entries, whose other files are `files` in order; and the position of each."""
     nowhere = {path: Place(offset=0, num_bytes=len(data), digest=bytes(32)) for path, data in files.items()}
     size = len(index_bytes(entries, kernels, nowhere, 0))
     offsets = _offsets([(INDEX, size), *((path, len(data)) for path, data in files.items())])
@@ -97,7 +97,7 @@ def indexed(
 
 
 def files_in_pack(kernel: Kernel) -> dict[str, bytes]:
-    """The artifact's, and of an FFN's its launches' first tasks as bytes, of others their parameters."""
+    """The artifact's files, and for an FFN its launches' first tasks as bytes, for others their parameters."""
     if not isinstance(kernel.shape, Shape):
         parts = [part for program in programs_of(kernel) for part in program.parts]
         return {**kernel.files, **{parameter_name(i): part.parameter for i, part in enumerate(parts)}}
@@ -170,7 +170,7 @@ def _offsets(sizes: list[tuple[str, int]]) -> dict[str, int]:
 
 
 def zipped(files: Mapping[str, bytes], offsets: Mapping[str, int]) -> bytes:
-    """The one zip of these files, in their order; `offsets` says where some of them must lie."""
+    """One zip of these files, in order; `offsets` contains required positions of some of them."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
@@ -181,5 +181,7 @@ def zipped(files: Mapping[str, bytes], offsets: Mapping[str, int]) -> bytes:
                 head = _PADDING_ID.to_bytes(2, "little") + (padding - _PADDING_HEAD).to_bytes(2, "little")
                 member.extra = head + bytes(padding - _PADDING_HEAD)
             archive.writestr(member, data)
-            assert offsets.get(name, buffer.tell() - len(data)) == buffer.tell() - len(data), "a file lies elsewhere"
+            assert offsets.get(name, buffer.tell() - len(data)) == buffer.tell() - len(data), (
+                "a file is in the wrong place"
+            )
     return buffer.getvalue()

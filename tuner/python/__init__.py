@@ -1,4 +1,4 @@
-"""tuner from Python: `tuner.tune` and what it answers, in scripts and in notebooks."""
+"""tuner from Python: `tuner.tune` and its results, in scripts and in notebooks."""
 
 from tuner.core.trial.reports.baselines import CudaSource, KernelLaunch
 from tuner.python.result import Result

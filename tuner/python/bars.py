@@ -1,4 +1,4 @@
-"""How far a job is, while it is waited for: a bar in a notebook or in a terminal, lines elsewhere."""
+"""The progress of a job while waiting: a bar in a notebook or in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tuner.client.terminal import render
 
 
 class _Handle(Protocol):
-    """What IPython gives for something that it shows and may show again."""
+    """IPython's handle for a display that can be updated."""
 
     def update(self, shown: Any) -> None:
-        """Shows something else in its place."""
+        """Replaces the display."""
 
 
 def shown(jobs: Iterable[JobDetail], console: Console) -> Iterator[JobDetail]:
-    """Passes `jobs` on, one job as it stands again and again, and shows each."""
+    """Passes `jobs` on, repeated states of one job, and shows each."""
     if console.is_jupyter:
         return _in_notebook(jobs)
     return _in_terminal(jobs, console) if console.is_terminal else _as_lines(jobs, console)

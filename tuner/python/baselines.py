@@ -1,4 +1,4 @@
-"""Programs of a user's own as a card's process takes them: checked here, so that no search is spent on a slip."""
+"""A user's own programs in the form for a card's process: checked here, so that no search is wasted on a mistake."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ _LONGEST = 60
 
 
 def baselines_of(workload: Workload, programs: Mapping[str, Program]) -> tuple[Baseline, ...]:
-    """The programs by their names, for that workload.
+    """The programs by name, for that workload.
 
     Raises:
-        InvalidInput: one of them, or the workload, cannot be run so; which, why, and what would be right.
+        InvalidInput: one of them, or the workload, cannot be run; the message says which, why, and what is expected.
     """
-    if programs and (workload.launch_ops or any(op.written_cache for op in workload.ops)):
-        problem = f"cannot be given the tensors of {workload.describe()}"
-        raise InvalidInput("baselines", problem, "give them for products alone")
+    # Behind a launch op the references of a check are made of what our launches left, which is none of a program's.
+    is_alone = len(workload.ops) == 1 or not workload.launch_ops
+    if programs and (not is_alone or any(op.written_cache for op in workload.ops)):
+        problem = f"cannot be checked for {workload.describe()}"
+        raise InvalidInput("baselines", problem, "give them for products, for convolutions, or for one attention alone")
     return tuple(_baseline(workload, name, program) for name, program in programs.items())
 
 
 def _baseline(workload: Workload, name: str, program: Program) -> Baseline:
     if not isinstance(name, str) or not 0 < len(name.strip()) <= _LONGEST:
-        raise InvalidInput("baselines", f"has the name {name!r}", f"name each, in {_LONGEST} characters at most")
+        raise InvalidInput("baselines", f"has the name {name!r}", f"give each a name of at most {_LONGEST} characters")
     field = f"baselines.{name}"
     if isinstance(program, CudaSource):
         _check_launches(workload, field, program)
         return Baseline(name=name, program=program)
     if not callable(program):
-        raise InvalidInput(field, f"is a {type(program).__name__}", "give a function of tensors, or a CudaSource")
+        raise InvalidInput(field, f"is a {type(program).__name__}", "pass a function of tensors, or a CudaSource")
     arguments = _arguments(given_tensors(workload), field, program)
     return Baseline(name=name, program=PythonFunction(pickled=_pickled(field, program), arguments=arguments))
 
 
 def _arguments(tensors: Mapping[str, Tensor], field: str, program: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the tensors that a function takes."""
+    """The names of a function's tensor parameters."""
     try:
         parameters = inspect.signature(program).parameters.values()
     except (TypeError, ValueError) as error:
@@ -57,25 +59,27 @@ def _arguments(tensors: Mapping[str, Tensor], field: str, program: Callable[...,
         by_name = one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
         if not (by_name and one.name in known) and one.default is one.empty:
             shapes = ", ".join(f"{name} {list(tensors[known[name]].shape)}" for name in known)
-            raise InvalidInput(field, f"takes {one}, which is no tensor", f"there are {shapes}")
+            raise InvalidInput(field, f"takes {one}, which is not a tensor", f"there are {shapes}")
     return tuple(known[one.name] for one in parameters if one.name in known)
 
 
 def _check_launches(workload: Workload, field: str, program: CudaSource) -> None:
     names = [*given_tensors(workload), *(op.name for op in workload.ops)]
     if not program.launches:
-        raise InvalidInput(f"{field}.launches", "is empty", "give a KernelLaunch for each launch of a run")
+        raise InvalidInput(f"{field}.launches", "is empty", "pass a KernelLaunch for each launch of a run")
     for index, launch in enumerate(program.launches):
         place = f"{field}.launches[{index}]"
         if f" {launch.kernel}" not in program.text.replace("*", " ").replace("\n", " "):
             raise InvalidInput(
-                f"{place}.kernel", f"is {launch.kernel!r}, which the text has not", "name a kernel of it"
+                f"{place}.kernel", f"is {launch.kernel!r}, which the source does not define", "name one of its kernels"
             )
         for name, sizes in (("grid", launch.grid), ("block", launch.block)):
             if len(sizes) != 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
-                raise InvalidInput(f"{place}.{name}", f"is {sizes!r}", "give three whole numbers above 0")
+                raise InvalidInput(f"{place}.{name}", f"is {sizes!r}", "use three whole numbers above 0")
         if strange := [one for one in launch.arguments if isinstance(one, str) and one not in names]:
-            raise InvalidInput(f"{place}.arguments", f"has {strange[0]!r}, no tensor", f"there are {', '.join(names)}")
+            raise InvalidInput(
+                f"{place}.arguments", (f"has {strange[0]!r}, which is not a tensor"), f"there are {', '.join(names)}"
+            )
 
 
 def _pickled(field: str, program: Callable[..., Any]) -> bytes:
@@ -86,9 +90,9 @@ def _pickled(field: str, program: Callable[..., Any]) -> bytes:
         raise InvalidInput(field, "needs cloudpickle, which is missing", install_command("server")) from error
     try:
         pickled: bytes = cloudpickle.dumps(program)
-    except Exception as error:  # whatever an object of a user's raises
+    except Exception as error:  # whatever a user's object raises
         problem = f"cannot be sent to the process at the card: {type(error).__name__}: {error}"
         raise InvalidInput(
-            field, problem, "give a function that keeps nothing but numbers, modules and tensors"
+            field, problem, "pass a function that refers only to numbers, modules and tensors"
         ) from error
     return pickled

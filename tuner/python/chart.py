@@ -1,4 +1,4 @@
-"""The trials of a job as a small chart: SVG that stands by itself, in a page of any colour."""
+"""The trials of a job as a small chart: self-contained SVG, for any page colour."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tuner.client.terminal import render
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 16, 14, 34
 _OURS, _LIBRARY = "#2a7de1", "#c2571a"
-#: What is slower than this many times the best is drawn at the upper edge.
+#: Trials slower than this many times the best are drawn at the upper edge.
 _MOST = 3.0
 
 _Scale = Callable[[float], float]
 
 
 def chart(trials: Sequence[Trial], library_us: float | None, simulated: bool) -> str:
-    """Each measured trial as a point, the best so far as a line, the library as another one; empty without points."""
+    """Each measured trial as a point, the best so far as a line, the library as another line; empty without points."""
     points = [
         (trial["number"], trial["outcome"]["time_us"])
         for trial in trials
@@ -41,7 +41,7 @@ def chart(trials: Sequence[Trial], library_us: float | None, simulated: bool) ->
         f"<title>trial {number}: {render.microseconds(time_us)}</title></circle>"
         for number, time_us in points
     )
-    title = "Trials: microseconds over the trial's number" + render.mark(simulated)
+    title = "Trials: microseconds by trial number" + render.mark(simulated)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" aria-label="{escape(title)}" '
         f'font-family="sans-serif" font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">'

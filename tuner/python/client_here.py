@@ -1,4 +1,4 @@
-"""A client whose service is in this process, and what it knows of that one."""
+"""A client whose service runs in this process, and its details."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tuner.core.trial.reports.baselines import Baseline
 class ClientHere(Client):
     """A client of a service in this process."""
 
-    #: Where its database and kernels are.
+    #: The folder of its database and kernels.
     data: Path
-    #: A sentence on what it measures with.
+    #: A sentence about what it measures with.
     why: str
-    #: Has programs of a user's own timed beside the finalists of a job that has a result.
+    #: Times a user's own programs next to the finalists of a job that has a result.
     beside: Callable[[str, Sequence[Baseline]], object]

@@ -17,22 +17,22 @@ from tuner.python.client_here import ClientHere
 from tuner.server.app import open_service
 from tuner.settings import Settings
 
-#: Nobody listens there: the address of requests that never leave the process.
+#: Nobody listens there: the address of requests that stay inside the process.
 _ADDRESS = "http://localhost"
 
 
 def default_data() -> Path:
-    """The folder of the service that runs in a process, unless somebody says otherwise."""
+    """The default folder of the service in a process."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuner" / "service"
 
 
 @contextmanager
 def service_here(data: Path | None, gpu: str | None, token: str | None) -> Iterator[ClientHere]:
-    """A client of a service that runs as long as the block lasts.
+    """A client of a service that runs for the duration of the block.
 
     Raises:
-        StoreError: the folder cannot be used, e.g. since another process has it.
-        InvalidInput: `gpu` is no choice, or a fit of the folder is none.
+        StoreError: the folder cannot be used, e.g. because another process uses it.
+        InvalidInput: `gpu` is invalid, or a fit of the folder is.
     """
     folder = data or Path(os.environ.get("TUNER_DATA") or default_data())
     given = {"data": folder, "host": "127.0.0.1", "standby": False} | ({} if gpu is None else {"gpu": gpu})
@@ -50,7 +50,7 @@ def service_here(data: Path | None, gpu: str | None, token: str | None) -> Itera
 
 
 class _InProcess(httpx.BaseTransport):
-    """Hands requests to an application in a thread of this process."""
+    """Sends requests to an application in a thread of this process."""
 
     def __init__(self, app: FastAPI, portal: BlockingPortal) -> None:
         self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -1,4 +1,4 @@
-"""What tuning a pair has given: the API's own documents, the kernel, and how they look."""
+"""The result of tuning a pair: the API's own documents, the kernel, and how they are displayed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _HEADERS = ("plan kind", "time", "speed-up", "95 % interval", "schedule")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """A finished job. Printed it is a table; a notebook shows it with the chart of its trials."""
+    """A finished job. Printed, it is a table; a notebook shows it with the chart of its trials."""
 
-    #: As `GET /jobs/{id}` answers it.
+    #: As returned by `GET /jobs/{id}`.
     job: JobDetail
-    #: As `GET /jobs/{id}/best` answers it.
+    #: As returned by `GET /jobs/{id}/best`.
     best: Best
-    #: As `GET /jobs/{id}/trials` lists them.
+    #: As listed by `GET /jobs/{id}/trials`.
     trials: tuple[Trial, ...]
-    #: The fastest kernel of ours, every byte checked; None where none was measured in the finals.
+    #: Our fastest kernel, every byte checked; None if none was measured in the finals.
     artifact: Artifact | None
-    #: As `GET /jobs/{id}/study` answers it; None where the job searched for its schedules.
+    #: As returned by `GET /jobs/{id}/study`; None if the job searched for its schedules.
     study: Mapping[str, Any] | None = None
 
     @property
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def simulated(self) -> bool:
-        """Whether no card was involved: then the times are a model's."""
+        """Whether no card was involved: then the times are simulated."""
         return self.best["simulated"]
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -58,10 +58,10 @@ class Result:
 
         Raises:
             ValueError: there is no kernel.
-            Refused: a file would lie outside of the folder, or where a folder is.
+            Refused: a file would be outside the folder, or where a folder is.
         """
         if self.artifact is None:
-            raise ValueError(f"{self.job['id']} has no kernel: none of ours was measured in the finals")
+            raise ValueError(f"{self.job['id']} has no kernel: no generated kernel was measured in the finals")
         places = {place_below(Path(folder), name): content for name, content in self.artifact.files.items()}
         check_places(places)
         for place, content in places.items():

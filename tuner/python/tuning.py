@@ -1,4 +1,4 @@
-"""`tuner.tune`: a pair in, its result out, with a bar in between."""
+"""`tuner.tune`: a pair in, its result out, with a progress bar."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.python.client_here import ClientHere
 from tuner.python.result import Result
 from tuner.python.where import connect
 
-#: Seconds between two questions how far the job is.
+#: Polling interval for the job's progress, seconds.
 _ASK_EVERY_S = 0.25
 _pause = time.sleep
 _ENDED = ("succeeded", "failed", "cancelled")
@@ -53,39 +53,41 @@ def tune(
     client: Client | None = None,
     progress: bool = True,
 ) -> Result:
-    """Tunes a pair and returns when its job has ended. What is not given has the API's default.
+    """Tunes a pair and returns when its job has ended. Missing options have the API's default.
 
-    The job goes to the service at `url`, else to that of `TUNER_URL` or of the configuration file. Where none is named
-    it runs in this process, with its database in `data`. Ctrl-C cancels the job; its trials remain.
+    The job goes to the service at `url`, otherwise to that of `TUNER_URL` or of the configuration file. If none is
+    named, it runs in this process, with its database in `data`. Ctrl-C cancels the job; its trials are kept.
 
     Args:
-        pair: as `POST /jobs` takes it, e.g. ``{"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}``.
+        pair: in the form of `POST /jobs`, e.g. ``{"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out":
+            256}``.
         target: e.g. ``h200`` or ``simulated:h200``.
         trials: budget: recorded outcomes.
         seconds: budget: seconds of search.
         patience: budget: trials without progress.
         seed: of the search.
-        priors: whether the search begins with earlier winners.
-        l2: what the L2 holds when a sample starts.
+        priors: whether the search starts from earlier winners.
+        l2: the contents of the L2 when a sample starts.
         regime: the card's power state.
-        energy_within: the answer takes the least energy of what is so many per cent slower than the fastest at most.
-        torch_compile: whether the finals are judged against torch.compile, too, where PyTorch is installed.
-        schedules: exactly these are tried, in as few launches as there may be: lines as they are printed, or JSON.
-        orders: in which each of the schedules is tried as well: tables of (op, tile row, tile column), or functions of
-            the tile rows and tile columns of each op that make one. They run here; a service is sent the table.
-        sweep: what else is made of the schedules, or of one that the service chooses: a study.
-        baselines: programs of your own, by name, which are checked, then timed in the same rounds as the library and
-            all finalists: functions of PyTorch tensors, or `tuner.CudaSource`. They run in this process's card alone.
-        reuse: whether a finished job of the same problem will do.
+        energy_within: the result is the kernel with the least energy among those that are at most this many percent
+            slower than the fastest.
+        torch_compile: whether the finals also compare with torch.compile, if PyTorch is installed.
+        schedules: only these are tried, in the fewest possible launches: printed lines, or JSON.
+        orders: each of the schedules is also tried in these: tables of (op, tile row, tile column), or functions of the
+            tile rows and tile columns of each op that return one. They run here; a service receives the table.
+        sweep: which variants of the schedules, or of one that the service chooses, are tried: a study.
+        baselines: your own programs, by name, which are checked, then timed in the same rounds as the library and all
+            finalists: functions of PyTorch tensors, or `tuner.CudaSource`. They only run on this process's card.
+        reuse: whether a finished job of the same problem is accepted.
         url: of a service.
         token: for that service.
         data: in this process: the folder of database and kernels.
-        client: a connection of `tuner.connect`, in place of `url`, `token` and `data`.
+        client: a connection of `tuner.connect`, instead of `url`, `token` and `data`.
         progress: whether a bar is shown.
 
     Raises:
         ClientError: the request is refused, the job fails, or the service cannot be reached.
-        InvalidInput: a schedule, an order or a baseline is none, or a baseline would have to go to a service.
+        InvalidInput: a schedule, an order or a baseline is invalid, or a baseline would have to be sent to a service.
     """
     programs = baselines_of(asked_workload(pair), baselines) if baselines else ()
     body: dict[str, Any] = {"pair": pair, "reuse": reuse}
@@ -95,7 +97,7 @@ def tune(
     body["budget"] = _given({"trials": trials, "seconds": seconds, "patience": patience})
     objective = {"l2": l2, "regime": regime, "energy_within_percent": energy_within, "torch_compile": torch_compile}
     body["objective"] = _given(objective)
-    # In this process a simulated target is one that can always be had.
+    # In this process any simulated target is available.
     gpu = target if target and target.startswith(SIMULATED_PREFIX) else None
     opened = connect(url, token=token, data=data, gpu=gpu) if client is None else nullcontext(client)
     console = plain_console(stderr=True, quiet=not progress)
@@ -104,8 +106,8 @@ def tune(
         if here is not None:
             console.print(here.why, highlight=False, soft_wrap=True)
         elif programs:
-            problem = f"run in this process alone, and the job goes to {service.url}"
-            raise InvalidInput("baselines", problem, "give data= in place of a service, or leave them out")
+            problem = f"can only run in this process, but the job would go to {service.url}"
+            raise InvalidInput("baselines", problem, "pass data= instead of a service, or leave them out")
         job_id = service.submit(body)["id"]
         try:
             for _ in shown(_watched(service, job_id), console) if progress else _watched(service, job_id):
@@ -119,7 +121,7 @@ def tune(
 
 
 def _watched(client: Client, job_id: str) -> Iterator[JobDetail]:
-    """The job as it stands, again and again until it has ended."""
+    """The job's state, repeatedly until it has ended."""
     while True:
         job = client.job(job_id)
         yield job
@@ -129,23 +131,23 @@ def _watched(client: Client, job_id: str) -> Iterator[JobDetail]:
 
 
 def _cancel(client: Client, job_id: str) -> None:
-    """Ends the job, and says where its trials are."""
+    """Cancels the job, and prints where its trials are."""
     try:
         job = client.cancel(job_id)
     except ClientError as error:
         plain_console(stderr=True).print(f"{job_id} could not be cancelled: {error}", highlight=False)
         return
     plain_console(stderr=True).print(
-        f"{job_id} is {job['state']}; its {job['num_trials']} trials remain: {_where(client, job_id)}",
+        f"{job_id} is {job['state']}; its {job['num_trials']} trials are kept: {_where(client, job_id)}",
         highlight=False,
         soft_wrap=True,
     )
 
 
 def _where(client: Client, job_id: str) -> str:
-    """How somebody gets at a job's trials."""
+    """How to access a job's trials."""
     if isinstance(client, ClientHere):
-        return f"tuner serve --data {client.data} has them at /ui/jobs/{job_id}"
+        return f"tuner serve --data {client.data} shows them at /ui/jobs/{job_id}"
     return f"{client.url}/ui/jobs/{job_id}"
 
 

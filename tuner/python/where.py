@@ -1,4 +1,4 @@
-"""Where jobs go: to the service that the caller or his settings name, else to one in this process."""
+"""Where jobs run: on the service that the caller or the settings name, otherwise in this process."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tuner.versions import install_command
 def connect(
     url: str | None = None, *, token: str | None = None, data: str | Path | None = None, gpu: str | None = None
 ) -> Iterator[Client]:
-    """A client for as long as the block lasts, so that many pairs are tuned over one connection.
+    """A client for the duration of the block, so that many pairs are tuned over one connection.
 
     Args:
-        url: of a service; by default `TUNER_URL`, then the configuration file's. Where none is named, or `data` is, the
-            jobs run in this process, which opens no port.
-        token: for that service; by default `TUNER_TOKEN`, then what `tuner-client login` keeps.
+        url: of a service; by default `TUNER_URL`, then the configuration file's. If none is named, or `data` is given,
+            the jobs run in this process, which opens no port.
+        token: for that service; by default `TUNER_TOKEN`, then the one that `tuner-client login` stored.
         data: in this process: the folder of database and kernels; by default `TUNER_DATA`, then one in the
             user's cache folder.
-        gpu: in this process: as `tuner serve --gpu` takes it.
+        gpu: in this process: as in `tuner serve --gpu`.
 
     Raises:
-        Unreachable: no service is named, and this install has none of its own; or its folder cannot be used.
+        Unreachable: no service is named, and this installation does not include one; or its folder cannot be used.
     """
     url = url or (None if data is not None else configured_url())
     if url is not None:
@@ -39,12 +39,12 @@ def connect(
         return
     try:
         with warnings.catch_warnings():
-            # Optuna's own bars would need widgets in a notebook; nobody sees them here.
+            # Optuna's own bars would need widgets in a notebook; they are not shown here.
             warnings.filterwarnings("ignore", message="IProgress not found")
             from tuner.python.here import service_here
     except ImportError as error:
         raise Unreachable(
-            f"no service is named, and {error.name} is missing to run jobs in this process; set TUNER_URL, or "
+            f"no service is configured, and {error.name} is missing to run jobs in this process; set TUNER_URL, or "
             f"{install_command('server')}"
         ) from error
     with ExitStack() as stack:

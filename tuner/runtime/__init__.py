@@ -1,4 +1,5 @@
-"""Runs the kernels of a pack on arrays of CuPy, PyTorch, and whatever speaks DLPack or `__cuda_array_interface__`.
+"""Runs the kernels of a pack on arrays of CuPy, PyTorch, and any library that supports DLPack or
+`__cuda_array_interface__`.
 
 pack = tuner.runtime.load("model.tunerpack")
 ffn = pack.bind(tuner.runtime.Weights(w1, w2, activation="silu", gated=True))

@@ -1,16 +1,17 @@
-"""`torch.ops.tuner.attention_proj`: decode attention and its projection as an operator that torch.compile takes whole.
+"""`torch.ops.tuner.attention_proj`: decode attention and its projection as an operator that torch.compile treats as a
+whole.
 
 import tuner.runtime.torch_attention as op
 op.register(load_attention("best.zip"))   # once; all layers of a model may share it
 y = torch.ops.tuner.attention_proj(q, keys, values, lengths, pages, w, True, scale, 0, 0.0)
 
-`q` is [sequences * new tokens, heads * head_dim], of each sequence the last tokens of its length. A contiguous cache is
+`q` is [sequences * new tokens, heads * head_dim], with the last tokens of each sequence. A contiguous cache is
 [sequences, KV heads, longest context, head_dim]. A paged one is [pages, KV heads, page tokens, head_dim], and without
-`heads_first` [pages, page tokens, KV heads, head_dim]; `pages` is its table, int32. A window of 0 hides nothing, and a
-soft cap of 0 caps nothing. Without `w` there is no projection. All have one element type, but lengths and pages. What
-does not fit is refused, when a graph is traced, on the CPU and on a card alike. What was registered is found by shapes,
-element types and options, and `number` chooses among equals. Where there is none, and for tensors of the CPU, PyTorch's
-own operators compute it. It is for inference: there is no gradient. A first call belongs in front of a capture.
+`heads_first` [pages, page tokens, KV heads, head_dim]; `pages` is its table, int32. A window of 0 means no window, and
+a soft cap of 0 no cap. Without `w` there is no projection. All have one element type, except lengths and pages.
+Operands that do not fit are refused, when a graph is traced, on the CPU and on a card alike. Registered kernels are
+found by shapes, element types and options, and `number` chooses among equals. If there is none, and for tensors on the
+CPU, PyTorch's own operators compute it. It is for inference only: there is no gradient. Call it once before a capture.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _registered = Found[Attention]()
 
 
 def register(attention: Attention) -> int:
-    """The operator knows it from now on; a number that tells it from others of its shapes and options."""
+    """Registers it with the operator; returns a number that distinguishes it from others with its shapes and
+    options."""
     op, name = attention.op, attention.op["name"]
     options = (
         bool(op.get("heads_first", True)),
@@ -63,14 +65,14 @@ def register(attention: Attention) -> int:
 
 
 def _key(shapes: Sequence[tuple[int, ...] | None], options: tuple[Any, ...], dtype: torch.dtype | None) -> Hashable:
-    """Key of q, lengths, one cache, pages and w. A paged cache may have any number of pages; None: no such tensor."""
+    """The key for all tensors. A paged cache may have any number of pages; None: no such tensor."""
     q, lengths, cache, pages, w = shapes
     assert cache is not None
     return q, lengths, cache[0 if pages is None else 1 :], pages, w, options, dtype
 
 
 def forget(number: int) -> None:
-    """Lets go of it; PyTorch's own operators compute what it did."""
+    """Unregisters it; PyTorch's own operators then compute its calls."""
     _registered.forget(number)
 
 
@@ -88,19 +90,19 @@ def by_torch(
     soft_cap: float,
     number: int = 0,
 ) -> torch.Tensor:
-    """The same by PyTorch's own operators, on any device. Scores and weights are at least float32."""
+    """The same with PyTorch's own operators, on any device. Scores and weights are at least float32."""
     of = {"heads_first": heads_first, "scale": scale, "window": window, "soft_cap": soft_cap}
     rows = attend(q, keys, values, lengths, pages, **of)  # type: ignore[arg-type]
     return rows if w is None else product(rows, w)
 
 
 def _check(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any) -> None:
-    """Checks that all can meet, and no gradient is requested. `others` are those of the schema, all of them; so in what
-    follows."""
+    """Checks that all fit together, and no gradient is requested. `others` are the remaining arguments of the
+    schema, here and below."""
     pages, w, heads_first, scale, window, soft_cap, *_ = others
     if q.dim() != 2 or keys.dim() != 4 or lengths.dim() != 1:
         problem = f"q, keys and lengths have {q.dim()}, {keys.dim()} and {lengths.dim()} dimensions"
-        raise WrongOperand(f"{problem}: give [rows, heads * head_dim], a cache of 4 dimensions, [sequences]")
+        raise WrongOperand(f"{problem}: pass [rows, heads * head_dim], a cache of 4 dimensions, [sequences]")
     check_rows("q", q, lengths)
     check_float("q", q)
     check_scores(scale, window, soft_cap)
@@ -122,7 +124,7 @@ def _checked_by_torch(q: torch.Tensor, *others: Any) -> torch.Tensor:
 def _on_cuda(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any
 ) -> torch.Tensor:
-    """The same on a card, by the kernels that were registered, where these are their operands."""
+    """The same on a card, with the registered kernels, if they accept these operands."""
     pages, w, options, number = others[0], others[1], others[2:6], others[6:]
     _check(q, keys, values, lengths, *others)
     given = (q, lengths, keys, pages, w)
@@ -135,7 +137,7 @@ def _on_cuda(
 
 
 def _is_plain(q: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    """Whether all are contiguous, and numbers of 32 bits: what was checked otherwise."""
+    """Whether all are contiguous, with 32-bit numbers: everything else was checked before."""
     lengths, _, pages, *_ = others
     numbers = [one for one in (lengths, pages) if one is not None]
     is_narrow = all(one.dtype is torch.int32 for one in numbers)

@@ -1,10 +1,10 @@
-"""The operator of PyTorch on a card, in C++: built once, then used by `torch_op` wherever it is there.
+"""The PyTorch operator on a card, in C++: built once, then used by `torch_op` if available.
 
     python -m tuner.runtime.torch_compiled
 
 PyTorch's own builder compiles `runtime/torch/tuner_torch.cpp` in about a minute, with this machine's C++ compiler and
-ninja, and without the CUDA toolkit. The library stays in the cache folder of the runtime. A call costs the host less
-than half of what it costs in Python. Where it is not built, the operator does the same in Python.
+ninja, and without the CUDA toolkit. The library is stored in the cache folder of the runtime. A call costs the host
+less than half of what it costs in Python. If it is not built, the operator does the same in Python.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.runtime.programs.ffn import Ffn
 _SOURCE = native.FOLDER / "torch" / "tuner_torch.cpp"
 _INCLUDE = native.FOLDER / "include"
 _NAME = "tuner_torch"
-#: PyTorch's own function of C, which compiled graphs call: (device, where the stream goes), 0 where it has found it.
+#: PyTorch's own C function, which compiled graphs call: (device, output address of the stream), 0 if it succeeded.
 _CURRENT_STREAM = "aoti_torch_get_current_cuda_stream"
 
 
@@ -46,7 +46,7 @@ class _Known(ctypes.Structure):
 
 
 class Compiled:
-    """The loaded library; from now on the operator runs in it on a card."""
+    """The loaded library; from now on the operator uses it on a card."""
 
     def __init__(self, path: Path, current_stream: int) -> None:
         """`current_stream`: the address of PyTorch's function.
@@ -60,8 +60,8 @@ class Compiled:
         self._current_stream = current_stream
 
     def register(self, number: int, ffn: Ffn, activations: Sequence[str]) -> None:
-        """Makes a prepared FFN known by its weights; `activations` are all names of its activation. Of several with the
-        same weights `number` names one."""
+        """Registers a prepared FFN by its weights; `activations` are all names of its activation. `number`
+        distinguishes several with the same weights."""
         c, kernels = native.library(), ffn.kernels()
         names = (ctypes.c_char_p * len(activations))(*(name.encode() for name in activations))
         by_rows = (ctypes.c_void_p * len(kernels))(*kernels)
@@ -84,17 +84,17 @@ class Compiled:
 
 
 def kept_at() -> Path:
-    """Where the library is, or would be; its name tells sources and PyTorch's version."""
+    """The path of the library, existing or not; its name depends on sources and PyTorch's version."""
     text = _SOURCE.read_bytes() + b"".join(path.read_bytes() for path in sorted(_INCLUDE.rglob("*.h")))
     digest = hashlib.sha256(text + torch.__version__.encode()).hexdigest()[:16]
     return native.cache_folder() / f"lib{_NAME}-{digest}.so"
 
 
 def build() -> Path:
-    """The library, compiled where it is not there yet.
+    """The library, compiled if missing.
 
     Raises:
-        RuntimeError, OSError: ninja or a C++ compiler is missing, or refuses; the message is PyTorch's.
+        RuntimeError, OSError: ninja or a C++ compiler is missing, or fails; the message comes from PyTorch.
     """
     from torch.utils import cpp_extension
 
@@ -117,7 +117,7 @@ def build() -> Path:
 
 
 def current_stream() -> int:
-    """The address of PyTorch's function that tells a device's current stream; 0 where this PyTorch knows no card."""
+    """The address of PyTorch's function that returns a device's current stream; 0 if this PyTorch supports no card."""
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
         return ctypes.cast(getattr(library, _CURRENT_STREAM), ctypes.c_void_p).value or 0
@@ -126,7 +126,7 @@ def current_stream() -> int:
 
 
 def load() -> Compiled | None:
-    """The library; None where it was not built for this PyTorch, or there is no card that it could know."""
+    """The library; None if it was not built for this PyTorch, or there is no supported card."""
     path, stream = kept_at(), current_stream()
     return Compiled(path, stream) if stream and path.exists() else None
 

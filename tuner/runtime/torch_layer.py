@@ -1,4 +1,4 @@
-"""`torch.ops.tuner.decoder_layer`: a decode step of a layer from its qkv on, which torch.compile takes whole.
+"""`torch.ops.tuner.decoder_layer`: a decode step of a layer from its qkv on, which torch.compile treats as a whole.
 
 import tuner.runtime.torch_layer as op
 op.register(pack.layer("qkv", "attention", "o_proj", sequences=16, length=2048))   # once, for all layers
@@ -6,16 +6,15 @@ y = torch.ops.tuner.decoder_layer(
     x, None, w_qkv, None, frequencies, keys, values, lengths, None, w_o, None, None, 1e-5, False, True, scale, 0, 0.0
 )
 
-`x` is [sequences * new tokens, hidden], of each sequence its new tokens, which `lengths` counts in. With `eps` its rows
-are normed, without a weight: fold that into `w_qkv`. `squares` are the fp32 sums of squares of the rows of `x`; where
-they are None they are computed here. `frequencies` are fp32 radians a token [head_dim / 2]. With them `w_qkv` and its
-bias have the first halves of all heads first, then the second halves, as `halves_first` makes them; queries and keys
-are turned, and keys and values of the new tokens are written to the caches. Without them `w_qkv` makes queries alone.
-Caches, lengths and pages are those of `attention_proj`. `residual` says whether `x` is added behind o_proj. With
-`w_up` and `w_down` a norm, a gated SiLU and `down` follow, with o_proj's rows as its residual. What was registered is
-found by shapes, element types and options, and `number` chooses among equals. Where there is none, and for tensors of
-the CPU, PyTorch's own operators compute it. It is for inference: there is no gradient. A first call belongs in front of
-a capture.
+`x` is [sequences * new tokens, hidden], with the new tokens of each sequence, which `lengths` includes. With `eps` its
+rows are normalized, without a weight: fold that into `w_qkv`. `squares` are the fp32 sums of squares of the rows of
+`x`; if None, they are computed here. `frequencies` are fp32 radians per token [head_dim / 2]. With them, `w_qkv` and
+its bias have the first halves of all heads first, then the second halves, as from `halves_first`; queries and keys are
+rotated, and keys and values of the new tokens are written to the caches. Without them, `w_qkv` computes only queries.
+Caches, lengths and pages are those of `attention_proj`. `residual` tells whether `x` is added after o_proj. With `w_up`
+and `w_down`, a norm, a gated SiLU and `down` follow, with o_proj's rows as its residual. Registered layers are found by
+shapes, element types and options, and `number` chooses among equals. If there is none, and for tensors on the CPU,
+PyTorch's own operators compute it. It is for inference only: there is no gradient. Call it once before a capture.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ _SCHEMA = (
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
 _DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.items()}
-_BY_NAME = "call the layer with its tensors by their names"
-#: Options of products that the operator has no argument for.
+_BY_NAME = "call the layer with its tensors by name"
+#: Options of products for which the operator has no argument.
 _ODD = ("gated", "bias", "row_scale", "norm", "rotary")
 
 
@@ -93,9 +92,9 @@ class _Registered:
     """What is launched, and for which operands."""
 
     layer: Layer
-    #: The manifest's name of each argument that is a tensor; what is not there has none.
+    #: The manifest's name of each tensor argument; missing ones have none.
     names: dict[str, str]
-    #: How many sums of squares the kernels read, some after the last row; 0 where they read none.
+    #: How many sums of squares the kernels read, some after the last row; 0 if they read none.
     num_squares: int
 
 
@@ -103,10 +102,10 @@ _registered = Found[_Registered]()
 
 
 def register(layer: Layer) -> int:
-    """The operator knows it from now on; a number that tells it from others of its shapes and options.
+    """Registers it with the operator; returns a number that distinguishes it from others with its shapes and options.
 
     Raises:
-        RuntimeFailure: the operator has no argument for something that the layer computes.
+        RuntimeFailure: the operator has no argument for part of the layer's computation.
     """
     ops = layer.ops
     places = [index for index, op in enumerate(ops) if op.get("op") == "attention"]
@@ -131,7 +130,7 @@ def register(layer: Layer) -> int:
         _check_product(down, source=up_proj["name"], residual=o_proj["name"], may=())
         is_block = up_proj.get("gated") and up_proj.get("norm") and down.get("residual")
         if not is_block or up_proj["eps"] != front.get("eps", up_proj["eps"]):
-            others = f"another eps than {front['name']}, or {down['name']} no residual"
+            others = f"another eps than {front['name']}, or {down['name']} has no residual"
             raise _refused(f"{up_proj['name']} has no gate or no norm, {others}", _BY_NAME)
         names |= {"w_up": f"{up_proj['name']}.w", "w_down": f"{down['name']}.w"}
     known = layer.tensors
@@ -148,7 +147,7 @@ def register(layer: Layer) -> int:
         float(attention.get("soft_cap") or 0.0),
     )
     if block and not front.get("norm"):
-        raise _refused(f"{front['name']} has no norm, and {block[0]['name']} has one", _BY_NAME)
+        raise _refused(f"{front['name']} has no norm, but {block[0]['name']} has one", _BY_NAME)
     if unknown := _unnamed(layer, set(names.values())):
         raise _refused(f"it reads {', '.join(unknown)}", _BY_NAME)
     (num_squares,) = shapes.pop("squares", ((0,), None))[0]
@@ -156,19 +155,19 @@ def register(layer: Layer) -> int:
 
 
 def _key(shapes: Mapping[str, tuple[tuple[int, ...], torch.dtype | None]], options: tuple[Any, ...]) -> Hashable:
-    """By argument shape and element type, but for sums of squares. A cache of pages has any number of them."""
+    """By argument shape and element type, except for sums of squares. A paged cache may have any number of pages."""
     forms = {name: (shape[name in ("keys", "values") and "pages" in shapes :], dtype)
              for name, (shape, dtype) in shapes.items()}  # fmt: skip
     return frozenset(forms.items()), options
 
 
 def forget(number: int) -> None:
-    """Lets go of it; PyTorch's own operators compute what it did."""
+    """Unregisters it; PyTorch's own operators then compute its calls."""
     _registered.forget(number)
 
 
 def _unnamed(layer: Layer, named: set[str]) -> list[str]:
-    """Tensors that a call must be given and that no argument is."""
+    """Required tensors for which there is no argument."""
     own = ("intermediate", "squares", "optional", "output")
     return [name for name, one in layer.tensors.items() if one["role"] not in own and name not in named]
 
@@ -198,7 +197,7 @@ def _refused(problem: str, remedy: str) -> RuntimeFailure:
 
 @at_its_own_precision
 def by_torch(*arguments: Any) -> torch.Tensor:
-    """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
+    """The same with PyTorch's own operators, on any device; it writes to the caches, too."""
     given = Operands(*arguments)
     x = given.x if given.eps is None else normed(given.x, given.squares, given.eps)
     q, at = product(x, given.w_qkv, given.b_qkv), (given.keys, given.values, given.lengths, given.pages)
@@ -214,25 +213,29 @@ def by_torch(*arguments: Any) -> torch.Tensor:
 
 
 def _check(given: Operands) -> None:
-    """Checks that all can meet, and no gradient is requested."""
+    """Checks that all fit together, and no gradient is requested."""
     dims = {"x": 2, "w_qkv": 2, "keys": 4, "values": 4, "lengths": 1, "w_o": 2}
     for name, count in dims.items():
         if (found := getattr(given, name).dim()) != count:
-            raise WrongOperand(f"{name} has {found} dimensions: give {count}")
+            raise WrongOperand(f"{name} has {found} dimensions: pass {count}")
     check_rows("x", given.x, given.lengths)
     if (given.w_up is None) != (given.w_down is None):
-        raise WrongOperand("w_up and w_down go together: give both, or neither")
+        raise WrongOperand("w_up and w_down go together: pass both, or neither")
     check_float("x", given.x)
     check_scores(given.scale, given.window, given.soft_cap)
     if given.eps is not None and not 0 <= given.eps < float("inf"):
-        raise WrongOperand(f"eps is {given.eps}: give what is added to the mean of squares, or None for no norm")
+        raise WrongOperand(
+            f"eps is {given.eps}: pass the number that is added to the mean of squares, or None for no norm"
+        )
     if given.frequencies is not None and given.keys.shape[3] % 2:
-        raise WrongOperand(f"keys have a head_dim of {given.keys.shape[3]}: give an even one, whose halves are turned")
+        raise WrongOperand(
+            f"keys have a head_dim of {given.keys.shape[3]}: use an even one, since its halves are rotated"
+        )
     check("decoder_layer", _operands(given), {name: getattr(given, name) for name in _TENSORS})
 
 
 def _operands(given: Operands) -> dict[str, Operand]:
-    """What each tensor may be beside the others."""
+    """The operand for each tensor, given the others."""
     dtype, (rows, hidden), (d_out, columns) = name_of(given.x.dtype), given.x.shape, given.w_o.shape
     caches = cache_operands(columns, given.keys, given.lengths, given.pages, dtype, heads_first=given.heads_first)
     head_dim, kv_heads = given.keys.shape[3], given.keys.shape[1 if given.heads_first else 2]
@@ -247,7 +250,7 @@ def _operands(given: Operands) -> dict[str, Operand]:
     }
     if given.w_up is not None and given.w_down is not None:
         if given.w_down.dim() != 2:
-            raise WrongOperand(f"w_down has {given.w_down.dim()} dimensions: give 2")
+            raise WrongOperand(f"w_down has {given.w_down.dim()} dimensions: pass 2")
         inner = given.w_down.shape[1]
         shapes |= {"w_up": ("weight", (2 * inner, d_out)), "w_down": ("weight", (d_out, inner))}
     is_wide = given.frequencies is not None and given.frequencies.dtype is torch.float64
@@ -259,7 +262,7 @@ def _operands(given: Operands) -> dict[str, Operand]:
 
 
 def _squares_of(given: Operands) -> Any:
-    """How many sums of squares: those of the rows, and there may be room behind them."""
+    """How many sums of squares there are: those of the rows, and possibly padding after them."""
     rows, squares = given.x.shape[0], given.squares
     return squares.shape[0] if squares is not None and squares.dim() == 1 and squares.shape[0] > rows else rows
 
@@ -278,7 +281,7 @@ def _apart_by_torch(given: Operands) -> torch.Tensor:
 
 
 def _on_cuda(*arguments: Any) -> torch.Tensor:
-    """The same on a card, by the kernels that were registered, where these are their operands."""
+    """The same on a card, with the registered kernels, if they accept these operands."""
     given = Operands(*arguments)
     _check(given)
     there = {name: one for name in _TENSORS if (one := getattr(given, name)) is not None}

@@ -1,19 +1,18 @@
-"""`torch.ops.tuner.ffn`: an FFN of a pack as an operator of PyTorch, which torch.compile takes whole.
+"""`torch.ops.tuner.ffn`: an FFN of a pack as a PyTorch operator, which torch.compile treats as a whole.
 
 import tuner.runtime.torch_op as op
 op.register(pack.bind(Weights(w1, w2, activation="silu", gated=True)))
 y = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, "silu", True)
 
-The weights are operands, so that a graph knows what it reads. What was prepared is found by them: by address, shape,
-strides and element type. So graphs of equal layers are equal. For tensors of the CPU, and for weights, rows or options
-that nothing was prepared for, PyTorch's own products compute it. Of several that were prepared for the same weights, as
-strands are, `number` names one by what `register` gave; else it is the last. All tensors
-have one element type, but `row_scale`: it is float32, and contiguous. What does not fit `w1` and `w2` is refused, when
-a graph is traced, on the CPU and on a card alike. `activation` is ours, where ``gelu`` is the tanh form, or another
-name of the same function, e.g. ``gelu_pytorch_tanh``. It is for inference: there is no gradient. Where
-`python -m tuner.runtime.torch_compiled` was run, a call on a card runs in C++.
-In the product the modules `torch_*` alone import torch. Nothing imports them but who
-calls.
+The weights are operands, so that a graph knows its inputs. Prepared FFNs are found by their weights: by address, shape,
+strides and element type. So graphs of equal layers are equal. For tensors on the CPU, and for weights, rows or options
+without a prepared FFN, PyTorch's own products compute it. If several were prepared for the same weights, e.g. for
+strands, `number` from `register` chooses one; otherwise the last is used. All tensors have one element type, except
+`row_scale`: it is float32, and contiguous. Operands that do not fit `w1` and `w2` are refused, when a graph is traced,
+on the CPU and on a card alike. `activation` is our name (``gelu`` is the tanh form), or another name of the same
+function, e.g. ``gelu_pytorch_tanh``. It is for inference only: there is no gradient. After `python -m
+tuner.runtime.torch_compiled`, a call on a card runs in C++. In the product, only the modules `torch_*` import torch.
+Only callers import them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _library = torch.library.Library("tuner", "FRAGMENT")
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """A prepared FFN, and what it computes."""
+    """A prepared FFN and its properties."""
 
     ffn: Ffn
     #: Gated, with a residual, with a factor per row.
@@ -52,8 +51,8 @@ class _Prepared:
     device: torch.device
 
     def computes(self, given: tuple[torch.Tensor | None, ...], activation: str, gated: bool) -> bool:
-        """Whether its kernel may be launched on these tensors, whose weights are its own; `given` as the schema has
-        them. What it does not compute may be right or wrong."""
+        """Whether its kernel may be launched on these tensors, which include its weights; `given` as in the schema.
+        If not, the call may still be valid or not."""
         x, *_, residual, row_scale = given
         assert x is not None
         of, rows = self.ffn.weights, x.shape[0] if x.dim() == 2 else 0
@@ -78,7 +77,8 @@ _prepared = Found[_Prepared]()
 
 
 def register(ffn: Ffn) -> int:
-    """The operator knows a prepared FFN by its weights from now on; a number that tells it from others of the same."""
+    """Registers a prepared FFN by its weights; returns a number that distinguishes it from others with the same
+    weights."""
     of = ffn.weights
     activations = names_of(Activation(of.activation))
     options = (of.gated, of.residual, of.row_scale)
@@ -91,7 +91,7 @@ def register(ffn: Ffn) -> int:
 
 
 def forget(number: int) -> None:
-    """Lets go of an FFN; PyTorch's own products compute what has its weights."""
+    """Unregisters an FFN; PyTorch's own products then compute calls with its weights."""
     _prepared.forget(number)
     if compiled is not None:
         compiled.forget(number)
@@ -110,13 +110,13 @@ def by_torch(
     gated: bool,
     number: int = 0,
 ) -> torch.Tensor:
-    """The same by PyTorch's own products, on any device."""
+    """The same with PyTorch's own products, on any device."""
     hidden = product(x, w1, b1, row_scale=row_scale, activation=activation, gated=gated)
     return product(hidden, w2, b2, residual=residual)
 
 
 def _check(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> None:
-    """Checks that it is asked for what it does. `others` are those of the schema, all of them; so in what follows."""
+    """Checks that the call is supported. `others` are the remaining arguments of the schema, here and below."""
     b1, b2, residual, row_scale, activation, gated, *_ = others
     for name, one, wanted in (
         ("x", x, "[m, d_in], e.g. x.view(-1, x.shape[-1])"),
@@ -124,16 +124,16 @@ def _check(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) ->
         ("w2", w2, "[d_out, d_hidden]"),
     ):
         if one.dim() != 2:
-            raise WrongOperand(f"{name} has {one.dim()} dimensions: give {wanted}")
+            raise WrongOperand(f"{name} has {one.dim()} dimensions: pass {wanted}")
     check_float("w1", w1)
     if (b1 is None) != (b2 is None):
-        raise WrongOperand("b1 and b2 go together: give both biases, or none")
+        raise WrongOperand("b1 and b2 go together: pass both biases, or none")
     scale = name_of(torch.promote_types(w1.dtype, torch.float32))
     table = of_ffn(w1.shape[1], w2.shape[1], w2.shape[0], name_of(w1.dtype), gated=gated, scale_dtype=scale)
     tensors = {"x": x, "w1": w1, "w2": w2, "b1": b1, "b2": b2, "residual": residual, "row_scale": row_scale}
     check("ffn", {name: table[name] for name in tensors}, tensors)
     if row_scale is not None and not row_scale.is_contiguous():
-        raise WrongOperand("row_scale is not contiguous: give row_scale.contiguous()")
+        raise WrongOperand("row_scale is not contiguous: pass row_scale.contiguous()")
     try:
         canonical(activation)
     except InvalidInput as error:
@@ -146,7 +146,7 @@ def _checked_by_torch(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *othe
 
 
 def _on_cuda(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
-    """The same on a card, by the kernel that was prepared, where there is one for these operands."""
+    """The same on a card, with the prepared kernel, if there is one for these operands."""
     b1, b2, residual, row_scale, activation, gated, *number = others
     given = (x, w1, w2, b1, b2, residual, row_scale)
     fitting = (one for one in _prepared.of(lie(given[1:5]), *number) if one.computes(given, activation, gated))
@@ -166,8 +166,8 @@ def _stream_by_its_object(device: int) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-#: The address of a device's current stream. PyTorch's own compiled code asks for it without an object, which takes a
-#: tenth of the time.
+#: The address of a device's current stream. PyTorch's own compiled code gets it without an object, which takes a tenth
+#: of the time.
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_by_its_object)
 
 
@@ -179,10 +179,10 @@ def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> 
 _library.define("ffn" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
 _library.impl("ffn", _checked_by_torch, "CPU")
 torch.library.register_fake("tuner::ffn", _fake, lib=_library)
-# What the operator in C++ calls for all that is not exactly what was prepared: it is refused here, or computed.
+# Called by the C++ operator for everything that was not prepared exactly: it is refused here, or computed.
 _library.define("ffn_by_torch" + _SCHEMA)
 _library.impl("ffn_by_torch", _checked_by_torch, "CompositeExplicitAutograd")
-#: The operator on a card in C++; None where it was not built, and then it is the one above.
+#: The C++ operator for a card; None if it was not built, and then the one above is used.
 compiled = torch_compiled.load()
 if compiled is None:
     _library.impl("ffn", _on_cuda, "CUDA")

@@ -1,18 +1,18 @@
-"""`torch.ops.tuner.program`: any ops of a pack as one operator of PyTorch, which torch.compile takes whole.
+"""`torch.ops.tuner.program`: any ops of a pack as one PyTorch operator, which torch.compile treats as a whole.
 
 import tuner.runtime.torch_program as op
 mlp = pack.chain("gate_up", "down", rows=16)
 op.register(mlp, {"gate_up.w": w_in, "down.w": w_out})   # for each layer of a model
 (y,) = op.call(op.form_of(mlp), {"residual": x, "gate_up.w": w_in, "down.w": w_out})
 
-A form says what is computed: the ops, without rows, sequences and contexts. It is the same for equal layers, and so are
-their graphs. Tensors have the names of the artifact's manifest. `call` makes room for what leaves, and returns it in
-the order of the ops. The operator is given the form's text, the tensors in the order of its names, and what it writes:
-caches, then what leaves. Sums of squares of an input that is normed are computed here where they are not given.
+A form describes the computation: the ops, without rows, sequences and contexts. It is the same for equal layers, and so
+are their graphs. Tensors have the names of the artifact's manifest. `call` allocates the outputs, and returns them in
+the order of the ops. The operator receives the form's text, the tensors in the order of its names, and what it writes:
+caches, then outputs. Sums of squares of a normalized input are computed here if not given.
 
-A program is found by the form and the weights: address, shape, strides and element type. Where there is none for these
-weights and rows, and for tensors of the CPU, PyTorch's own operators compute it. It is for inference: there is no
-gradient. A first call belongs in front of a capture.
+A program is found by the form and the weights: address, shape, strides and element type. If there is none for these
+weights and rows, and for tensors on the CPU, PyTorch's own operators compute it. It is for inference only: there is no
+gradient. Call it once before a capture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -30,9 +30,19 @@ from tuner.packs.base_shape import is_product
 from tuner.packs.shapes import ops_without_sizes
 from tuner.runtime.binding.native import WrongOperand
 from tuner.runtime.programs.program import Program
-from tuner.runtime.pytorch.formula import attend, normed, product, squares_of, turned
+from tuner.runtime.pytorch.formula import activated, attend, normed, product, squares_of, turned
 from tuner.runtime.pytorch.found import Found, lie
+from tuner.runtime.pytorch.of_kinds import formula_of
 from tuner.runtime.pytorch.operands import cache_operands, check, check_apart, check_float, name_of
+from tuner.runtime.pytorch.scaled import (
+    is_plain,
+    of_parts,
+    operands_of_parts,
+    out_dtype,
+    scaled_product,
+    stored_operand,
+    weights_of,
+)
 from tuner.runtime.tensors.operands import Operand
 
 Json = dict[str, Any]
@@ -43,48 +53,68 @@ _DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.
 
 
 def columns(op: Json) -> int:
-    """Columns of what an op makes; of a product that is turned its queries'."""
+    """Columns of an op's output; for a rotated product, its queries'."""
+    if own := formula_of(op):
+        return own.made(op)[1]
     if not is_product(op):
         return int(op["kv_heads"] * op["query_heads"] * op["head_dim"])
     turn = op.get("rotary")
     return int(turn["heads"] * turn["head_dim"] if turn else op["n"])
 
 
+def _has_cache(op: Json) -> bool:
+    return not is_product(op) and formula_of(op) is None
+
+
 class Form:
-    """What is computed, without its sizes. All of it is known before a graph is traced."""
+    """The computation, without its sizes. All of it is known before a graph is traced."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        #: In order, as a manifest's workload has them.
+        #: In the order of a manifest's workload.
         self.ops: tuple[Json, ...] = tuple(json.loads(text))
         made = {op["name"] for op in self.ops}
         read = [name for op in self.ops for name in self._read(op)]
-        #: Of what the operator is given, but for caches: each op's input, weights, what is added, and its options.
+        #: The operator's inputs, except caches: each op's input, weights, residual, and its options.
         self.names = tuple(dict.fromkeys(name for name in read if name not in made))
-        of_caches = [self.cache_of(op) for op in self.ops if not is_product(op) or op.get("rotary")]
+        of_caches = [self.cache_of(op) for op in self.ops if _has_cache(op) or op.get("rotary")]
         #: Keys and values of each.
         self.caches = tuple(f"{name}.{what}" for name in dict.fromkeys(of_caches) for what in ("keys", "values"))
         #: What leaves.
         self.outputs = tuple(op["name"] for op in self.ops if op["name"] not in read or op.get("is_output"))
         #: Of each.
         self.columns = tuple(columns(op) for op in self.ops if op["name"] in self.outputs)
+        fixed: dict[str, int | None] = {}
+        for op in self.ops:
+            own = formula_of(op)
+            fixed[op["name"]] = own.made(op)[0] if own else fixed.get(op["source"])
+        #: Rows of what leaves, where its op or what that reads says how many; else None: those of the first tensor.
+        self.rows = tuple(fixed[name] for name in self.outputs)
 
     @property
     def writes_caches(self) -> bool:
-        """Whether a product puts keys and values of new tokens there."""
+        """Whether a product writes keys and values of new tokens there."""
         return any(op.get("rotary") for op in self.ops)
 
     @property
     def weights(self) -> tuple[str, ...]:
         """Tensors by which a program is found."""
-        return tuple(name for name in self.names if name.endswith((".w", ".bias", ".frequencies")))
+        of_parts = {name for op in self.ops if is_product(op) for name in weights_of(op)}
+        return tuple(name for name in self.names if name.endswith((".w", ".bias", ".frequencies")) or name in of_parts)
+
+    def dtypes(self, first: torch.dtype) -> tuple[torch.dtype, ...]:
+        """Types of the outputs for inputs of this type."""
+        return tuple(out_dtype(op, first) for op in self.ops if op["name"] in self.outputs)
 
     def cache_of(self, op: Json) -> str:
-        """Whose cache an op reads or writes to: where a product does, that of the op behind it."""
-        readers = (one["name"] for one in self.ops if not is_product(one) and one["source"] == op["name"])
+        """The op whose cache an op reads or writes: for a product, that of the op after it."""
+        readers = (one["name"] for one in self.ops if _has_cache(one) and one["source"] == op["name"])
         return next(readers, str(op["name"]))
 
     def _read(self, op: Json) -> Iterator[str]:
+        if own := formula_of(op):
+            yield from own.operands(op)
+            return
         name = op["name"]
         yield op["source"]
         if not is_product(op) or op.get("rotary"):
@@ -99,6 +129,7 @@ class Form:
         for option, tensor in (("bias", "bias"), ("row_scale", "row_scale"), ("rotary", "frequencies")):
             if op.get(option):
                 yield f"{name}.{tensor}"
+        yield from (tensor for _, _, tensor in of_parts(op))
         if op.get("residual"):
             yield op.get("residual_source") or f"{name}.residual"
 
@@ -121,8 +152,8 @@ _registered = Found[_Registered]()
 
 
 def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: range | None = None) -> int:
-    """The operator computes by it what has these weights and this many rows, from now on: by default all rows that the
-    program serves. The number is for `forget`.
+    """From now on the operator uses the program for these weights and this many rows: by default all rows that the
+    program supports. The number is for `forget`.
 
     Raises:
         WrongOperand: a weight is missing.
@@ -136,58 +167,65 @@ def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: ran
 
 
 def forget(number: int) -> None:
-    """Lets go of it; PyTorch's own operators compute what it did."""
+    """Unregisters it; PyTorch's own operators then compute its calls."""
     _registered.forget(number)
 
 
 def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
-    """What leaves, of tensors by name, caches among them; it may be traced.
+    """The outputs for tensors by name, including caches; it may be traced.
 
     Raises:
-        WrongOperand: a tensor is missing, or cannot be its operand.
+        WrongOperand: a tensor is missing, or does not fit its operand.
     """
     known = (*of.names, *of.caches)
     unknown = [name for name in tensors if name not in known]
     if unknown:
-        raise WrongOperand(f"there is no tensor {', '.join(unknown)}: give {', '.join(known)}")
+        raise WrongOperand(f"there is no tensor {', '.join(unknown)}: pass {', '.join(known)}")
     missing = [name for name in (of.names[0], *of.caches) if tensors.get(name) is None]
     if missing:
         raise WrongOperand(f"{', '.join(missing)} must be given")
     first = tensors[of.names[0]]
     assert first is not None
-    outputs = [first.new_empty((first.shape[0], count)) for count in of.columns]
+    leaving = zip(of.rows, of.columns, of.dtypes(first.dtype), strict=True)
+    outputs = [first.new_empty((rows or first.shape[0], count), dtype=dtype) for rows, count, dtype in leaving]
     caches = [tensors[name] for name in of.caches]
     torch.ops.tuner.program(of.text, [tensors.get(name) for name in of.names], [*caches, *outputs])
     return tuple(outputs)
 
 
 def by_torch(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
-    """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
-    there = dict(tensors)
+    """The same with PyTorch's own operators, on any device; it writes to the caches, too."""
+    there, first = dict(tensors), tensors[of.names[0]]
+    assert first is not None
     for op in of.ops:
         name, x = op["name"], there[op["source"]]
+        if own := formula_of(op):
+            there[name] = own.computed(torch, op, there, partial(activated, gated=False))
+            continue
         cache = of.cache_of(op)
         at = [there.get(f"{cache}.{what}") for what in ("keys", "values", "lengths", "pages")]
         if not is_product(op):
-            options = {"heads_first": bool(op.get("heads_first", True)), "window": int(op.get("window") or 0)}
+            seen = {"heads_first": bool(op.get("heads_first", True)), "window": int(op.get("window") or 0)}
             scale = float(op.get("scale") or op["head_dim"] ** -0.5)
             soft_cap = float(op.get("soft_cap") or 0.0)
-            there[name] = attend(x, *at, scale=scale, soft_cap=soft_cap, **options)  # type: ignore[arg-type]
+            there[name] = attend(x, *at, scale=scale, soft_cap=soft_cap, **seen)  # type: ignore[arg-type]
             continue
         assert x is not None
         if op.get("norm"):
             x = normed(x, there.get(f"{op['norm']}.squares"), op["eps"])
         w = there[f"{name}.w"]
         assert w is not None
-        y = product(
-            x,
-            w,
-            there.get(f"{name}.bias"),
-            row_scale=there.get(f"{name}.row_scale"),
-            activation=op["activation"],
-            gated=bool(op.get("gated")),
-            residual=there[op.get("residual_source") or f"{name}.residual"] if op.get("residual") else None,
-        )
+        options: dict[str, Any] = {
+            "bias": there.get(f"{name}.bias"),
+            "row_scale": there.get(f"{name}.row_scale"),
+            "activation": op["activation"],
+            "gated": bool(op.get("gated")),
+            "residual": there[op.get("residual_source") or f"{name}.residual"] if op.get("residual") else None,
+        }
+        if is_plain(op) and first.dtype.itemsize > 1:
+            y = product(x, w, **options)
+        else:
+            y = scaled_product(op, x, w, there, options, first.dtype)
         if turn := op.get("rotary"):
             heads_first = bool(turn.get("heads_first", True))
             y = turned(y, there[f"{name}.frequencies"], *at, heads_first=heads_first)
@@ -199,17 +237,17 @@ def _named(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
     is_written = (*of.caches, *of.outputs)
     for what, given, names in (("tensors", tensors, of.names), ("tensors that are written", written, is_written)):
         if len(given) != len(names):
-            raise WrongOperand(f"there are {len(given)} {what}: give {len(names)}, in this order: {', '.join(names)}")
+            raise WrongOperand(f"there are {len(given)} {what}: pass {len(names)}, in this order: {', '.join(names)}")
     found: dict[str, torch.Tensor | None] = dict(zip(of.names, tensors, strict=True))
     return found | dict(zip(is_written, written, strict=True))
 
 
 def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> Tensors:
-    """All that is given, by name: each can be its operand, and no gradient is requested."""
+    """All tensors by name: each fits its operand, and no gradient is requested."""
     there = _named(of, tensors, written)
     missing = [name for name, one in there.items() if one is None and not name.endswith(".squares")]
     if missing:
-        raise WrongOperand(f"{', '.join(missing)} must be given: None stands for sums of squares alone")
+        raise WrongOperand(f"{', '.join(missing)} must be given: None is allowed only for sums of squares")
     first = there[of.names[0]]
     assert first is not None
     check_float(of.names[0], first)
@@ -218,13 +256,17 @@ def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
         for one in _operands(of, op, there, name_of(first.dtype)):
             if one.name in there:
                 table.setdefault(one.name, one)
-    for name, count in zip(of.outputs, of.columns, strict=True):
-        table[name] = Operand(name=name, role="output", shape=("rows", count), dtype=name_of(first.dtype))
+    for name, rows, count, dtype in zip(of.outputs, of.rows, of.columns, of.dtypes(first.dtype), strict=True):
+        table[name] = Operand(name=name, role="output", shape=(rows or "rows", count), dtype=name_of(dtype))
     check("program", table, there)
     return there
 
 
 def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operand]:
+    if own := formula_of(op):
+        for tensor, (role, shape) in own.operands(op).items():
+            yield Operand(name=tensor, role=role, shape=shape, dtype=dtype)
+        return
     name = op["name"]
     if not is_product(op):
         columns = op["kv_heads"] * op["query_heads"] * op["head_dim"]
@@ -233,7 +275,8 @@ def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operan
         return
     width = op["n"] * (2 if op.get("gated") or op.get("rotary") else 1)
     yield Operand(name=op["source"], role="input", shape=("rows", op["k"]), dtype=dtype)
-    yield Operand(name=f"{name}.w", role="weight", shape=(width, op["k"]), dtype=dtype)
+    yield stored_operand(op, width, dtype)
+    yield from operands_of_parts(op, width, dtype)
     yield Operand(name=f"{name}.bias", role="bias", shape=(width,), dtype=dtype)
     yield Operand(
         name=f"{name}.row_scale", role="row_scale", shape=("rows",), dtype=_wide(there.get(f"{name}.row_scale"))
@@ -250,7 +293,7 @@ def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operan
 
 
 def _wide(given: torch.Tensor | None) -> str:
-    """What kernels have in fp32; PyTorch's own operators compute in more, too."""
+    """What kernels have in fp32; PyTorch's own operators compute in wider types, too."""
     return "float64" if given is not None and given.dtype is torch.float64 else "float32"
 
 
@@ -279,10 +322,10 @@ def _apart_by_torch(of: Form, there: Tensors) -> None:
 
 
 def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> None:
-    """The same on a card, by the program that was registered for these weights and rows."""
+    """The same on a card, with the registered program for these weights and rows."""
     of = form(ops)
     there = _check(of, tensors, written)
-    rows = tensors[0].shape[0] if tensors[0] is not None else 0
+    rows = written[-1].shape[0]
     for known in _registered.of((ops, lie(there[name] for name in of.weights))):
         if rows not in known.rows:
             continue
@@ -297,7 +340,7 @@ def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence
 
 
 def _with_squares(program: Program, name: str, given: torch.Tensor | None, there: Tensors) -> torch.Tensor:
-    """As they are; sums of squares as many as the kernels read, some after the last row."""
+    """Unchanged, but with as many sums of squares as the kernels read, some after the last row."""
     if not name.endswith(".squares"):
         assert given is not None
         return given

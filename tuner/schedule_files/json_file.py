@@ -28,10 +28,10 @@ def read_json(path: Path, remedy: str) -> Any:
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read: {error.strerror}", remedy) from error
     except UnicodeDecodeError as error:
-        raise InvalidInput(str(path), "is no text in UTF-8", remedy) from error
+        raise InvalidInput(str(path), "is not UTF-8 text", remedy) from error
     except json.JSONDecodeError as error:
-        place = f"from line {error.lineno}, column {error.colno} on" if error.doc.strip() else "but empty"
-        raise InvalidInput(str(path), f"is no JSON {place}", remedy) from error
+        place = f"from line {error.lineno}, column {error.colno}" if error.doc.strip() else "but empty"
+        raise InvalidInput(str(path), f"is not valid JSON {place}", remedy) from error
     except RecursionError as error:
         raise InvalidInput(str(path), "is nested too deeply", remedy) from error
 

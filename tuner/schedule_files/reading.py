@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,14 @@ from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, file_schema, workload_schema
 
 T = TypeVar("T")
-_REMEDY = "give workload, schedule and gpu, or the manifest.json of an artifact"
+_TRIAL = re.compile(r"(job-\w+)/(\d{1,9})")
+_REMEDY = "pass workload, schedule and gpu, or the manifest.json of an artifact"
+
+
+def named_trial(text: str) -> tuple[str, int] | None:
+    """The job's id and the trial's number, where `text` is JOB/TRIAL; None where it is a file's name or a line."""
+    found = _TRIAL.fullmatch(text)
+    return (found[1], int(found[2])) if found else None
 
 
 def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
@@ -25,13 +33,13 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
     Raises:
         InvalidInput: it cannot be read, or names the key that is missing or wrong.
     """
-    asked = read_json(path, _REMEDY if path.exists() else "give a file, or a job's id")
+    asked = read_json(path, _REMEDY if path.exists() else "pass a file, or a job's id")
     if not isinstance(asked, dict):
-        raise InvalidInput(str(path), "is no JSON object", _REMEDY)
+        raise InvalidInput(str(path), "is not a JSON object", _REMEDY)
     name = asked.get("gpu", _measured_on(asked))
     if not isinstance(name, str) or name not in CATALOGUE:
-        problem = "gpu is missing" if name is None else f"gpu {name!a} is not known"
-        raise InvalidInput(str(path), problem, f"give one of {', '.join(CATALOGUE)}")
+        problem = "gpu is missing" if name is None else f"gpu {name!a} is unknown"
+        raise InvalidInput(str(path), problem, f"use one of {', '.join(CATALOGUE)}")
     workload = _part(asked, "workload", _workload, path)
     schedule = _part(asked, "schedule", _schedule, path)
     _check(asked | {"workload": workload.to_json()} if _is_asked(asked["workload"]) else asked, path)
@@ -84,6 +92,6 @@ def _part(asked: Mapping[str, Any], key: str, made_of: Callable[[Any], T], path:
     except KeyError as error:
         raise InvalidInput(str(path), f"{key} has no {error.args[0]}", _REMEDY) from error
     except (ValueError, InvalidInput, IllegalSchedule) as error:
-        raise InvalidInput(str(path), f"{key} is none: {error}", _REMEDY) from error
+        raise InvalidInput(str(path), f"{key} is invalid: {error}", _REMEDY) from error
     except (TypeError, AttributeError) as error:
-        raise InvalidInput(str(path), f"{key} is not of the form that a manifest has it in", _REMEDY) from error
+        raise InvalidInput(str(path), f"{key} does not have the form that manifests use", _REMEDY) from error

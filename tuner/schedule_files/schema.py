@@ -93,11 +93,11 @@ def faults(document: Any, schema: Mapping[str, Any], where: str = "") -> Iterato
         return
     if "enum" in schema:
         if document not in schema["enum"]:
-            yield place, f"is {document!a}", f"give one of {', '.join(map(str, schema['enum']))}"
+            yield place, f"is {document!a}", f"use one of {', '.join(map(str, schema['enum']))}"
         return
     wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     if _type_of(document) not in wanted and not ("number" in wanted and _type_of(document) == "integer"):
-        yield place, f"is {document!a:.60}", f"give {' or '.join(f'a JSON {one}' for one in wanted)}"
+        yield place, f"is {document!a:.60}", f"use {' or '.join(f'a JSON {one}' for one in wanted)}"
     elif isinstance(document, list):
         for number, one in enumerate(document):
             yield from faults(one, schema["items"], f"{where}.{number}" if where else str(number))
@@ -112,19 +112,19 @@ def _faults_of_object(document: Json, schema: Mapping[str, Any], where: str) -> 
         if name not in known:
             near = get_close_matches(name, known, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            yield place, "is no key there", remedy
+            yield place, "is not a known key there", remedy
         else:
             yield from faults(value, known[name], place)
     for name in schema["required"]:
         if name not in document:
-            yield where or "the file", f"has no {name}", "give it"
+            yield where or "the file", f"has no {name}", "use it"
 
 
 def _type_of(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     names = {int: "integer", float: "number", str: "string", list: "array", dict: "object", NoneType: "null"}
-    return names.get(type(value), "nothing that JSON has")
+    return names.get(type(value), "not a JSON value")
 
 
 def _object(properties: Mapping[str, Any], required: list[str]) -> Json:

@@ -1,4 +1,4 @@
-"""History in, next candidate out: Optuna over the legal, unseen schedules."""
+"""History in, next candidate out: Optuna over the legal schedules that were not tried."""
 
 from tuner.search.order import SearchOrder, search_here
 from tuner.search.processes import SearchProcesses

@@ -1,4 +1,4 @@
-"""What a search knows of a kind of launch op: one record a kind."""
+"""What a search knows about a kind of launch op: one record per kind."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from tuner.errors import NotFound
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOpSearch:
-    """How a search begins with an op of a kind, and how it compares schedules of it."""
+    """How a search starts with an op of a kind, and how it compares its schedules."""
 
     #: First guesses of the whole workload, given those of its tile ops.
     guesses: Callable[[AroundOp, Iterator[Schedule]], Iterator[Schedule]]
-    #: The op's first guess in front of that schedule of tile ops; None where nothing is legal.
+    #: The op's first guess before that schedule of tile ops; None if nothing is legal.
     first: Callable[[AroundOp, Schedule | None], Any | None]
-    #: What was found for another op of the kind, as it suits this one; None where nothing like it is legal.
+    #: Adapts a result for another op of the kind to this one; None if nothing similar is legal.
     adapt: Callable[[AroundOp, Any, Any], Any | None]
-    #: How alike two workloads' ops of the kind are: 0 for the same, infinity where one teaches nothing of the other.
+    #: How similar two workloads' ops of the kind are: 0 for the same, infinity if nothing can be learned from one about
+    #: the other.
     distance: Callable[[Sequence[Any], Sequence[Any]], float]
-    #: For the model: what is compiled, and what a launch is told.
+    #: For the model: what is compiled, and the launch arguments.
     compiled_features: Callable[[Any], list[float]]
     plan_features: Callable[[Any, Any, Gpu], list[float]]
 
@@ -45,11 +46,11 @@ def search_of(op: LaunchOp) -> LaunchOpSearch:
     """
     part = part_of(op.KIND, "search")
     if part is None:
-        raise NotFound(f"{op.describe()}: its kind says nothing of how to search its schedules")
+        raise NotFound(f"{op.describe()}: its kind does not define how to search its schedules")
     found: LaunchOpSearch = part.SEARCH
     return found
 
 
 def distance_of(ops: Sequence[LaunchOp], others: Sequence[LaunchOp]) -> float:
-    """How alike the launch ops of two workloads are, as `LaunchOpSearch.distance`."""
+    """How similar the launch ops of two workloads are, as `LaunchOpSearch.distance`."""
     return search_of(ops[0]).distance(ops, others) if ops else (float("inf") if others else 0.0)

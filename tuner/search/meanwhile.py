@@ -1,7 +1,7 @@
-"""What a search will need later, done by a fork of its process meanwhile.
+"""What a search will need later, computed in advance by a fork of its process.
 
-A fork begins with all that the search has computed, and so at once: another process would import the program and
-enumerate the space first. It may die at any moment, and then its work is done here.
+A fork starts with everything that the search has computed, and so at once: another process would import the program and
+enumerate the space first. It may die at any moment; then its work is done here.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: Calls by name, in the order in which they will be wanted. What they give depends on nothing that changes.
+#: Calls by name, in the order in which they will be needed. Their results depend on nothing that changes.
 Calls = Mapping[Any, Callable[[], Any]]
-#: Gives what one of the calls does, each once.
+#: Returns the result of one of the calls, once each.
 Take = Callable[[Hashable], Any]
 Begin = Callable[[Calls], Take]
 
-#: Where there are fewer cores, a fork would take its core from a build.
+#: With fewer cores, a fork would take its core from a build.
 LEAST_CORES = 4
-#: Results that wait to be taken, besides the one in the pipe: a long search does not work for a later one that may not
+#: Results waiting to be taken, besides the one in the pipe: a long search does not work for a later one that may not
 #: come.
 _NUM_AHEAD = 1
-#: Descriptors that may be open in a search's process, generously.
+#: An upper bound on open descriptors in a search's process.
 _MOST_FILES = 4096
 
 
 def in_fork(calls: Calls) -> Take:
-    """Begins with the calls in a fork of this process, whose only Python thread the caller must be."""
+    """Starts the calls in a fork of this process; the caller must be its only Python thread."""
     return _Fork(calls).take
 
 
 def begin_here() -> Begin | None:
-    """Starts background work on this machine; None where it has no core to spare."""
+    """Starts background work on this machine; None if it has no spare core."""
     return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
 
 
-#: Forks of this process that may still be read from.
+#: Forks of this process that may still be read.
 _open_forks = weakref.WeakSet["_Fork"]()
 
 
 class _Fork:
-    """A fork, and what came from it. It is killed with the object."""
+    """A fork and its results. It is killed with the object."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._found: dict[Hashable, Any] = {}
         reader, writer = multiprocessing.Pipe(duplex=False)
         with warnings.catch_warnings():
-            # Python 3.12 counts the threads of BLAS, which knows forks.
+            # Python 3.12 counts the threads of BLAS, which handles forks.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
@@ -66,12 +66,13 @@ class _Fork:
         _open_forks.add(self)
 
     def leave_to_parent(self) -> None:
-        """To be called in a later fork, which has a copy of this object: its end must not be that of the fork."""
+        """Must be called in a later fork, which has a copy of this object: the end of the copy must not end the
+        fork."""
         self._end.detach()
         self._reader.close()
 
     def take(self, name: Hashable) -> Any:
-        """What the call of that name gives."""
+        """The result of the call with that name."""
         while name not in self._found and self._end.alive:
             try:
                 found, value = self._reader.recv()
@@ -91,7 +92,7 @@ def _end(pid: int, reader: Connection) -> None:
 
 
 def _work(calls: Calls, writer: Connection) -> None:
-    """What the fork does; it never returns. It lets go of what else is open, by which others see its parent's end."""
+    """The fork's work; it never returns. It closes other open files, so that others notice its parent's end."""
     try:
         for fork in list(_open_forks):
             fork.leave_to_parent()

@@ -1,4 +1,4 @@
-"""What a search is begun with, and the search in this process."""
+"""What a search starts with, and the search in this process."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tuner.search.searcher import Searcher
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOrder:
-    """All that a search depends on: the same order gives the same candidates, in whatever process."""
+    """Everything that a search depends on: the same order gives the same candidates, in any process."""
 
     workload: Workload
     gpu: Gpu
     #: Of the sampler.
     seed: int
-    #: Trials that were recorded before, in their order.
+    #: Trials that were recorded before, in order.
     history: tuple[Trial, ...] = ()
-    #: Legal candidates of ours that are tried first, behind the library.
+    #: Legal candidates of ours that are tried first, after the library.
     priors: tuple[Candidate, ...] = ()
-    #: The budget, where there is one.
+    #: The budget, if there is one.
     num_trials: int | None = None
 
     def begin(self, begin: Begin | None = None) -> Searcher:
-        """The searcher, which has work done meanwhile by `begin`."""
+        """The searcher, which starts background work with `begin`."""
         return Searcher(
             any_space_of(self.workload, self.gpu),
             seed=self.seed,

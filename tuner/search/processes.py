@@ -1,8 +1,8 @@
-"""Searches in processes of their own: choosing candidates takes a core, and the server's interpreter answers requests.
+"""Searches in separate processes: choosing candidates takes a core, and the server's interpreter handles requests.
 
-A search can be begun again from its recorded trials. So these processes hold nothing that could be lost, and may die at
-any moment: whoever asks one that has died gets `SearchLost`. They end when their pipe does, and so with the server,
-however that ended. Signals are the server's affair.
+A search can be restarted from its recorded trials. So these processes hold nothing that could be lost, and may die at
+any moment: using one that has died raises `SearchLost`. They end when their pipe does, and so with the server, however
+that ended. Only the server handles signals.
 """
 
 from __future__ import annotations
@@ -31,58 +31,58 @@ from tuner.search.searcher import Searcher
 
 _log = logging.getLogger(__name__)
 
-#: A process that has not answered after this many seconds is taken for dead, and killed. The slowest first choice, of a
-#: long chain, takes some seconds of processor time.
+#: A process that has not responded after this many seconds is considered dead, and killed. The slowest first choice,
+#: for a long chain, takes some seconds of processor time.
 ANSWER_LIMIT_S = 300.0
-#: How far a search steps back where others want its core: a request should not wait for the next candidate, nor a card
-#: for long where builds take every core.
+#: The niceness of a search: a request should not wait for the next candidate, nor a card for long when builds use every
+#: core.
 _NICENESS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """What is asked of a search, and what it must know before."""
+    """A request to a search, and the information that it needs before."""
 
     #: The search's number within its process.
     number: int
     #: Searches that are over.
     ended: tuple[int, ...]
-    #: Of the first request: how it is begun.
+    #: In the first request: what it starts with.
     order: SearchOrder | None
-    #: Trials that were recorded since the request before.
+    #: Trials recorded since the previous request.
     trials: tuple[Trial, ...]
     is_winding_up: bool
     #: The method of `Searcher`.
     method: str
-    #: Where the search is to begin with other priors than it was ordered with.
+    #: Set if the search should start with other priors than in its order.
     priors: tuple[Candidate, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """What the method gave, or raised."""
+    """What the method returned or raised."""
 
     value: Any = None
     error: Exception | None = None
-    #: As the searcher has it afterwards.
+    #: The searcher's value afterwards.
     waits_for_all: bool = False
 
 
 class SearchProcesses:
-    """Processes that search, at most this many. Another one is started when a search begins and each of them has
+    """Processes that search, with a maximum number. Another one is started when a search begins and each of them has
     one."""
 
     def __init__(self, most: int) -> None:
-        """Starts the first one, whose imports would keep the first job waiting; `most` is at least 1."""
+        """Starts the first one, whose imports would delay the first job; `most` is at least 1."""
         self._most = most
         self._lock = threading.Lock()
         self._processes = [_Process()]
-        # Before multiprocessing's own end of a program, which waits for processes that nobody has ended.
+        # Before multiprocessing's own exit handler, which waits for processes that nobody has ended.
         self._end = util.Finalize(self, _kill_all, args=(self._processes,), exitpriority=10)
 
     @contextmanager
     def search(self, order: SearchOrder) -> Iterator[RemoteSearch]:
-        """A search in one of the processes; nothing is waited for before it is asked."""
+        """A search in one of the processes; does not wait before the first call."""
         with self._lock:
             process = self._free_process()
             process.num_searches += 1
@@ -96,16 +96,16 @@ class SearchProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of those that live."""
+        """Process ids of the live ones."""
         with self._lock:
             return [process.pid for process in self._processes if not process.is_lost]
 
     def close(self) -> None:
-        """Kills them; whoever waits for one gets `SearchLost`."""
+        """Kills them; callers that wait for one get `SearchLost`."""
         self._end()
 
     def _free_process(self) -> _Process:
-        """The one with the fewest searches; a new one where all have some, and there may be more."""
+        """The one with the fewest searches; a new one if all have some and the maximum is not reached."""
         self._processes[:] = [process for process in self._processes if not process.is_lost]
         least = min(self._processes, key=lambda process: process.num_searches, default=None)
         if least is None or (least.num_searches > 0 and len(self._processes) < self._most):
@@ -120,7 +120,8 @@ def _kill_all(processes: list[_Process]) -> None:
 
 
 class RemoteSearch:
-    """A search in another process, as `Searcher` has it. One thread asks it; `close` may come from another one."""
+    """A search in another process, with the interface of `Searcher`. One thread uses it; `close` may be called by
+    another one."""
 
     def __init__(self, process: _Process, order: SearchOrder) -> None:
         self._process = process
@@ -128,13 +129,13 @@ class RemoteSearch:
         self._order: SearchOrder | None = order
         self._unsent: list[Trial] = []
         self._is_winding_up = False
-        #: Priors that it is not told of yet, in place of those of the order.
+        #: Priors that were not sent yet, instead of those of the order.
         self._priors: tuple[Candidate, ...] | None = None
-        #: Whether the next choice is better made when nothing is on its way; as of the last answer.
+        #: Whether the next choice is better made when nothing is in progress; from the last answer.
         self.waits_for_all = False
 
     def ask(self) -> Candidate | None:
-        """The next candidate; None where nothing legal is left untried.
+        """The next candidate; None if nothing legal is left untried.
 
         Raises:
             SearchLost: its process has died.
@@ -143,20 +144,20 @@ class RemoteSearch:
         return candidate
 
     def think_ahead(self) -> bool:
-        """As `Searcher.think_ahead`; raises as `ask` does."""
+        """As `Searcher.think_ahead`; raises like `ask`."""
         return bool(self._call("think_ahead"))
 
     def foresee(self) -> Candidate | None:
-        """As `Searcher.foresee`; raises as `ask` does."""
+        """As `Searcher.foresee`; raises like `ask`."""
         candidate: Candidate | None = self._call("foresee")
         return candidate
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
-        """As `Searcher.begin_with`; they are handed over with the next question."""
+        """As `Searcher.begin_with`; they are sent with the next request."""
         self._priors = tuple(priors)
 
     def tell(self, trial: Trial) -> None:
-        """Adds a recorded trial; it is handed over with the next question."""
+        """Adds a recorded trial; it is sent with the next request."""
         self._unsent.append(trial)
 
     def wind_up(self) -> None:
@@ -164,7 +165,7 @@ class RemoteSearch:
         self._is_winding_up = True
 
     def close(self) -> None:
-        """Ends it. A question that is under way is not waited for; another one is not put."""
+        """Ends it. A pending request is not waited for; no further one is sent."""
         self._process.end(self._number)
 
     def _call(self, method: str) -> Any:
@@ -181,28 +182,28 @@ class RemoteSearch:
 
 
 class _Process:
-    """One process, which answers one question after the other."""
+    """One process, which handles one request after the other."""
 
     def __init__(self) -> None:
-        """Starts it; nothing is waited for."""
+        """Starts it without waiting."""
         self._pipe, theirs = SPAWN.Pipe()
         self._process = SPAWN.Process(target=_serve, args=(theirs,), name="tuner search", daemon=True)
         self._process.start()
-        with suppress(ProcessLookupError):  # it may have died already, of which whoever asks it is told
+        with suppress(ProcessLookupError):  # it may have died already, which its callers will notice
             own = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, self.pid, min(19, own + _NICENESS))
         theirs.close()
         #: Of who asks.
         self._turn = threading.Lock()
-        #: Of what follows, and never held for long.
+        #: For what follows, and never held for long.
         self._lock = threading.Lock()
         self._last_number = 0
         self._live: set[int] = set()
-        #: Searches that are over, of which it does not know yet.
+        #: Ended searches that it does not know about yet.
         self._over: list[int] = []
-        #: Whether it has died, or was killed.
+        #: Whether it has died or was killed.
         self.is_lost = False
-        #: Searches that are in it; its pool's lock guards it.
+        #: The number of its searches; its pool's lock guards it.
         self.num_searches = 0
 
     @property
@@ -219,13 +220,13 @@ class _Process:
             return self._last_number
 
     def end(self, number: int) -> None:
-        """Has it forget a search, with the next question of another one."""
+        """Has it forget a search, with the next request of another one."""
         with self._lock:
             self._live.discard(number)
             self._over.append(number)
 
     def kill(self) -> None:
-        """SIGKILL, and its end waited for; any thread may call."""
+        """Sends SIGKILL, and waits for its end; any thread may call."""
         self.is_lost = True
         self._process.kill()
         self._process.join()
@@ -239,10 +240,10 @@ class _Process:
         method: str,
         priors: tuple[Candidate, ...] | None,
     ) -> _Answer | None:
-        """The answer; None of a search that is over.
+        """The answer; None for an ended search.
 
         Raises:
-            SearchLost: the process has died, or did not answer in time and was killed.
+            SearchLost: the process has died, or did not respond in time and was killed.
         """
         with self._turn:
             with self._lock:
@@ -274,9 +275,9 @@ class _Process:
 
 
 def _serve(pipe: Connection) -> None:
-    """What the process runs: answers until its pipe ends."""
+    """The process's loop: answers until its pipe ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # while the server drains, it may still ask
+        signal.signal(number, signal.SIG_IGN)  # while the server drains, it may still send requests
     spare_collector()
     searches: dict[int, Searcher] = {}
     while True:
@@ -288,7 +289,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
-    """Brings a search to where its owner is, and asks it."""
+    """Updates a search to its owner's state, and calls it."""
     for number in request.ended:
         searches.pop(number, None)
     try:
@@ -308,7 +309,7 @@ def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or where it cannot travel what it said; with its traceback as a note."""
+    """The error, or its message if it cannot be pickled; with its traceback as a note."""
     note = "".join(format_exception(error))
     error.add_note(note)
     try:

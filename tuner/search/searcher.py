@@ -1,16 +1,16 @@
 """The search of one job: the library first, then our plan kinds.
 
-Fused and a launch per op are searched, each by guesses and then by its model. So are the runs of a chain of three ops
-and more: which cut suits the best fused schedule is forecast, and the cut is an axis of the model. Behind the first
-guesses of fused come the best with a first wave, and the orders of the policies for it. The other kinds launch
-the same kernels in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
-Where programmatic launches are faster, what the model chooses is launched so at once, and it learns from that.
+Fused and one launch per op are searched, each with guesses and then with its model. So are the runs of a chain of at
+least three ops: which cut suits the best fused schedule is forecast, and the cut is an axis of the model. After the
+first guesses of fused come the best with a first wave, and the policies' orders for it. The other kinds launch the same
+kernels in another way, so they have no model: their trials use the best schedule of the kind that they vary. If
+programmatic launches are faster, the model's choices are launched that way at once, and it learns from that.
 
-Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
-tried soon, which is what separate launches can take over of it. And the best of a variation, where it came as a prior,
-is tried as what it varies, so that the model knows of it. The last trials of a budget give every kind the best schedule
-that it has not tried, so that it is in the finals. From a few trials before these on the model varies the order of
-kernels that are built.
+Whether fusing helps can only be seen by comparison with the same tiling in two launches. So a better fused schedule
+soon gets its *repeat*, the same schedule as far as separate launches can use it. And the best of a variation, if it
+came as a prior, is tried in the kind that it varies, so that the model knows about it. The last trials of a budget try
+in every kind the best schedule that it has not tried, so that it is in the finals. From a few trials before these on,
+the model varies the order of kernels that are already built.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
 from tuner.search.model.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
-#: One trial in this many is not a fused one: a launch per op, and in turn with these a variation.
+#: One trial in this many is not a fused one: one launch per op, alternating with a variation.
 APART_EVERY = 5
-#: The same, where no launch computes all ops: how its launches overlap is what makes a schedule of these good.
+#: The same, if no launch computes all ops: how its launches overlap is what makes such a schedule good.
 VARIED_EVERY = 3
 #: Of this many trials of a chain, this one is in runs.
 RUNS_TURN = 4
-#: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
+#: From this trial on, every other one is a variation, until each has been tried: small budgets try them, too.
 FIRST_VARIATION = 4
-#: One trial in this many is a variation besides, where these are ahead of what they vary.
+#: One trial in this many is additionally a variation, if these are ahead of what they vary.
 LEADING_EVERY = 5
-#: From one trial with a launch per op to the next, at least.
+#: Minimum distance from one trial with a launch per op to the next.
 REPEAT_EVERY = 6
-#: One in this many trials of a budget, at most, is among the last.
+#: At most one in this many trials of a budget is among the last.
 LAST_SHARE = 4
-#: From this many trials before the last ones on, the model chooses among orders of what is built: a build that begins
-#: now would be waited for by itself.
+#: From this many trials before the last ones on, the model chooses among orders of built kernels: a build that starts
+#: now would be waited for.
 NUM_SETTLING = 5
 #: Name of the call that draws first guesses.
 _GUESSES = "guesses"
 
 
 class Searcher:
-    """Gives the next candidate. The same space, seed and trials give the same one, so that a search continues after a
-    restart as if nothing had happened.
+    """Gives the next candidate. The same space, seed and trials give the same candidate, so that a search continues
+    after a restart as if nothing had happened.
 
-    Several candidates may be on their way: what was requested and not yet observed is not given again.
+    Several candidates may be in progress: what was requested and not yet observed is not returned again.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Searcher:
         num_trials: int | None = None,
         begin: Begin | None = None,
     ) -> None:
-        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` the first guesses,
-        where they are known already; `num_trials` the budget, where there is one; `begin` has work done meanwhile."""
+        """`priors` are legal candidates of ours that are tried first, after the library; `seeds` the first guesses,
+        if already known; `num_trials` the budget, if there is one; `begin` starts background work."""
         self._space = space
         self._seed = seed
         num_ops = len(space.workload.ops)
@@ -91,18 +91,18 @@ class Searcher:
         variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]
         self._kinds = {kind: KindSearch(space, kind, seed) for kind in searched}
         self._variations = Variations(variations, offered, self._kinds)
-        #: The kind with a launch per op, and the one in runs where there is one.
+        #: The kind with a launch per op, and the one in runs if there is one.
         self._apart = next(kind for kind in searched if kind.is_apart)
-        #: The kind that first guesses are for: one launch for all ops, where there is such a kind.
+        #: The kind with the first guesses: one launch for all ops, if there is such a kind.
         self._main = PlanKind.FUSED if PlanKind.FUSED in searched else self._apart
         self._runs = next((kind for kind in searched if kind.is_in_runs and kind in offered), None)
         #: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found
-        #: for one is there for those behind it.
+        #: for one can be used by later ones.
         repeated = [(kind, self._main) for kind in (self._apart, self._runs) if kind and kind is not self._main]
         self._repeats = (*repeated, *dict.fromkeys(variations))
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
-        self._all_priors = frozenset(self._priors)  # those that were tried included
+        self._all_priors = frozenset(self._priors)  # including those that were tried
         self._known_seeds = list(seeds or ())
         self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
         self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
@@ -117,14 +117,13 @@ class Searcher:
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
-        #: Whether the draws are begun: whoever thinks ahead then would wait for them.
+        #: Whether the draws have begun: work in advance would then wait for them.
         self._has_begun = begin is not None and not self._num_observed and self._is_worth_thinking_ahead
         if begin and self._has_begun:
             self._begin_draws(begin)
 
     def _begin_draws(self, begin: Begin) -> None:
-        """Begins with the draws that later choices take, in the order in which they come to them. They depend on the
-        seed alone."""
+        """Starts the draws for later choices, in the order in which they are needed. They depend only on the seed."""
         take = begin({_GUESSES: self._drawn_guesses})
         self._drawn_guesses = partial(take, _GUESSES)
         pools = {kind: search.pool for kind, search in reversed(self._kinds.items())}
@@ -132,14 +131,14 @@ class Searcher:
         draw_elsewhere(begin, pools, every, 1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY))
 
     def _seeds(self) -> Iterator[Schedule]:
-        """The first guesses, each computed when it is needed first."""
+        """The first guesses, each computed on demand."""
         yield from self._known_seeds
         for schedule in self._more_seeds:
             self._known_seeds.append(schedule)
             yield schedule
 
     def ask(self) -> Candidate | None:
-        """The next candidate; None where nothing legal is left untried."""
+        """The next candidate; None if nothing legal is left untried."""
         candidate = self._next()
         if candidate is not None:
             self._give(candidate)
@@ -148,9 +147,9 @@ class Searcher:
 
     def foresee(self) -> Candidate | None:
         """Before the first choice: a prior or first guess that will most likely be chosen, one after the other; None
-        where there are no more. What is chosen stays the same."""
+        if there are no more. This does not change the choices."""
         if self._foreseen is None:
-            # Nobody draws meanwhile for a small budget, and whoever takes this search over would wait for it.
+            # For a small budget nobody draws in advance, and whoever takes this search over would wait for it.
             seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
             guesses = (canonical(self._main, schedule) for schedule in seeds)
             ours = (Candidate(plan_kind=self._main, schedule=guess) for guess in guesses)
@@ -158,14 +157,14 @@ class Searcher:
         return next(self._foreseen, None)
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
-        """Before the first choice: these are tried first, in place of the priors that it was begun with."""
+        """Before the first choice: these are tried first, instead of the priors that it was started with."""
         self._priors = deque(priors)
         self._all_priors = frozenset(self._priors)
 
     def think_ahead(self) -> bool:
-        """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.
+        """Does part of the work that a later choice needs, while nobody waits for one; returns whether there was any.
 
-        What is chosen stays the same. A small budget may never come to that choice, so nothing is done for it."""
+        This does not change the choices. A small budget may never reach that choice, so nothing is done for it."""
         if not self._is_worth_thinking_ahead:
             return False
         is_short = not self._has_begun and len(self._known_seeds) < NUM_SEEDS
@@ -180,13 +179,13 @@ class Searcher:
         return self._first_of_last > 2 * NUM_SEEDS and self._first_of_last - self._num_given >= NUM_SEEDS
 
     def wind_up(self) -> None:
-        """Ends the search but for its last trials: from now on only what kinds have not tried of the best is given."""
+        """From now on it only returns what kinds have not tried of the best."""
         self._is_winding_up = True
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether the next choice is the first of the last trials of the budget. They repeat the best that there is, so
-        it is better made when nothing is on its way."""
+        """Whether the next choice is the first of the last trials of the budget. They repeat the best schedule, so
+        it is better chosen when nothing is in progress."""
         return self._num_last > 0 and self._num_given == self._first_of_last
 
     @property
@@ -200,7 +199,7 @@ class Searcher:
 
     @property
     def _is_apart_due(self) -> bool:
-        """Whether the last trial with a launch per op is a while ago."""
+        """Whether the last trial with a launch per op is some time ago."""
         return self._num_given - self._last_apart >= REPEAT_EVERY
 
     def _give(self, candidate: Candidate) -> None:
@@ -217,8 +216,8 @@ class Searcher:
             self._last_apart = self._num_given
 
     def _is_instead(self, candidate: Candidate) -> bool:
-        """Whether it is of a faster way to launch what another kind searches, which was not given it. None is beside an
-        attention: there a kind tries schedules that gain nothing in another way."""
+        """Whether it uses a faster way to launch a schedule of another kind that did not try it. There is none with
+        an attention: there a kind tries schedules that gain nothing in another way."""
         kind, base = candidate.plan_kind, candidate.plan_kind.base
         is_new = base is not None and candidate.schedule not in self._kinds[base].given
         is_other = candidate in self._all_priors or bool(self._space.own)
@@ -244,8 +243,8 @@ class Searcher:
         return self._vary(self._variations.pairs)
 
     def _launched(self, kind: PlanKind, schedule: Schedule) -> Candidate:
-        """A schedule that a kind tries, in the faster way to launch it where that is known. First guesses of fused are
-        launched plainly: forecasts are of these."""
+        """A schedule that a kind tries, with the faster kind of launch if that is known. First guesses of fused use
+        normal launches, since forecasts are for these."""
         is_guess = kind is self._main and len(self._kinds[kind].given) < NUM_SEEDS
         is_plain = is_guess or bool(self._space.own)
         faster = None if is_plain else self._variations.faster_way(kind)
@@ -254,10 +253,10 @@ class Searcher:
         return Candidate(plan_kind=kind, schedule=schedule)
 
     def _in_order(self, *, is_apart: bool) -> Sequence[PlanKind]:
-        """The kinds that are searched, that whose turn it is first."""
+        """The searched kinds, with the one whose turn it is first."""
         first, runs = self._main, self._runs
         others = (runs,) if runs else ()
-        if first is self._apart:  # where no launch computes all ops
+        if first is self._apart:  # if no launch computes all ops
             return (*others, first) if self._num_given % 2 else (first, *others)
         if is_apart:
             return self._apart, first, *others
@@ -271,8 +270,8 @@ class Searcher:
         return candidate.schedule in (self._kinds[kind].given if varied is None else varied)
 
     def _variation(self, apart: bool) -> Candidate | None:
-        """A variation where it is one's turn: early, one that was never tried; later, in turn and the one that promises
-        most alternately."""
+        """A variation if it is the turn of one: early, one that was never tried; later, in turn and the most
+        promising one alternately."""
         is_early = self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0
         if is_early and (candidate := self._vary(self._variations.untried())):
             return candidate
@@ -282,8 +281,9 @@ class Searcher:
         return self._vary([pair for pair in pairs if self._missing(*pair)] or pairs)
 
     def _leading(self) -> Candidate | None:
-        """Behind the first guesses, where it is its turn and variations are faster than what they vary: another one of
-        these, of fused and of separate launches alternately, so that neither side of the verdict is left to a few."""
+        """After the first guesses, if it is its turn and variations are faster than what they vary: another one of
+        these, of fused and of separate launches alternately, so that neither side of the verdict depends on few
+        trials."""
         if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
             return None
         ahead = self._variations.leading()
@@ -297,8 +297,7 @@ class Searcher:
         return next((one for one in self._variations.unfounded() if not self._is_given(one)), None)
 
     def _repeat(self) -> Candidate | None:
-        """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while
-        ago."""
+        """The best fused schedule with one launch per op, if untried and the last such trial is some time ago."""
         if self._main is self._apart or not self._is_apart_due:
             return None
         return self._missing(self._apart, self._main)
@@ -313,7 +312,7 @@ class Searcher:
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
 
     def _plain(self) -> Candidate | None:
-        """The best of fused that was launched programmatically alone, where that is faster by little: plainly."""
+        """The best fused schedule with normal launches, if that is untried and at most slightly slower."""
         faster, search = self._variations.faster_way(self._main), self._kinds[self._main]
         if not faster or self._variations.gain(faster, self._main) < CLEARLY_FASTER:
             return None
@@ -322,7 +321,7 @@ class Searcher:
         return candidate if best not in search.own and candidate not in self._on_their_way else None
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
-        """The best schedule of `base` as `kind` takes it over, unless that was given already or there is none."""
+        """The best schedule of `base` in the form of `kind`, unless that was issued already or there is none."""
         best = self._kinds[base].best()
         if not best:
             return None
@@ -335,21 +334,21 @@ class Searcher:
         return candidate if kind.base else self._launched(kind, schedule)
 
     def _in_best_runs(self, schedule: Schedule) -> Schedule | None:
-        """A fused schedule in the runs of the best that was measured so, or else in those with the best forecast."""
+        """A fused schedule in the runs of the best measured one, otherwise in those with the best forecast."""
         assert self._runs
         if best := self._kinds[self._runs].best():
             return in_runs(schedule, best[0].ordering.run_starts)
         return next(iter(self._in_runs(schedule)), None)
 
     def _in_runs(self, schedule: Schedule) -> list[Schedule]:
-        """A fused schedule in runs, the shortest forecast first."""
+        """A fused schedule in runs, shortest forecast first."""
         if schedule not in self._ranked_runs:
             self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
         return self._ranked_runs[schedule]
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
-        """The best schedule that a variation has not tried, of the first of these that has one. Every other time it is
-        a first guess whose launches share SMs, which pays only where they overlap."""
+        """The best schedule that a variation has not tried, from the first of these that has one. Every other time
+        it is a first guess whose launches share SMs, which only helps if they overlap."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
@@ -362,8 +361,9 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
-        is, every other time, what is best when fused, or else first guesses; for runs in the best cut by forecast."""
+        """Candidates that need no model: forecasts for fused, then the policies' orders for the best of these. For
+        the others, every other time the best fused schedule, otherwise first guesses; for runs in the best cut by
+        forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
@@ -380,7 +380,7 @@ class Searcher:
         return next((guess for guess in guesses if guess not in given), None)
 
     def tell(self, trial: Trial) -> None:
-        """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""
+        """Adds a recorded trial; a failed candidate counts as slow, not as unknown."""
         if trial.candidate not in self._on_their_way:
             self._give(trial.candidate)
         self._on_their_way.discard(trial.candidate)
@@ -396,5 +396,5 @@ class Searcher:
         plainly = Candidate(plan_kind=kind.launched_plainly, schedule=schedule)
         if plainly.plan_kind is not kind and plainly not in self._on_their_way:
             search, gain = self._kinds[plainly.plan_kind], self._variations.gain(kind, plainly.plan_kind)
-            if schedule in search.given and schedule not in search.tried:  # it was given so instead
+            if schedule in search.given and schedule not in search.tried:  # it was issued in that form instead
                 search.tell(schedule, value and value / gain, is_inferred=True)

@@ -1,6 +1,6 @@
-"""Kinds that launch what another kind found in another way, which of them is to be tried, and what became of it.
+"""Kinds that launch schedules of another kind in another way, which of them is tried next, and their results.
 
-They have no model: a trial of theirs takes over the best schedule of the kind that they vary.
+They have no model: their trials use the best schedule of the kind that they vary.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tuner.core.trial.stats import median
 from tuner.search.model.kind_search import KindSearch
 from tuner.search.model.pool import canonical
 
-#: What a variation takes over what its base does, at most, where it is clearly faster: by one schedule that was
-#: measured both ways, and by the median of more.
+#: Maximum ratio of a variation's time to its base's if it is clearly faster: for one schedule that was measured both
+#: ways, and for the median of more.
 CLEARLY_FASTER, FASTER = 0.98, 0.995
 #: A variation, and the kind whose best schedules it tries.
 Pair = tuple[PlanKind, PlanKind]
@@ -32,17 +32,17 @@ class Variations:
         vary."""
         self._kinds = kinds
         pairs = tuple(known)
-        #: What each was given, and the value that was observed, as in `KindSearch.tried`.
+        #: What each was given, and the observed value, as in `KindSearch.tried`.
         self.values = {kind: dict[Schedule, float | None]() for kind, _ in pairs}
         #: Those that are tried, in the order of their turns.
         self.pairs = [pair for pair in pairs if pair[0] in set(offered)]
 
     def untried(self) -> list[Pair]:
-        """Those that no trial had yet."""
+        """Those without a trial so far."""
         return [pair for pair in self.pairs if not self.values[pair[0]]]
 
     def by_turns(self) -> list[Pair]:
-        """The one whose turn it is first; every other time the one that promises most."""
+        """The one whose turn it is first; every other time the most promising one."""
         num_given = sum(map(len, self.values.values()))
         turn = num_given // 2 % max(1, len(self.pairs))
         pairs = [*self.pairs[turn:], *self.pairs[:turn]]
@@ -56,8 +56,8 @@ class Variations:
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
 
     def faster_way(self, base: PlanKind) -> PlanKind | None:
-        """Which kind launches the same kernels as `base` programmatically and is clearly faster so, by the schedules
-        that were measured both ways; None where that is not so, or not known yet."""
+        """Which kind launches the same kernels as `base` programmatically and is clearly faster, by the schedules
+        that were measured both ways; None if there is none, or it is not known yet."""
         ways = (kind for kind, varied in self.pairs if varied is base and kind.is_programmatic)
         for kind in ways:
             ratios = self._ratios(kind, base)
@@ -66,18 +66,18 @@ class Variations:
         return None
 
     def gain(self, kind: PlanKind, base: PlanKind) -> float:
-        """The median of what a variation takes over what its base does; 1 where that is not known."""
+        """The median ratio of a variation's time to its base's; 1 if unknown."""
         ratios = self._ratios(kind, base)
         return median(ratios) if ratios else 1.0
 
     def _ratios(self, kind: PlanKind, base: PlanKind) -> list[float]:
-        """Ratios of schedules that were measured both ways."""
+        """Ratios for schedules that were measured both ways."""
         both = ((self.values[kind].get(canonical(kind, one)), value) for one, value in self._kinds[base].own.items())
         return [varied / value for varied, value in both if varied is not None and value is not None]
 
     def unfounded(self) -> list[Candidate]:
-        """Of each that is tried the best schedule, for its base where that was not given it: a prior came to the
-        variation alone, and a base's model knows its own trials."""
+        """The best schedule of each tried variation, for its base if that has not tried it: a prior came only to the
+        variation, and a base's model knows only its own trials."""
         found = list[Candidate]()
         for kind, base in self.pairs:
             measured = [(value, schedule) for schedule, value in self.values[kind].items() if value is not None]
@@ -95,8 +95,8 @@ class Variations:
         return bool(own and others) and min(own) < min(others)
 
     def _promise(self, kind: PlanKind, base: PlanKind) -> float:
-        """What a variation's next trial may come to: the best of its base that it has not tried, by what the kind made
-        of others; inf where nothing is known."""
+        """The expected value of a variation's next trial: the best of its base that it has not tried, scaled by its
+        ratio for others; inf if unknown."""
         ratios, untried = list[float](), list[float]()
         for schedule, value in self._kinds[base].tried.items():
             if value is None:

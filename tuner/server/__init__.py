@@ -1,1 +1,1 @@
-"""The server's process: what is wired together, its socket, and who takes over when it dies."""
+"""The server's process: how its parts are connected, its socket, and failover."""

@@ -46,17 +46,17 @@ from tuner.wire.responses.webhooks import job_ended_body
 
 log = logging.getLogger(__name__)
 
-_OR_LOGIN = ", or a login by a listed proxy"
+_OR_LOGIN = ", or a login through a listed proxy"
 
-#: Processes that choose candidates, where nobody says how many, at most.
+#: Default maximum number of processes that choose candidates.
 _MAX_SEARCH_PROCESSES = 8
 
-#: After that, requests and streams still open are cut, seconds.
+#: After this time, open requests and streams are cut, seconds.
 _GRACE_S = 5
 
 
 class OpenToAll(TunerError):
-    """Other machines would reach the service, and nobody would need a token."""
+    """Other machines would reach the service without needing a token."""
 
 
 def open_service(
@@ -65,13 +65,13 @@ def open_service(
     observers: Sequence[Observer] = (),
     search: Search = search_here,
 ) -> tuple[Service, Standby | None, str]:
-    """The service over `settings.data`, not started; what watches over its leadership, where others may have it; and a
-    sentence on what it measures with. `give_up` ends the server; `observers` are told of every recorded trial;
-    `search` begins a search, here or in another process.
+    """The service for `settings.data`, not started; the watcher of its leadership, if others may have it; and a
+    sentence about what it measures with. `give_up` ends the server; `observers` are called for every recorded trial;
+    `search` starts a search, in this process or another.
 
     Raises:
         StoreError: the data folder or its database cannot be used.
-        InvalidInput: `settings.gpu` is no choice.
+        InvalidInput: `settings.gpu` is invalid.
         OpenToAll: it would listen beyond loopback without tokens.
     """
     store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=settings.standby)
@@ -114,8 +114,8 @@ def open_service(
 
 @contextmanager
 def _searching(settings: Settings) -> Iterator[Search]:
-    """Where candidates are chosen: beside this process, so that requests do not wait for the interpreter. A server that
-    takes no jobs starts nothing."""
+    """Where candidates are chosen: in other processes, so that requests do not wait for the interpreter. A server
+    that runs no jobs starts nothing."""
     most = 0 if settings.gpu == "none" and settings.scheduler is None else settings.search_processes
     if most is None:
         most = min(len(os.sched_getaffinity(0)), _MAX_SEARCH_PROCESSES)
@@ -130,7 +130,7 @@ def _searching(settings: Settings) -> Iterator[Search]:
 
 
 def _webhook_sender(settings: Settings, store: Store, leads: Callable[[], bool]) -> WebhookSender | None:
-    """What sends webhooks, where there are hosts that may be told."""
+    """The sender of webhooks, if there are allowed hosts."""
     hosts, networks = settings.allowed_webhooks
     if not hosts:
         return None
@@ -139,7 +139,7 @@ def _webhook_sender(settings: Settings, store: Store, leads: Callable[[], bool])
 
 
 def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:
-    """What measures: this machine, or where a scheduler is named its cluster."""
+    """The dispatcher: this machine, or if a scheduler is named, its cluster."""
     if settings.scheduler is not None:
         from tuner.dispatch.cluster.join import join_as_server
 
@@ -158,20 +158,21 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
 
 
 def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
-    """Lets a standby server measure; a sentence that names its GPUs."""
+    """Lets a standby server measure; returns a sentence that names its GPUs."""
     dispatcher, why = _dispatcher(settings, build_cache)
     late.fill(dispatcher)
     return why
 
 
-#: A thread that computes keeps the interpreter for so long at most while others wait, seconds. A request changes hands
-#: several times, and a search computes in threads of its own: by Python's 5 ms each of these changes could take that.
+#: Maximum time that a computing thread keeps the interpreter while others wait, seconds. A request changes threads
+#: several times, and a search computes in separate threads: with Python's 5 ms, each of these changes could take that
+#: long.
 _SWITCH_S = 0.0005
 
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """What signals do is what it was, once the block is over."""
+    """Restores the signal handlers after the block."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -183,7 +184,7 @@ def _signals_kept() -> Iterator[None]:
 @private_files()
 @_signals_kept()
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
+    """Serves until SIGTERM or SIGINT; `announce` is called with the address once it responds.
 
     Raises:
         ListenError: host and port cannot be bound.
@@ -231,7 +232,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
 
 def _config(app: Any, settings: Settings, most: int) -> uvicorn.Config:
-    """How the application is served, on this many connections."""
+    """The server configuration for the application, with this many connections."""
     return uvicorn.Config(
         app,
         http=protocol_with(settings.request_deadline_s, most),
@@ -258,21 +259,22 @@ def _login(settings: Settings) -> ProxyLogin | None:
 
 def _check_reach(settings: Settings, store: Store) -> None:
     """Raises:
-    OpenToAll: other machines reach the address, and there are no tokens.
-    """
+    OpenToAll: other machines reach the address, and there are no tokens."""
     with store.read() as session:
         needs_token = tokens.has_any(session)
     if needs_token or settings.login_header:
-        log.info("A token is needed%s: tuner token lists and makes them.", _OR_LOGIN if settings.login_header else "")
+        log.info(
+            ("A token is needed%s: `tuner token` lists and creates them."), _OR_LOGIN if settings.login_header else ""
+        )
     elif not is_loopback(settings.host) and not settings.insecure:
         raise OpenToAll(
-            f"host {settings.host} is reachable from other machines, and there are no tokens; make one with "
-            f"tuner token create --data {settings.data}, listen on 127.0.0.1, or accept that with --insecure"
+            f"host {settings.host} is reachable from other machines, but there are no tokens; create one with tuner "
+            f"token create --data {settings.data}, listen on 127.0.0.1, or accept the risk with --insecure"
         )
 
 
 class _Server(uvicorn.Server):
-    """The server, which leaves signals to `_Ending`, and whose loop does not fill the log."""
+    """The server, which leaves signals to `_Ending`, and whose event loop does not flood the log."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to serve."""
@@ -286,32 +288,33 @@ class _Server(uvicorn.Server):
 
 
 class _Ending:
-    """What signals do: the first one has all end in order, a second one ends the process at once."""
+    """Signal handling: the first one ends everything in order, a second one ends the process at once."""
 
     def __init__(self) -> None:
         self._is_asked = False
-        #: Whether what is at the cards is not waited for.
+        #: Whether not to wait for the work at the cards.
         self.is_hasty = False
         self._server: uvicorn.Server | None = None
         self._service: Service | None = None
 
     def take_over(self, server: uvicorn.Server, service: Service) -> None:
-        """Names what is to end; until then the first signal unwinds, so that what was opened is closed."""
+        """Registers what must be ended; before that, the first signal unwinds, so that opened resources are closed."""
         self._server, self._service = server, service
 
     @property
     def should_exit(self) -> bool:
-        """Whether the end has begun. Event streams ask whoever handles SIGTERM by this name, and then end."""
+        """Whether the end has begun. Event streams look up SIGTERM's handler by this name, and then end."""
         return self._is_asked
 
     def give_up(self) -> None:
-        """Ends the server in order, but waits for no card: another server may run the jobs now. Any thread may call."""
+        """Ends the server in order, but does not wait for the cards: another server may run the jobs now. Any thread
+        may call."""
         self.is_hasty = True
         if not self._is_asked:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Begins the end. What is recorded is safe at any moment, so the second signal asks nobody."""
+        """Begins the end. Recorded data is safe at any moment, so the second signal ends the process at once."""
         if self._is_asked:
             os.write(2, b"asked twice: the service ends at once\n")
             os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""The listening socket, and how many connections there may be at a time."""
+"""The listening socket, and the maximum number of connections."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from tuner.errors import TunerError
 
 _log = logging.getLogger(__name__)
 
-#: Connections that wait in the kernel's queue; and those taken out of it at a time, so that a storm of them does not
-#: take the last descriptors before the oldest of them are ended.
+#: Connections that wait in the kernel's queue; and those accepted at a time, so that a flood of them does not use up
+#: the last descriptors before the oldest of them are closed.
 _QUEUE, TAKEN_AT_ONCE = 1024, 32
-#: Descriptors for all else: the database, files, pipes to other processes. Of few descriptors it is a third of them.
+#: Descriptors for everything else: the database, files, pipes to other processes. If there are few descriptors, a third
+#: of them.
 _FOR_OTHERS = 200
-#: Of what the event loop cannot do one line says it in this many seconds.
+#: Minimum seconds between two log lines about the same problem of the event loop.
 _QUIET_S = 60.0
 
 
 class ListenError(TunerError):
-    """The address cannot be listened on; the message says why."""
+    """Listening on the address failed; the message says why."""
 
 
 class _Listener(socket.socket):
-    """Its queue is long, however few are taken from it at a time."""
+    """Its queue is long, even though few are accepted at a time."""
 
     def listen(self, backlog: int = _QUEUE, /) -> None:
         """Begins to listen."""
@@ -37,13 +38,13 @@ class _Listener(socket.socket):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, bound before anything is opened: a taken port is told at once.
+    """A listening socket, bound before anything is opened: a used port is reported at once.
 
     Raises:
         ListenError: host and port cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol must be named: only then asyncio switches Nagle's algorithm off, which costs 40 ms an answer.
+    # The protocol must be named: only then asyncio switches Nagle's algorithm off, which costs 40 ms per response.
     listener = _Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -52,12 +53,12 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; give another {other}") from error
+        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; choose another {other}") from error
     return listener
 
 
 def connections_that_fit(wanted: int) -> int:
-    """How many connections there may be: as many as wanted, or as the process' descriptors allow. Their limit is raised
+    """The maximum number of connections: as requested, or as the process's descriptors allow. Their limit is raised
     as far as this user may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _FOR_OTHERS
@@ -69,19 +70,22 @@ def connections_that_fit(wanted: int) -> int:
     fitting = max(1, soft - min(_FOR_OTHERS, soft // 3))
     if fitting < wanted:
         _log.warning(
-            "%d connections are kept, not %d: this process has %d descriptors (ulimit -n)", fitting, wanted, soft
+            ("at most %d connections are kept, not %d: this process has %d file descriptors (ulimit -n)"),
+            fitting,
+            wanted,
+            soft,
         )
     return min(wanted, fitting)
 
 
 def streams_beside_requests(connections: int) -> int:
-    """Of this many connections, how many event streams may hold for as long as they like; one eighth is for
-    requests."""
+    """For this many connections, how many event streams may stay open; one eighth is kept for requests."""
     return max(1, connections - max(1, connections // 8))
 
 
 def quietly(clock: Callable[[], float] = time.monotonic) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """What an event loop tells its troubles: the first of a kind is logged, and after a while how many came since."""
+    """A handler for an event loop's errors: the first of a kind is logged, and after a while the number of further
+    ones."""
     seen: dict[str, tuple[float, int]] = {}
 
     def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""Who runs the jobs: a server that stands by takes over from one that has died; one alone takes its lock back."""
+"""Which server runs the jobs: a standby server takes over from one that has died; a single server takes its lock
+back."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from tuner.store.admin.leadership import Leadership
 
 log = logging.getLogger(__name__)
 
-#: Between two attempts to lead, and between two looks whether one still leads, seconds.
+#: Interval between two attempts to lead, and between two checks of the leadership, seconds.
 PERIOD_S = 1.0
-#: A server that leads gives a sign of life as often as that. One that gave none for so long hangs, or was stopped; it
-#: is named again and again, seconds.
+#: The leading server gives a sign of life at this interval. A server without one for this long hangs, or was stopped;
+#: it is reported repeatedly, seconds.
 SILENT_S, _TELL_S = 15.0, 60.0
 
 
 class Standby:
-    """Watches over the leadership, in a thread of its own."""
+    """Watches the leadership, in its own thread."""
 
     def __init__(
         self,
@@ -31,9 +32,9 @@ class Standby:
         *,
         is_alone: bool = False,
     ) -> None:
-        """`lead` is called once the leadership is this server's, and `give_up` where it or `lead` has failed: two
-        servers must not both run the jobs. A server that `is_alone` has its leadership already. It waits for a database
-        that is away, and gives up where another server was faster."""
+        """`lead` is called once the leadership is this server's, and `give_up` if it was lost or `lead` has failed:
+        two servers must not both run the jobs. A server that `is_alone` has its leadership already. It waits for an
+        unavailable database, and gives up if another server was faster."""
         self._is_alone = is_alone
         self._leadership = leadership
         self._lead = lead
@@ -42,18 +43,18 @@ class Standby:
         self._stop = threading.Event()
         #: Whether this server runs the jobs.
         self.leads = False
-        #: Why nobody runs them, and what to do; empty while somebody does.
+        #: Why no server runs them, and what to do; empty while one does.
         self.trouble = ""
         self._sign: tuple[str, int] | None = None
         self._sign_at = self._said_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
 
     def start(self) -> None:
-        """Begins; the first attempt is made at once."""
+        """Starts; the first attempt is made at once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it; the leadership stays what it is until its store is closed."""
+        """Ends it; the leadership is unchanged until its store is closed."""
         self._stop.set()
         self._thread.join()
 
@@ -61,7 +62,9 @@ class Standby:
         try:
             while not self._stop.is_set():
                 if self.leads and not self._leadership.is_held() and not (self._is_alone and self._regain()):
-                    log.critical("the database has dropped this server's lock: it ends, so that another one may lead")
+                    log.critical(
+                        "the database has dropped this server's lock: the server ends, so that another one can lead"
+                    )
                     self._give_up()
                     return
                 if not self.leads:
@@ -72,28 +75,28 @@ class Standby:
                     self._check_leader()
                 self._stop.wait(self._period_s)
         except Exception:
-            log.critical("this server cannot run the jobs, and ends", exc_info=True)
+            log.critical("this server cannot run the jobs, and stops", exc_info=True)
             self._give_up()
 
     def _check_leader(self) -> None:
-        """Whether the server that has the lock lives: the kernel keeps the lock of one that is stopped, too. Nothing is
-        taken from it, since it may continue at any moment, in the middle of a write."""
+        """Checks that the server with the lock is alive: the kernel also keeps the lock of a stopped process.
+        Nothing is taken from it, since it may continue at any moment, in the middle of a write."""
         now, sign = time.monotonic(), self._leadership.sign_of_life()
         if sign != self._sign:
             self._sign, self._sign_at, self.trouble = sign, now, ""
         elif now - self._sign_at > SILENT_S:
             pid, _ = sign
             self.trouble = (
-                f"no jobs are run: the server with the pid {pid} has the lock of {self._leadership.directory}, and "
-                f"gave no sign of life for {SILENT_S:g} s. It hangs, or was stopped. On its machine, "
-                f"`kill -CONT {pid}` wakes one that was stopped; after `kill -9 {pid}` this server takes over"
+                f"no jobs are being run: the server with the pid {pid} has the lock of {self._leadership.directory}, "
+                f"but has not responded for {SILENT_S:g} s. It hangs, or was stopped. On its machine, `kill -CONT "
+                f"{pid}` resumes one that was stopped; after `kill -9 {pid}` this server takes over"
             )
             if now - self._said_at > _TELL_S:
                 self._said_at = now
                 log.error("%s", self.trouble)
 
     def _regain(self) -> bool:
-        """Waits until the database answers and its lock is this server's again; false where it is another's."""
+        """Waits until the database responds and its lock is this server's again; false if another one has it."""
         log.warning("the database has dropped this server's lock, which is taken again when the database answers")
         try:
             while not self._stop.is_set() and not self._leadership.regain():
@@ -101,7 +104,7 @@ class Standby:
         except StoreError as error:
             log.critical("%s", error)
             return False
-        log.warning("this server has its lock again, and goes on")
+        log.warning("this server has its lock again, and continues")
         return True
 
     def _try(self) -> None:

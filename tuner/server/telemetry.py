@@ -1,6 +1,7 @@
-"""OpenTelemetry, for those who ask for it: a span for each request and for each trial, sent by OTLP.
+"""OpenTelemetry, if requested: a span for each request and for each trial, sent by OTLP.
 
-The SDK's own `OTEL_` variables say where to. Its libraries come with the extra `telemetry`, and are imported only here.
+The SDK's own `OTEL_` variables set the destination. Its libraries come with the extra `telemetry`, and are imported
+only here.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         """Raises:
-        NoTelemetry: its libraries are not installed.
-        """
+        NoTelemetry: its libraries are not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
@@ -34,8 +34,7 @@ class Telemetry:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ModuleNotFoundError as error:
             raise NoTelemetry(
-                f"TUNER_OPENTELEMETRY asks for {error.name}, which is not installed; run: "
-                f"{install_command('telemetry')}"
+                f"TUNER_OPENTELEMETRY needs {error.name}, which is not installed; run: {install_command('telemetry')}"
             ) from error
         resource = Resource.create({"service.name": "tuner", "service.version": __version__})
         self._provider = TracerProvider(resource=resource)

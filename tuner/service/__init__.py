@@ -1,4 +1,4 @@
-"""The job loop, and the facade through which everything outside asks for jobs and results."""
+"""The job loop, and the facade through which all callers submit jobs and read results."""
 
 from tuner.service.facade import Service
 

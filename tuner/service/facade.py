@@ -1,4 +1,4 @@
-"""The facade: thread-safe, synchronous; what a request does to jobs, and what it may know of them."""
+"""The facade, thread-safe and synchronous: how requests change jobs, and what they can read."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ from tuner.store.trials import inspections, trials
 _log = logging.getLogger(__name__)
 
 _NO_RESULT_YET = {
-    JobState.QUEUED: "it waits for its turn",
-    JobState.SEARCHING: "it is still searching",
+    JobState.QUEUED: "it is queued",
+    JobState.SEARCHING: "it is still being searched",
     JobState.FINALS: "its finals are being measured",
     JobState.CANCELLED: "it was cancelled",
 }
 
 
 class Service(TrialReader):
-    """Jobs in, results out. `start` begins, or goes on with, what is open; `close` may come at any time, and so may
-    the end of the process: what was recorded stays, and the next `start` goes on from there."""
+    """Jobs in, results out. `start` begins or continues open jobs; `close` may be called at any time, and the
+    process may die at any time: recorded results are kept, and the next `start` continues from them."""
 
     def __init__(
         self,
@@ -92,25 +92,25 @@ class Service(TrialReader):
         search: Search = search_here,
         always_asks: bool = False,
     ) -> None:
-        """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
-        where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
-        `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
-        with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
-        jobs for the one that does; `leader_trouble` why nobody does. `retention` is which ended jobs are kept: all,
-        where it is not given. `webhook_sender` sends the webhooks; without one none may be asked for. `search` begins a
-        search, here or in another process. `always_asks` has nobody let in who does not say who he is."""
+        """`disk_limit_bytes` limits artifacts, builds and samples; `finals` is the procedure for finals (the default
+        if None); `max_ahead` is the maximum number of candidates of a job in progress besides one; `observers` are
+        called for every recorded trial. Jobs start from the database's results for similar shapes, and from
+        `winners` stored elsewhere. `leads` tells whether this server runs the jobs; if not, it accepts jobs for the
+        server that does; `leader_trouble` tells why no server runs them. `retention` says which ended jobs are kept:
+        all, if None. `webhook_sender` sends the webhooks; without one, webhooks are refused. `search` starts a
+        search, in this process or another. `always_asks` refuses requests without a token."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._leader_trouble = leader_trouble
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
-        #: Where jobs are asked for, paused and ended.
+        #: Submits, pauses and ends jobs.
         self.submissions = Submissions(
             store, dispatcher, clock, leads, webhook_sender.policy if webhook_sender else None
         )
-        #: Takes in what many ask for at once.
+        #: Handles many simultaneous submissions.
         self.intake = Intake(self.submissions)
-        #: Jobs that are asked for together.
+        #: Jobs that were submitted together.
         self.batches = Batches(store, self.submissions, clock)
         #: The tokens, and the audit log.
         self.access = Access(store, clock, always_asks=always_asks)
@@ -118,11 +118,11 @@ class Service(TrialReader):
         self.charts = JobCharts(store)
         #: For Prometheus.
         self.metrics = Metrics(store, dispatcher, clock)
-        #: The cards, and what they have done.
+        #: The cards, and their work so far.
         self.fleet = Fleet(store, dispatcher, self.metrics)
-        #: What they did in the last day.
+        #: Their work in the last day.
         self.fleet_history = FleetHistory(self.fleet, clock)
-        #: What listings show beside the jobs.
+        #: What listings show besides the jobs.
         self.overview = Overview(store, winners, self.fleet.num_fit, clock)
         helpers, clock_steps = Helpers(), ClockSteps(store, clock)
         self._runners = Runners(
@@ -144,7 +144,7 @@ class Service(TrialReader):
                 helpers=helpers,
             )
         )
-        #: What works beside the runners, in threads of its own.
+        #: What runs beside the runners, in separate threads.
         self._beside: list[Remover | WebhookSender | FleetHistory] = [
             self.fleet_history,
             Remover(store, retention or Retention(), clock, leads, clock_steps),
@@ -153,20 +153,21 @@ class Service(TrialReader):
         dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
-        """Starts one runner per worker; those that come later get theirs then. Logs which kinds of ops are installed
-        and cannot be used."""
+        """Starts one runner per worker; workers that arrive later get theirs then. Logs which installed kinds of ops
+        cannot be used."""
         for why in broken_kinds().values():
-            _log.error("a kind of op that a package provides cannot be used: %s", why)
+            _log.error("a kind of op from a package cannot be used: %s", why)
         self._runners.start()
         for one in self._beside:
             one.start()
 
     def begin_drain(self) -> None:
-        """Has the runners end when what is at their cards is recorded. Waits for nothing, and may be called again."""
+        """Has the runners end once their current trials are recorded. Does not wait; may be repeated."""
         self._runners.begin_drain()
 
     def drain(self, timeout_s: float) -> None:
-        """Returns when what was at the cards is recorded, or after `timeout_s`; open jobs go on at the next start."""
+        """Returns when the trials at the cards are recorded, or after `timeout_s`; open jobs continue at the next
+        start."""
         self._runners.drain(timeout_s)
 
     def close(self) -> None:
@@ -193,11 +194,11 @@ class Service(TrialReader):
     ) -> tuple[JobRecord, bool]:
         """The job for `spec`, and whether it is new.
 
-        A key that `caller` used before answers its job; the same problem, while open, answers the job that works on
-        it, which the caller then shares; with `reuse` a finished problem answers the job that solved it best.
+        A key that `caller` used before returns its job; the same problem, while open, returns the job that works on it,
+        which the caller then shares; with `reuse`, a finished problem returns the job that solved it best.
 
         Raises:
-            InvalidInput: no worker serves the target, or the key came with another body.
+            InvalidInput: no worker serves the target, or the key was sent with another body.
         """
         asked = Submission(
             spec=spec,
@@ -210,7 +211,7 @@ class Service(TrialReader):
         return self.intake.submit(asked).result()
 
     def job(self, job_id: str) -> JobRecord:
-        """A job as it stands; an open one whose target nobody serves has that for its reason.
+        """A job and its state; an open one whose target has no worker gets that as its reason.
 
         Raises:
             NotFound: no such job.
@@ -219,7 +220,7 @@ class Service(TrialReader):
             return self.submissions.with_wait(jobs.get(session, job_id))
 
     def jobs(self, *, cursor: str | None = None, limit: int = 50, **chosen: Any) -> Page[JobRecord]:
-        """Jobs, newest first; `chosen` is as `tuner.store.jobs.jobs.JobFilter` has it.
+        """Jobs, newest first; `chosen` is described in `tuner.store.jobs.jobs.JobFilter`.
 
         Raises:
             InvalidInput: a cursor of another listing, or a limit out of range.
@@ -230,7 +231,7 @@ class Service(TrialReader):
         return Page(items=[self.submissions.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
 
     def cancel(self, job_id: str, caller: Caller = LOCAL) -> JobRecord:
-        """Ends a job; one already cancelled stays so. Where others share its run, it goes on without `caller`.
+        """Cancels a job; one already cancelled stays so. If others share its run, it continues without `caller`.
 
         Raises:
             NotFound: no such job.
@@ -241,8 +242,7 @@ class Service(TrialReader):
 
     def best(self, job_id: str) -> Best:
         """Raises:
-        NotFound: no such job, or it has no result; the message says why.
-        """
+        NotFound: no such job, or it has no result; the message says why."""
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
@@ -252,7 +252,7 @@ class Service(TrialReader):
         return best
 
     def beside(self, job_id: str, baselines: Sequence[Baseline]) -> Best:
-        """The job's result with the times of a user's own programs: what `tuner.tune` asks in one process. No request
+        """The job's result with the times of a user's own programs: used by `tuner.tune` in one process. No request
         leads here.
 
         Raises:
@@ -268,9 +268,9 @@ class Service(TrialReader):
         metrics: tuple[str, ...] | None = None,
         caller: Caller = LOCAL,
     ) -> tuple[Inspection, bool]:
-        """An inspection of a measured trial, and whether anything is left to do for it.
+        """An inspection of a measured trial, and whether it still has to be done.
 
-        The same question asked again answers with the inspection that there is, unless that one failed.
+        The same request again returns the existing inspection, unless that one failed.
 
         Raises:
             NotFound: no such job or trial.
@@ -281,15 +281,15 @@ class Service(TrialReader):
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
             check_inspection(trial, kind)
             if waiting := self.submissions.unserved(job.spec.target_id):
-                raise Conflict(f"{kind} of {job_id} cannot be taken: {waiting}")
+                raise Conflict(f"{kind} of {job_id} cannot be collected: {waiting}")
             audit.append(session, caller, f"{kind}.ask", f"{job_id}/{number}", self._clock())
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
     def inspection(self, job_id: str, number: int, kind: InspectionKind) -> Inspection:
-        """The inspection of a kind of a trial that was asked for last, with its result if there is one.
+        """The most recently requested inspection of a kind for a trial, with its result if there is one.
 
         Raises:
-            NotFound: no such job or trial, or nobody asked.
+            NotFound: no such job or trial, or nobody requested one.
             InvalidInput: it was refused.
         """
         with self._store.read() as session:
@@ -298,66 +298,66 @@ class Service(TrialReader):
             inspection = inspections.newest(session, job_id, number, kind)
         if inspection is None:
             raise NotFound(
-                f"there are no {kind} of trial {number} of {job_id}: nobody asked, or tuner gc removed what there was; "
-                f"POST /jobs/{job_id}/trials/{number}/{kind} asks"
+                f"there are no {kind} of trial {number} of {job_id}: nobody asked for them, or tuner gc removed them; "
+                f"ask with POST /jobs/{job_id}/trials/{number}/{kind}"
             )
         if inspection.refusal is not None:
             raise InvalidInput(*inspection.refusal)
         return self._inspection_with_wait(inspection, job)
 
     def _inspection_with_wait(self, inspection: Inspection, job: JobRecord) -> Inspection:
-        """The inspection with a reason if it is pending and nobody takes it."""
+        """The inspection, with a reason if it is pending and no worker takes it."""
         waiting = self.submissions.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
         return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-        """All inspections of some trials of a job, without results; where one was asked again, the newest is last."""
+        """All inspections of some trials of a job, without results; if one was requested again, the newest is last."""
         with self._store.read() as session:
             job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
         return [self._inspection_with_wait(inspection, job) for inspection in found]
 
     def find_best(self, question: Question) -> BestMatch:
-        """The stored result that fits best, and at least as well as the question's `match`.
+        """The stored result that fits best, and at least as well as the question's `match` requires.
 
         Raises:
-            NotFound: none fits; the message names the nearest one there is.
+            NotFound: none fits; the message names the nearest one.
         """
         with self._store.read() as session:
             found = bests.closest(session, question, self._store.shapes)
         return check_match(found, question)
 
     def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:
-        """A signed pack of finished jobs, for `caller`, which stays; raises as `service.results.pack_maker` says."""
+        """A signed pack of finished jobs, for `caller`, which is kept; raises as described in
+        `service.results.pack_maker`."""
         here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
         return make_pack(self._store, order, self._clock(), here.kernel_version if here else None, caller)
 
     def import_winners(self, target_id: str, winners: Sequence[Found], caller: Caller = LOCAL) -> int:
-        """Keeps what a search elsewhere found for a target, for later jobs to begin with; how many were not known."""
+        """Keeps what a search elsewhere found for a target, as a start for later jobs; returns how many were new."""
         with self._store.write() as session:
             audit.append(session, caller, "winners.import", target_id, self._clock())
             return imports.add(session, target_id, winners, caller.owner, self._clock())
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
-        """Bounds what artifacts, builds and samples of ended jobs take on disk; what a result names stays."""
+        """Limits the disk space of artifacts, builds and samples of ended jobs; files that a result names stay."""
         return self._store.collect_garbage(self._disk_limit_bytes if limit_bytes is None else limit_bytes)
 
     def artifact(self, digest: str) -> bytes:
         """Raises:
         InvalidInput: no digest.
-        NotFound: no such artifact.
-        """
+        NotFound: no such artifact."""
         return self._store.artifacts.get(digest)
 
     def signature(self, content: bytes) -> str:
-        """What this service's key says of some bytes: the line of a signature file.
+        """This service's signature of some bytes: the line of a signature file.
 
         Raises:
-            SigningUnavailable: there is no key, and none can be made.
+            SigningUnavailable: there is no key, and none can be created.
         """
         return signing_key(self._store.directory).sign(content).decode().strip()
 
     def targets(self) -> list[tuple[Target, Environment | None]]:
-        """What this server measures on; None where a worker cannot say what it is."""
+        """What this server measures on; None if a worker does not know what it is."""
         return [(target, self._environment(target.id)) for target in self._dispatcher.targets]
 
     def _environment(self, target_id: str) -> Environment | None:
@@ -367,34 +367,34 @@ class Service(TrialReader):
             return None
 
     def quarantine(self, target_id: str) -> Quarantine | None:
-        """Why nothing is measured on a target now; None where it is."""
+        """Why nothing is measured on a target now; None if it is measured on."""
         return self._dispatcher.quarantine(target_id)
 
     def check_alive(self) -> None:
-        """Asks no database and no worker.
+        """Uses neither the database nor a worker.
 
         Raises:
-            WorkerError: a runner has ended by a fault; only a restart helps.
+            WorkerError: a runner ended with an error; only a restart helps.
         """
         self._runners.check_alive()
 
     def ready(self) -> dict[str, str]:
-        """Why targets are in quarantine, by id; while one is left that is not, the service is ready.
+        """Why targets are in quarantine, by id; the service is ready while at least one is not.
 
         Raises:
-            StoreUnavailable: the database does not answer, or takes no writes.
+            StoreUnavailable: the database does not respond, or cannot be written.
             WorkerError: a runner has ended, every target is in quarantine, the cluster has no worker, or the server
-                that should run the jobs gives no sign of life.
+                that should run the jobs does not respond.
         """
         self._store.ping()
         self._runners.check_ready()
         if trouble := self._leader_trouble():
             raise WorkerError(trouble)
         if absence := self._dispatcher.absence:
-            raise WorkerError(f"nothing can be measured on now: {absence}")
+            raise WorkerError(f"no target can measure now: {absence}")
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):
             reasons_by_id = "; ".join(f"{id} is in quarantine: {reason}" for id, reason in reasons.items())
-            raise WorkerError(f"nothing can be measured on now: {reasons_by_id}")
+            raise WorkerError(f"no target can measure now: {reasons_by_id}")
         return reasons

@@ -1,4 +1,4 @@
-"""Inspections of trials: which a runner takes, and what becomes of them. None of them harms the job that it is of."""
+"""Inspections of trials: which one a runner takes, and how it ends. None of them can harm its job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.store.trials import inspections, trials
 
 _log = logging.getLogger(__name__)
 
-#: Pause after an attempt at which the worker failed, seconds; it may be coming back.
+#: Pause after an attempt in which the worker failed, seconds; it may come back.
 RETRY_PAUSE_S = 0.5
 
 
@@ -35,7 +35,7 @@ def problem_of(job: JobRecord) -> Problem:
 
 
 def check_inspection(trial: Trial, kind: InspectionKind) -> None:
-    """Refuses an inspection of what does not run.
+    """Refuses inspections of trials that do not run.
 
     Raises:
         InvalidInput: the trial was not measured, or has no kernel of ours to trace.
@@ -45,19 +45,20 @@ def check_inspection(trial: Trial, kind: InspectionKind) -> None:
         raise InvalidInput(
             "number",
             f"trial {trial.number} was {ended}, not measured: {trial.outcome.reason}",
-            "give one of `GET /jobs/{job_id}/trials?outcome=measured`",
+            "use one of `GET /jobs/{job_id}/trials?outcome=measured`",
         )
     if kind is InspectionKind.TRACE and not trial.candidate.plan_kind.is_ours:
         raise InvalidInput(
             "number",
-            f"trial {trial.number} is of kind {trial.candidate.plan_kind}, whose kernels leave no trace",
-            "give a trial of ours, e.g. one of `GET /jobs/{job_id}/trials?plan_kind=fused&outcome=measured`",
+            f"trial {trial.number} is of kind {trial.candidate.plan_kind}, whose kernels cannot be traced",
+            "use a trial of a generated kernel, e.g. one of `GET "
+            "/jobs/{job_id}/trials?plan_kind=fused&outcome=measured`",
         )
 
 
 def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]:
-    """What is asked of a job's finalists, by trial number: the energy of all, unless the finals took it, then counters
-    of each plan kind's best, and traces of ours."""
+    """What is requested for a job's finalists, by trial number: the energy of all, unless the finals measured it,
+    then counters of each plan kind's best, and traces of ours."""
     best = dict[PlanKind, FinalRow]()
     timed = sorted((row for row in rows if row.time_us is not None), key=lambda row: row.time_us or 0.0)
     for row in timed:
@@ -71,14 +72,14 @@ def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]
 
 
 class Inspector(BackgroundWork):
-    """Takes the inspections of one target, one at a time, in the thread of its runner."""
+    """Performs the inspections of one target, one at a time, in the thread of its runner."""
 
     def take_one(self, *, urgent_only: bool = False) -> bool:
-        """Takes an inspection that is pending, if there is one; whether there was.
+        """Performs a pending inspection, if there is one; returns whether there was.
 
         Raises:
             Stopped: the service is closing; the inspection stays pending.
-            Quarantined: the card is not fit; the inspection stays pending too.
+            Quarantined: the card is not usable; the inspection stays pending too.
         """
 
         def choose(taken: Collection[int]) -> Inspection | None:
@@ -92,12 +93,12 @@ class Inspector(BackgroundWork):
 
     def _take(self, inspection: Inspection) -> None:
         if inspection.num_attempts >= inspections.MAX_ATTEMPTS:
-            self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was taken")
+            self._fail(inspection, f"the service ended {inspection.num_attempts} times while it was being collected")
             return
         try:
             job, trial = self._writer.write(lambda session: _begin(session, inspection))
         except NotFound as error:
-            _log.info("an inspection is not taken: %s", error)
+            _log.info("an inspection was not collected: %s", error)
             return
         try:
             with about(job_id=job.id, trial_number=str(trial.number)):
@@ -106,7 +107,7 @@ class Inspector(BackgroundWork):
             self._writer.write(lambda session: inspections.put_back(session, inspection.seq))
             raise
         except Exception as error:
-            if self._stop.is_set():  # closing pulled the worker from under it
+            if self._stop.is_set():  # closing stopped the worker meanwhile
                 self._writer.write(lambda session: inspections.put_back(session, inspection.seq))
                 raise Stopped from error
             self._end(inspection, error)
@@ -115,7 +116,7 @@ class Inspector(BackgroundWork):
             self._writer.write(lambda session: _finish(session, inspection, result, now))
 
     def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | EnergyReport | Trace:
-        """The result; figures that take a time in take the trial's own, measured without a profiler."""
+        """The result; figures that depend on a time use the trial's own, measured without a profiler."""
         lane = self._lane
         if inspection.kind is InspectionKind.TRACE:
             return result_of(lane.trace(problem, trial.candidate), self._stop)
@@ -128,13 +129,13 @@ class Inspector(BackgroundWork):
         return with_derived(report, problem.workload, target.gpu, time_us=time_us, simulated=target.simulated)
 
     def _end(self, inspection: Inspection, error: Exception) -> None:
-        """Ends an inspection in which `error` was raised, or leaves it for another attempt."""
+        """Ends an inspection that raised `error`, or leaves it for another attempt."""
         match error:
             case InvalidInput():
                 refusal, now = (error.field, error.problem, error.remedy), self._clock()
                 self._writer.write(lambda session: inspections.refuse(session, inspection.seq, refusal, now))
             case WorkerError() if inspection.num_attempts + 1 < inspections.MAX_ATTEMPTS:
-                _log.warning("the %s of trial %d of %s failed, they are tried again: %s",
+                _log.warning("the %s of trial %d of %s failed and will be tried again: %s",
                              inspection.kind, inspection.trial_number, inspection.job_id, error)  # fmt: skip
                 self._stop.wait(RETRY_PAUSE_S)
             case TunerError():
@@ -147,7 +148,7 @@ class Inspector(BackgroundWork):
                     inspection.job_id,
                     exc_info=error,
                 )
-                self._fail(inspection, f"a fault of {culprit(error)}: {type(error).__name__}: {error}")
+                self._fail(inspection, f"an error in {culprit(error)}: {type(error).__name__}: {error}")
 
     def _fail(self, inspection: Inspection, reason: str) -> None:
         now = self._clock()
@@ -155,20 +156,20 @@ class Inspector(BackgroundWork):
 
 
 def _begin(session: Session, inspection: Inspection) -> tuple[JobRecord, Trial]:
-    """Counts an attempt; the job and the trial that it is of."""
+    """Counts an attempt; returns the job and the trial of the inspection."""
     inspections.begin(session, inspection.seq)
     return jobs.get(session, inspection.job_id), trials.get(session, inspection.job_id, inspection.trial_number)
 
 
 def _finish(session: Session, inspection: Inspection, result: CounterReport | EnergyReport | Trace, now: float) -> None:
-    """Keeps the result; an energy stands in the finals of its job, too."""
+    """Keeps the result; an energy is also stored in the finals of its job."""
     inspections.finish(session, inspection.seq, result, figures_of(result), now)
     if isinstance(result, EnergyReport):
         bests.put_energy(session, inspection.job_id, inspection.trial_number, result.run_mj)
 
 
 def figures_of(result: CounterReport | EnergyReport | Trace) -> tuple[Metric, ...]:
-    """What a table shows of a result."""
+    """The figures of a result that a table shows."""
     match result:
         case CounterReport():
             return tuple(Metric(tag=one.name, unit=one.unit, value=one.value) for one in result.counters)

@@ -1,4 +1,5 @@
-"""Figures of the running service for Prometheus. No label has a shape: their number stays that of the cards."""
+"""Figures of the running service for Prometheus. No label contains a shape, so their number is limited by the number of
+cards."""
 
 from __future__ import annotations
 
@@ -30,16 +31,16 @@ from tuner.store.jobs import jobs
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, of no use to anybody
 
-#: What `Metrics.text` is, for the header of an answer.
+#: The content type of `Metrics.text`, for the header of a response.
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: Seconds; from a proof to a build that reaches its deadline.
+#: Seconds; from the duration of a proof to a build that reaches its deadline.
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-#: Stages with a series of their own, at most.
+#: Maximum number of stages with their own series.
 _MAX_STAGES = 64
 
 
 class Observer(Protocol):
-    """What is told of every recorded trial, in the runner's thread; it must neither wait nor raise."""
+    """Called for every recorded trial, in the runner's thread; it must neither wait nor raise."""
 
     def saw_trial(self, job_id: str, target_id: str, worker: int, trial: Trial) -> None:
         """A trial was recorded."""
@@ -52,16 +53,16 @@ class CardWork:
 
     #: Since then.
     seconds: float
-    #: For which it had something to do.
+    #: The time in which it had something to do.
     busy_s: float
     #: Recorded trials by outcome.
     trials: dict[str, int]
-    #: How often it was found unfit.
+    #: How often it was quarantined.
     num_quarantines: int
 
 
 class Metrics:
-    """Counters since this process began, and what the database holds when it is asked. An `Observer`; thread-safe."""
+    """Counters since this process began, and figures from the database at each request. An `Observer`; thread-safe."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float] = time.time) -> None:
         self._registry = CollectorRegistry()
@@ -77,21 +78,21 @@ class Metrics:
             registry=self._registry,
         )
         self._stages = Histogram(
-            "tuner_stage_seconds", "Time that a trial spent in a stage", ("target", "stage"), buckets=_BUCKETS_S,
+            "tuner_stage_seconds", "Time that trials spent in a stage", ("target", "stage"), buckets=_BUCKETS_S,
             registry=self._registry,
         )  # fmt: skip
         self._stage_names: set[str] = set()
         self._busy = Counter(
-            "tuner_card_busy_seconds", "Time in which a card had something to do; its rate is the share of time", card,
+            "tuner_card_busy_seconds", "Time in which a card was busy; its rate is the busy share", card,
             registry=self._registry,
         )  # fmt: skip
         self._quarantines = Counter(
-            "tuner_quarantines", "How often a card was found unfit", card, registry=self._registry
+            "tuner_quarantines", "How often a card was found faulty", card, registry=self._registry
         )
         self._registry.register(_Stock(store, dispatcher, clock))
 
     def text(self) -> bytes:
-        """All figures, as Prometheus reads them."""
+        """All figures in Prometheus format."""
         return generate_latest(self._registry)
 
     def card(self, target_id: str, worker: int) -> CardWork:
@@ -124,24 +125,24 @@ class Metrics:
             self._stages.labels(target_id, self._known_stage(stage)).observe(seconds)
 
     def _known_stage(self, stage: str) -> str:
-        """The stage, unless a worker makes up ever more of them: each is a series for ever."""
+        """The stage, unless a worker invents more and more of them: each is a series forever."""
         if len(self._stage_names) < _MAX_STAGES:
             self._stage_names.add(stage)
         return stage if stage in self._stage_names else "other"
 
     def saw_quarantine(self, target_id: str, worker: int) -> None:
-        """Counts that a card was found unfit."""
+        """Counts that a card was quarantined."""
         self._quarantines.labels(target_id, str(worker)).inc()
 
     def busy_clock(self, target_id: str, worker: int) -> BusyClock:
-        """What adds up the time in which a card has something to do; from now on the card has its figures, if zeros."""
+        """Adds up the time in which a card has something to do; from now on the card has figures, even if zero."""
         self._quarantines.labels(target_id, str(worker))
         counter = self._busy.labels(target_id, str(worker))
         return BusyClock(counter.inc)
 
 
 class BusyClock:
-    """Adds up how long a line of calls was busy, by the monotonic clock; calls in line run one at a time."""
+    """Adds up how long a queue of calls was busy, by the monotonic clock; queued calls run one at a time."""
 
     def __init__(self, add: Callable[[float], Any]) -> None:
         self._add = add
@@ -149,7 +150,7 @@ class BusyClock:
         self._free_at = 0.0
 
     def watch(self, future: Future[Any]) -> None:
-        """Counts the time until `future` is done, less that which was counted for the call before it."""
+        """Counts the time until `future` is done, minus the time already counted for the call before it."""
         sent_at = time.monotonic()
 
         def note_end(done: Future[Any]) -> None:
@@ -164,9 +165,9 @@ class BusyClock:
 
 
 def _readings(cards: Sequence[CardReading]) -> Iterator[Metric]:
-    """What the driver says of the cards of this machine, by their numbers there."""
+    """The driver's readings of the cards of this machine, by their numbers."""
     figures = (
-        ("tuner_card_temperature_celsius", "Temperature of a card of this machine", "temperature_c"),
+        ("tuner_card_temperature_celsius", "Temperature of a card in this machine", "temperature_c"),
         ("tuner_card_sm_clock_mhz", "Clock of its SMs", "sm_clock_mhz"),
         ("tuner_card_power_watts", "What it draws", "power_w"),
     )
@@ -179,7 +180,7 @@ def _readings(cards: Sequence[CardReading]) -> Iterator[Metric]:
 
 
 class _Stock(Collector):
-    """What is there now, asked of database and dispatcher with each scrape."""
+    """Current values, queried from database and dispatcher at each scrape."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:
         self._store = store
@@ -187,11 +188,11 @@ class _Stock(Collector):
         self._clock = clock
 
     def describe(self) -> list[Metric]:
-        """Nothing, so that nobody asks the database before the first scrape."""
+        """Nothing, so that the database is not queried before the first scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The present figures; without a database, all but its own."""
+        """The current figures; without a database, all except those from it."""
         is_up = GaugeMetricFamily("tuner_database_up", "Whether the database answers")
         try:
             with self._store.read() as session:
@@ -201,7 +202,9 @@ class _Stock(Collector):
         except StoreError:
             is_up.add_metric([], 0)
         yield is_up
-        sick = GaugeMetricFamily("tuner_card_quarantined", "Whether a card is unfit now", labels=("target", "worker"))
+        sick = GaugeMetricFamily(
+            "tuner_card_quarantined", ("Whether a card is unusable now"), labels=("target", "worker")
+        )
         for target in self._dispatcher.targets:
             for worker in range(self._dispatcher.num_workers(target.id)):
                 sick.add_metric([target.id, str(worker)], self._dispatcher.quarantine(target.id, worker) is not None)
@@ -210,7 +213,9 @@ class _Stock(Collector):
 
     def _jobs(self, counts: dict[tuple[str, str], int], oldest: dict[str, float]) -> Iterator[Metric]:
         states = GaugeMetricFamily("tuner_jobs", "Jobs by state", labels=("target", "state"))
-        age = GaugeMetricFamily("tuner_queue_age_seconds", "How long the oldest queued job waits", labels=("target",))
+        age = GaugeMetricFamily(
+            "tuner_queue_age_seconds", ("How long the oldest queued job has waited"), labels=("target",)
+        )
         targets = {target.id for target in self._dispatcher.targets} | {target for target, _ in counts}
         for target in sorted(targets):
             for state in JobState:

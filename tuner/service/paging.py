@@ -1,4 +1,4 @@
-"""How much one page of a listing may hold."""
+"""Limits for one page of a listing."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def check_limit(limit: int) -> None:
         InvalidInput: it is.
     """
     if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput("limit", f"must be 1 to {MAX_PAGE}, got {limit}", "ask for less and follow next_cursor")
+        raise InvalidInput("limit", f"must be 1 to {MAX_PAGE}, got {limit}", "ask for fewer and follow next_cursor")

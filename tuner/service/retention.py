@@ -1,4 +1,4 @@
-"""Removes what is no longer kept: jobs that were deleted, those that are too old or too many, and ended sessions."""
+"""Removes what is no longer kept: deleted jobs, jobs that are too old or too many, and ended sessions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tuner.store.admin import removal
 
 _log = logging.getLogger(__name__)
 
-#: Polling interval for deleted jobs, seconds: also those that another server took out of sight.
+#: Polling interval for deleted jobs, seconds: also those that another server has deleted.
 PERIOD_S = 2.0
 #: Polling interval for jobs that are too old or too many, seconds.
 RETENTION_PERIOD_S = 300.0
-#: Jobs that one writing session takes out of sight.
+#: Jobs deleted in one writing session.
 _SLICE = 20
 _DAY_S = 86400.0
 
 
 class Remover:
-    """Works in a thread of its own, beside the runners, on the server that runs the jobs."""
+    """Works in its own thread, beside the runners, on the server that runs the jobs."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Remover:
         leads: Callable[[], bool],
         clock_steps: ClockSteps,
     ) -> None:
-        """`retention` says which jobs are kept; `leads` whether this server runs the jobs, and so may remove any.
-        After one of `clock_steps` no job is too old for a while."""
+        """`retention` says which jobs are kept; `leads` tells whether this server runs the jobs, and so may remove
+        any. After one of `clock_steps`, no job counts as too old for a while."""
         self._store = store
         self._retention = retention
         self._clock = clock
@@ -54,11 +54,11 @@ class Remover:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has the thread end soon; what is half removed is the next one's."""
+        """Tells the thread to end soon; the next start finishes a partial removal."""
         self._stop.set()
 
     def join(self) -> None:
-        """Waits for the thread's end."""
+        """Waits until the thread has ended."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -70,15 +70,15 @@ class Remover:
                 if leads:
                     self.tidy()
             except StoreUnavailable as error:
-                _log.warning("what was deleted is removed later: %s", error)
-            except Exception:  # it is no reason to end the service, and the next attempt may do better
-                _log.exception("what was deleted cannot be removed")
+                _log.warning("deleted data will be removed later: %s", error)
+            except Exception:  # this is no reason to end the service, and the next attempt may succeed
+                _log.exception("deleted data cannot be removed")
 
     def tidy(self) -> None:
-        """One look, and the removal of what it finds.
+        """Looks once for things to remove, and removes them.
 
         Raises:
-            StoreUnavailable: the database takes no writes now.
+            StoreUnavailable: the database cannot be written now.
         """
         if time.monotonic() - self._checked_at >= RETENTION_PERIOD_S:
             self.forget_sessions()
@@ -90,13 +90,13 @@ class Remover:
             _log.info("removed %d jobs, %d trials, %d files", swept.num_jobs, swept.num_trials, swept.num_files)
 
     def forget_sessions(self) -> None:
-        """Forgets those that were ended, once their cookies are too old by any clock that is about right."""
+        """Forgets ended sessions once their cookies have expired by any roughly correct clock."""
         if self._clock_steps.is_sure:
             with self._store.write(brings_work=False) as session:
                 ended_sessions.forget(session, self._clock() - 2 * SESSION_S)
 
     def expire(self) -> int:
-        """Takes jobs out of sight that are too old or too many; how many."""
+        """Marks jobs as deleted that are too old or too many; returns how many."""
         days = self._retention.days if self._clock_steps.is_sure else None
         before = None if days is None else self._clock() - _DAY_S * days
         with self._store.read() as session:
@@ -112,7 +112,7 @@ class Remover:
         return len(found)
 
     def _expire_one(self, session: Session, job_id: str) -> None:
-        """Unless somebody was faster, or the job is open."""
+        """Unless another process did it first, or the job is open."""
         with suppress(Conflict, NotFound):
             removal.mark(session, job_id, self._clock(), str(self._retention))
             audit.append(session, LOCAL, "job.expire", job_id, self._clock())

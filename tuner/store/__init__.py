@@ -1,4 +1,5 @@
-"""What is remembered: jobs, trials, events, results and artifacts. One process writes; nothing else is true."""
+"""Persistent data: jobs, trials, events, results and artifacts. Only one process writes, and this is the only source of
+truth."""
 
 from sqlalchemy.orm import Session
 

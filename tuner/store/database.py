@@ -1,4 +1,4 @@
-"""The store: one engine, sessions for reading and for writing, and the files beside the database."""
+"""The store: one engine, sessions for reading and for writing, and the files next to the database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuner.store.engine.foreign import ForeignWrites
 from tuner.store.results.artifacts import ArtifactFolder
 from tuner.store.results.shapes import ShapeIndex
 
-#: For so long a server that shares its database waits for another one that brings its tables to this version, seconds.
+#: How long a server with a shared database waits for another one that migrates its tables, seconds.
 UPGRADE_PATIENCE_S = 30.0
 _ASK_AGAIN_S = 0.1
 
@@ -38,7 +38,7 @@ _ASK_AGAIN_S = 0.1
 class Store:
     """The tables and artifact files of one data directory; thread-safe.
 
-    Use `open`; every write goes through `write`, one at a time, so that a read inside it cannot go stale.
+    Use `open`; every write goes through `write`, one at a time, so that values read inside it stay current.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Store:
         self.build_cache = directory / "build"
         self.artifacts = ArtifactFolder(directory / "artifacts")
         self.engine = engine
-        #: Which server runs the jobs; of a store that is not shared, this one does.
+        #: Which server runs the jobs; if the store is not shared, this one.
         self.leadership = leadership
-        #: For who asks for the nearest result.
+        #: For finding the nearest result.
         self.shapes = ShapeIndex()
         self._writing_engine = writing(engine)
         self._foreign = ForeignWrites(engine) if shared else None
         self._lock_patience_s = lock_patience_s
         self._writer = threading.Lock()
-        #: For who waits for one.
+        #: For waiting for one.
         self.commits = Commits(self._foreign)
 
     @classmethod
@@ -71,8 +71,8 @@ class Store:
     ) -> Self:
         """Locks `directory`, opens its database (or the one at `database_url`) and migrates it.
 
-        A write waits up to `lock_patience_s` for another one of this process, and as long for one of a stranger. One
-        that is `shared` locks nothing, and may be open beside others; who of them runs the jobs, `leadership` says.
+        A write waits up to `lock_patience_s` for another one of this process, and as long for one of another process. A
+        `shared` one locks nothing, and may be open next to others; `leadership` decides which of them runs the jobs.
 
         Raises:
             StoreError: a network mount, a second server, an unusable or newer database.
@@ -110,17 +110,17 @@ class Store:
 
     @contextmanager
     def write(self, *, brings_work: bool = True) -> Iterator[Session]:
-        """The only writing session; commits at the end, or leaves nothing behind where the block raises. `brings_work`
-        says whether a runner that has nothing to do may have something behind it.
+        """The only writing session; commits at the end, or changes nothing if the block raises. `brings_work` tells
+        whether an idle runner may have work afterwards.
 
         Raises:
             StoreUnavailable: the database is locked for too long, or the disk is full; nothing was changed.
         """
         if not self._writer.acquire(timeout=self._lock_patience_s):
-            raise StoreUnavailable(f"other writes have not ended for {self._lock_patience_s:g} s; try again later")
+            raise StoreUnavailable(f"other writes have been running for {self._lock_patience_s:g} s; try again later")
         try:
             with as_store_errors(), Session(self._writing_engine) as session, session.begin():
-                session.connection()  # begins, and so waits, before the block reads anything
+                session.connection()  # starts the transaction, and so waits, before the block reads anything
                 yield session
                 job_ids = jobs_with_events(session)
         finally:
@@ -128,28 +128,26 @@ class Store:
         self.commits.note(job_ids, brings_work=brings_work)
 
     def collect_garbage(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
-        """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays, and so does what is
-        younger than `spared_s`."""
+        """Limits the disk space of artifacts, builds and samples of ended jobs; what a result names stays, and so
+        does everything younger than `spared_s`."""
         return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes, spared_s)
 
     def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
-        """Removes jobs that were taken out of sight, until all are gone or `goes_on` is false.
+        """Removes deleted jobs, until all are gone or `goes_on` is false.
 
         Raises:
-            StoreUnavailable: the database takes no writes now; the next sweep continues.
+            StoreUnavailable: the database cannot be written now; the next sweep continues.
         """
         with as_store_errors():
             return Sweeper(self.engine, self.read, self.write, self.artifacts).sweep(goes_on)
 
     def ping(self) -> None:
-        """Raises:
-        StoreUnavailable: the database does not answer.
-        """
+        """Raises: StoreUnavailable: the database does not respond."""
         with self.read() as session:
             session.execute(text("select 1"))
 
     def close(self) -> None:
-        """Ends the connections and unlocks the directory."""
+        """Closes the connections and unlocks the directory."""
         if self._foreign is not None:
             self._foreign.close()
         self.leadership.release()
@@ -157,11 +155,11 @@ class Store:
 
 
 def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> None:
-    """Brings the tables to this version, unless they are. Another server that was started at the same time may be about
-    it: it is waited for.
+    """Migrates the tables to this version if needed. Another server that was started at the same time may be migrating:
+    it is waited for.
 
     Raises:
-        StoreError: another server, of another version, has them.
+        StoreError: another server, of another version, uses them.
     """
     end = time.monotonic() + UPGRADE_PATIENCE_S
     while not migrate.is_current(engine):
@@ -173,8 +171,8 @@ def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> 
                 continue
             found = migrate.revision_of(engine)
             raise StoreError(
-                f"the tables at {engine.url!r} are at revision {found}, not at this version's, and another server has "
-                "them; install the same version on both, or stop the other one"
+                f"the tables at {engine.url!r} are at revision {found}, not at this version's, and another server "
+                "uses them; install the same version on both, or stop the other one"
             ) from error
         upgrade_with_backup(engine, directory)
         leadership.release()

@@ -24,13 +24,14 @@ from tuner.runtime import RuntimeFailure
 from .attention import reasons_against_pack, served_by
 from .linear import reason_against
 from .log import log
+from .normed_run import RUN
 from .pack import opened
 from .step import Program
 
 #: The ops of a whole layer, as a pack names them.
 LAYER = ("attention", "o_proj", "gate_up", "down", "qkv")
 #: Those of a layer's two runs between all-reduces.
-RUNS = (("qkv", "attention", "o_proj"), ("gate_up", "down"))
+RUNS = (("qkv", "attention", "o_proj"), RUN)
 #: Layers whose whole computation is norm, qkv, rotary embedding, attention, o_proj, norm and gated MLP, by module and
 #: class of vLLM 0.26.
 FAMILIES = {

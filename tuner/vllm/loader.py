@@ -13,6 +13,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from tuner.errors import InvalidInput
 
+from . import quantised
 from .decode import install
 from .layers import Programs, fold_norms, programs_of
 from .log import log
@@ -36,7 +37,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         inner_format, self._has_layers = extra.pop(INNER_FORMAT, "auto"), extra.pop(LAYERS, True)
         if not isinstance(self._has_layers, bool):
             name = f"model_loader_extra_config.{LAYERS}"
-            raise InvalidInput(name, f"is {self._has_layers!r}", "give true or false, or leave it out")
+            raise InvalidInput(name, f"is {self._has_layers!r}", "use true or false, or leave it out")
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
             raise InvalidInput(name, f"is {FORMAT!r}, which is this plugin's own", "name one of vLLM's, or none")
@@ -45,6 +46,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         #: As the weights were loaded last.
         self.mlps: list[Found] = []
         self._programs: Mapping[int, Programs] = {}
+        self._quantised: list[quantised.Laid] = []
         self._vllm_config: Any = None
 
     def __getattr__(self, name: str) -> Any:
@@ -61,6 +63,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         """As the inner format does."""
         self.inner.load_weights(model, model_config)
         self.mlps = found_in(model)
+        if self._vllm_config is not None and (named := pack_path()) is not None:
+            self._quantised = quantised.read(model, model_config, named)
         if self._has_layers and self._vllm_config is not None and (path := pack_path()) is not None:
             self._programs = programs_of(path, model, self._vllm_config)
             if self._programs:
@@ -83,6 +87,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         self._vllm_config = vllm_config
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path)
+        quantised.install(model, self._quantised)
         if self._programs:
             install(model, self._programs)
         return model

@@ -13,7 +13,7 @@ from vllm.distributed import tensor_model_parallel_all_reduce
 from tuner.errors import InvalidInput
 from tuner.runtime import RuntimeFailure, Weights
 
-from . import operator
+from . import normed_run, operator
 from .linear import reason_against
 from .log import log
 from .pack import VARIABLE, opened
@@ -122,10 +122,20 @@ def _bind(one: Found, activation: str, path: Path) -> str:
     w1, w2 = (weight.data for weight in one.weights)
     if not w1.is_cuda:
         return "its weights do not lie on the card (offloading)" if torch.cuda.is_available() else ""
+    kernels, reasons = list[operator.Kernels](), list[str]()
     try:
-        operator.bind(opened(path).bind(Weights(w1, w2, activation=activation, gated=True)))
+        ffn = opened(path).bind(Weights(w1, w2, activation=activation, gated=True))
+        kernels.append(operator.FfnKernels(ffn))
     except InvalidInput as error:
-        return str(error)
+        reasons.append(str(error))
     except RuntimeFailure as failure:
-        return f"{VARIABLE}: {failure}"
-    return ""
+        reasons.append(f"{VARIABLE}: {failure}")
+    try:
+        if (run := normed_run.of_pack(path, w1, w2, activation)) is not None:
+            kernels.append(run)
+    except RuntimeFailure as failure:
+        reasons.append(f"{VARIABLE}: {failure}")
+    if kernels:
+        operator.bind(w1, w2, kernels)
+        return ""
+    return "; ".join(reasons)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import atexit
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
 
 import torch
 
@@ -18,17 +19,36 @@ from tuner.runtime import Ffn, torch_op
 from .log import log
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Bound:
-    """Kernels that were prepared for weights."""
+class Kernels(Protocol):
+    """What computes an MLP of one pair of weights at some numbers of rows."""
 
-    #: Number of `torch.ops.tuner.ffn`.
-    number: int
-    ffn: Ffn
+    def is_kernel(self, rows: int) -> bool:
+        """Whether it does so many."""
+
+    def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
+        """Rows [rows, hidden] to the same shape, on the current stream."""
 
 
-#: By `key_of` their weights.
-_bound: dict[tuple[Any, ...], _Bound] = {}
+class FfnKernels:
+    """A pack's kernels of the MLP alone."""
+
+    def __init__(self, ffn: Ffn) -> None:
+        self._ffn, self._number = ffn, torch_op.register(ffn)
+
+    def is_kernel(self, rows: int) -> bool:
+        """As `Kernels` has it."""
+        return self._ffn.is_kernel(rows)
+
+    def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
+        """As `Kernels` has it."""
+        found: torch.Tensor = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, activation, True, self._number)
+        return found
+
+
+#: Operators of vLLM by the names of activations here.
+_OF_VLLM = {"silu": "silu_and_mul", "gelu": "gelu_tanh_and_mul"}
+#: By `key_of` their weights, those that were prepared for them, the first that computes a number of rows first.
+_bound: dict[tuple[Any, ...], list[Kernels]] = {}
 #: How often an MLP ran, or was captured, by what computed it: "kernel" of the pack, "library" where the pack leaves
 #: this many rows to it, "unbound" where no kernel was prepared for these weights; and "layers" of whole steps. Replays
 #: of a graph are not counted.
@@ -40,22 +60,34 @@ def key_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[Any, ...]:
     return w1.data_ptr(), w2.data_ptr(), w1.shape, w2.shape, w1.stride(), w2.stride(), w1.dtype, w1.device
 
 
-def bind(ffn: Ffn) -> None:
-    """From now on the operator computes by it what has its weights."""
-    _bound[key_of(ffn.weights.w1, ffn.weights.w2)] = _Bound(number=torch_op.register(ffn), ffn=ffn)
+def bind(w1: torch.Tensor, w2: torch.Tensor, kernels: list[Kernels]) -> None:
+    """From now on the operator computes by these what has the weights."""
+    _bound[key_of(w1, w2)] = kernels
 
 
 def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
     known = _bound.get(key_of(w1, w2))
-    if known is not None and known.ffn.is_kernel(x.shape[0]):
+    if kernels := next((one for one in known or () if one.is_kernel(x.shape[0])), None):
         calls["kernel"] += 1
-        found: torch.Tensor = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, activation, True, known.number)
-        return found
+        return kernels(x, w1, w2, activation)
     calls["unbound" if known is None else "library"] += 1
     if known is None and x.is_cuda and calls["unbound"] == 1:
         log.warning("tuner: weights lie elsewhere than when kernels were prepared; PyTorch's products compute them")
     # What the model's own layers are given needs no check, which takes the host longer than the products' launches.
-    return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
+    if (fused := _activation_of_vllm(activation)) is None:
+        return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
+    pairs = torch.nn.functional.linear(x, w1)
+    hidden = pairs.new_empty((x.shape[0], w2.shape[1]))
+    fused(hidden, pairs)
+    return torch.nn.functional.linear(hidden, w2)
+
+
+@cache
+def _activation_of_vllm(activation: str) -> Callable[[torch.Tensor, torch.Tensor], None] | None:
+    """vLLM's kernel of an activation and the gate, which writes to its first operand; None where it has none. Prefill's
+    rows are many, and it reads them once."""
+    found: Callable[[torch.Tensor, torch.Tensor], None] | None = getattr(torch.ops._C, _OF_VLLM[activation], None)
+    return found
 
 
 def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:

@@ -26,7 +26,7 @@ def pack_path() -> Path | None:
     if not given:
         return None
     if not (path := Path(given)).is_file():
-        raise InvalidInput(VARIABLE, f"{given!r} is no file", "give a pack, as `tuner-client tune-model -o` wrote it")
+        raise InvalidInput(VARIABLE, f"{given!r} is no file", "use a pack, as `tuner-client tune-model -o` wrote it")
     return path
 
 

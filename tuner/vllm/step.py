@@ -18,6 +18,9 @@ class Program(Protocol):
     def bind(self, tensors: Mapping[str, torch.Tensor]) -> Any:
         """What enqueues it on a stream, over tensors by the pack's names."""
 
+    def __call__(self, tensors: Mapping[str, torch.Tensor]) -> Any:
+        """Enqueues it on the current stream, and gives its last op's rows."""
+
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Of a tensor, for the most rows."""
 

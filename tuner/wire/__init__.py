@@ -1,1 +1,1 @@
-"""The wire: Pydantic models of every request and answer. Nothing else turns JSON into domain values or back."""
+"""The wire: Pydantic models of every request and response. Nothing else converts between JSON and domain values."""

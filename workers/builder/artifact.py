@@ -24,6 +24,7 @@ from tuner.versions import CACHES_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.own_source import own_source
+from ..source.parts import listed_others
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
@@ -58,10 +59,10 @@ Json = dict[str, Any]
 _PLANS = {"launches": "plan{}.bin", "fallback_launches": "fallback_plan{}.bin"}
 
 _CONCURRENCY = (
-    "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
-    "kernel at a time outside of its own chain. The same holds for a programmatic launch whose plan has static queues "
-    "and signals; what runs before it in the stream must end without waiting for it. A launch on "
-    "stream 1 begins after what precedes the run, and what follows the run follows all of its launches."
+    "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run only one "
+    "such kernel at a time, apart from its own chain. The same holds for a programmatic launch whose plan has static "
+    "queues and signals; work before it in the stream must end without waiting for it. A launch on stream 1 starts "
+    "after the work before the run, and work after the run starts after all of its launches."
 )
 
 
@@ -193,11 +194,11 @@ def _products(
 
 def _check_own(workload: Workload, schedule: Schedule, own: Sequence[OwnArtifact]) -> None:
     if tuple((one.workload, one.schedule) for one in own) != tuple((workload, one) for one in schedule.launch_ops):
-        raise LaunchRefused(f"the launch ops are not those of {workload.describe()} by {schedule}")
+        raise LaunchRefused(f"the launch ops do not belong to {workload.describe()} with {schedule}")
     for one in own:
         op = workload.launch_ops[one.index]
         if one.source != own_source(op, one.schedule, workload.dtype):
-            raise LaunchRefused(f"the source of {op.name} is not that of its schedule: render it again")
+            raise LaunchRefused(f"the source of {op.name} does not belong to its schedule: render it again")
         if one.launchable is not None:
             one.launchable.check()
 
@@ -232,14 +233,14 @@ def _check_tied(
     launchable: Launchable | None,
 ) -> None:
     if any(plan.graph.workload != problem.workload or plan.graph.tiling != schedule.tiling for plan in plans):
-        raise LaunchRefused(f"the plans are not of {problem.workload.describe()} in tiles of {schedule.tiling}")
+        raise LaunchRefused(f"the plans do not belong to {problem.workload.describe()} in tiles of {schedule.tiling}")
     if source != render(problem.workload, schedule.tiling):
-        raise LaunchRefused("the source is not that of the workload and the tiling: render it again")
+        raise LaunchRefused("the source does not belong to the workload and the tiling: render it again")
     if launchable is None:
         return
     launchable.check()
     if launchable.ties.proofs != tuple(plan.digest for plan in plans):
-        raise LaunchRefused("the cubin is tied to other plans than these: tie them again")
+        raise LaunchRefused("the cubin is tied to different plans: tie them again")
 
 
 def least_driver(cuda: str, parameter_bytes: int) -> str:
@@ -312,7 +313,7 @@ def _launch(
             **workspace_layout(plan),
             **workspace_facts(workspace_layout(plan)),
             "per": "stream and plan; the launches of one run that name the same index share it",
-            "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
+            "zero": "once, when it is allocated, and again after an abort; the bytes from slots on need not be",
             "counters": "epoch: they only grow, no launch resets them",
             "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
             **refused_facts(workload, plan.graph.op_indices),
@@ -321,7 +322,7 @@ def _launch(
 
 
 def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
-    """Arguments of cuTensorMapEncodeTiled for each map of the parameter."""
+    """Arguments of cuTensorMapEncodeTiled for each map of the parameter; with corners of cuTensorMapEncodeIm2col."""
     if tiling.engine is not Engine.WGMMA:
         return []
     return [
@@ -329,10 +330,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
             "tensor": workload.tile_ops[m.op].tensor_of(m.operand),
             "data_type": workload.dtype.row.map_type.name,
-            "dims": m.dims,
-            "strides_bytes": m.strides_bytes,
-            "box": m.box,
-            "element_strides": [1] * len(m.dims),
+            **m.manifest,
             "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
             "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
             "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
@@ -352,7 +350,7 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
         "block": [1, 1, 1],
         "num_ctas": first.plan.num_ctas * first.graph.tiling.cluster_size,
         "parameters": ["pointer: the workspace", "int32: num_ctas", "int64: spin_limit_cycles"],
-        "meaning": "on the launch's stream, in front of it: ends when all CTAs of the first launch have started",
+        "meaning": "on the launch's stream, before it: ends when all CTAs of the first launch have started",
     }
 
 
@@ -360,8 +358,8 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
     A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
-    have the first halves of all heads first, then the second halves. The launches write `squares`, and read
-    `input_squares`: the sums of squares of the rows of the input in front of the dot.
+    have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of the
+    squares of rows of the input in front of the dot. `stored` says what the bytes of weights in fewer bits are.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
     names = {tensor["name"] for tensor in tensors}
@@ -369,8 +367,9 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
         for role, name, shape, dtype in sorted(_tensors_of(workload, tiling, i), key=lambda one: _place(one[0])):
             if name not in names:
                 names.add(name)
-                aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
-                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **aligned})
+                stored = workload.tile_ops[i].about_weights(workload.dtype) if role == "weight" else None
+                more = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES} | ({"stored": stored} if stored else {})
+                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **more})
     return tensors
 
 
@@ -381,6 +380,7 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
         yield "input", op.source, op.source_shape, dtype
     if op.has_weights:
         yield "weight", f"{op.name}.w", *op.stored_weights(workload.dtype)
+    yield from listed_others(op, workload)
     for part in op.parts:
         for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
             yield role, tensor.name, tensor.shape, str(tensor.dtype)

@@ -43,7 +43,7 @@ def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
         "zero_bytes": layout["slots"],
         "guard": {
             "host_record": {"offset": 192, "meaning": "device address of a record in mapped host memory, or null"},
-            "ctas": {"offset": 200, "meaning": "uint64[2]: CTAs that started times 65536, plus those at work"},
+            "ctas": {"offset": 200, "meaning": "uint64[2]: CTAs that started times 65536, plus those that are running"},
             "variants": ["guarded", "safe"],
         },
     }
@@ -81,9 +81,13 @@ def numbers(
         "max_rel_error_meaning": "of ||out - reference|| / ||reference|| against float64",
         "accumulation": "fp32",
         "deterministic": True,
-        "deterministic_meaning": "the same build and plan give the same bits in every launch, whatever runs beside it",
+        "deterministic_meaning": (
+            "the same build and plan produce the same bits in every launch, whatever runs beside it"
+        ),
         "order_of_sums": "; ".join([*texts, *([order.text] if order.text else [])]),
-        "order_of_sums_meaning": "kernels of one order give a row the same bits; columns of k, sum by sum",
+        "order_of_sums_meaning": (
+            "kernels with the same order compute the same bits for a row; columns of k, sum by sum"
+        ),
         "rows_independent": order.is_of_rows and is_one_order,
         "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its place among them",
         "gelu": "tanh",
@@ -100,21 +104,21 @@ def _order_of_sums(op: LaunchOp, schedule: LaunchOpSchedule) -> str:
 
 
 _REFUSED = (
-    "of the first length or page that a launch could not use: kind is 1 for a length, 2 for a page; `end` is the first "
-    "value that is too large. The token is not written, and the launch goes on. Kept until it is zeroed"
+    "of the first length or page that a launch could not use: kind is 1 for a length, 2 for a page; `end` is the "
+    "first value that is too large. The token is not written, and the launch continues. Kept until it is zeroed"
 )
 
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
-    inputs = [read.tensor for op in workload.tile_ops for read in op.reads[:1]]
+    inputs = [read.tensor for op in workload.tile_ops for read in (op.reads[:1] if op.IS_PRODUCT else op.reads)]
     inputs += [read.tensor for op in workload.launch_ops for read in op.reads]
     parts = ((op, part) for op in workload.tile_ops for part in op.parts if part.is_read_first)
     added = {op.name: (part, part.pointer(op)) for op, part in parts}
     return [
         {
             "tensors": f"{tensor}, {name}",
-            "why": f"who writes an element of the output has read the {part.field}'s same element before",
+            "why": f"the thread that writes an element of the output has read the same element of {part.field} before",
         }
         for name, (part, tensor) in added.items()
         if [*inputs, *(one for _, one in added.values())].count(tensor) == 1  # nobody else reads it
@@ -122,5 +126,6 @@ def aliasing(workload: Workload) -> list[dict[str, str]]:
 
 
 INTERMEDIATES = (
-    "The caller's memory. Launches that follow each other in one stream may share one; two that run at once may not."
+    "The caller's memory. Launches that follow each other in one stream may share one; two that run at the same time "
+    "may not."
 )

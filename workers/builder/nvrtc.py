@@ -95,7 +95,7 @@ def nvrtc_version() -> str:
     except RuntimeError as error:
         raise BuildError(f"NVRTC cannot be loaded ({error}): {install_command('worker-cuda13')}") from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise BuildError(f"NVRTC cannot tell its version: {status}")
+        raise BuildError(f"NVRTC cannot report its version: {status}")
     return f"{major}.{minor}"
 
 
@@ -163,7 +163,7 @@ def parse_log(log: str) -> Resources:
 
     registers = largest(r"Used (\d+) registers")
     if not registers:
-        raise BuildError(f"the compiler's log tells no registers:\n{log}")
+        raise BuildError(f"the compiler's log has no register counts:\n{log}")
     return Resources(
         registers_per_thread=registers,
         static_smem_bytes=largest(r"(\d+) bytes smem"),
@@ -313,7 +313,7 @@ class Builder:
             if self._end.done():
                 raise WorkerError("the compilers are closed")
             if not self._pool.active:
-                _log.warning("a process that builds has died, and all start again")
+                _log.warning("a build process has died, and all of them are restarted")
                 _end_pool(self._pool)
                 self._pool = self._make_pool()
             return self._pool.schedule(function, **options)

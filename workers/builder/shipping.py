@@ -49,5 +49,5 @@ def adopt(shipped: ShippedKernel, build_cache: Path) -> None:
     """
     for kernel in shipped.kernels:
         if not _KEY.fullmatch(kernel.built.key):  # it names files
-            raise WorkerError("a build came whose key is no sha256")
+            raise WorkerError("a build arrived whose key is not a sha256")
         keep_build(build_cache, kernel.built, kernel.source)

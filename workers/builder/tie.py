@@ -41,11 +41,13 @@ def tie(
     for index, plan in enumerate(plans):
         mine = plan.graph
         if mine.workload != workload:
-            raise LaunchRefused(f"plan {index} is of {mine.workload.describe()}, not of {workload.describe()}")
+            raise LaunchRefused(f"plan {index} is for {mine.workload.describe()}, not {workload.describe()}")
         if (mine.tiling, plan.gpu) != (tiling, gpu):
-            raise LaunchRefused(f"plan {index} is of {mine.tiling} on {plan.gpu.id}, plan 0 of {tiling} on {gpu.id}")
+            raise LaunchRefused(
+                f"plan {index} is for {mine.tiling} on {plan.gpu.id}, but plan 0 for {tiling} on {gpu.id}"
+            )
     if build_key(render(workload, tiling, traced=traced, variant=variant), gpu.arch, built.compiler) != built.key:
-        raise LaunchRefused(f"build {built.key[:12]} is not that of {workload.describe()} in tiles of {tiling}")
+        raise LaunchRefused(f"build {built.key[:12]} does not belong to {workload.describe()} in tiles of {tiling}")
     ring_bytes = dynamic_smem_bytes(workload, tiling)
     resources = Resources(
         num_threads=tiling.num_threads,
@@ -81,7 +83,7 @@ def tie_own(
     """
     op = workload.launch_ops[index]
     if build_key(own_source(op, schedule, workload.dtype, traced_tasks), gpu.arch, built.compiler) != built.key:
-        raise LaunchRefused(f"build {built.key[:12]} is not that of {op.name} by {schedule}")
+        raise LaunchRefused(f"build {built.key[:12]} does not belong to {op.name} with {schedule}")
     launches = launches_for(workload, op, schedule, plan)
     _check_fits(op.name, launches, built, gpu)
     ties = Ties(
@@ -117,4 +119,4 @@ def _check_fits(name: str, launches: OpLaunches, built: Built, gpu: Gpu) -> None
             what = (
                 f"{one.num_threads} threads of {resources.registers_per_thread} registers, {resources.smem_bytes} bytes"
             )
-            raise ResourceError("an SM does not hold a CTA", f"{name}, kernel {one.kernel}: {what}; it is {limit}")
+            raise ResourceError("an SM cannot hold a CTA", f"{name}, kernel {one.kernel}: {what}; it is {limit}")

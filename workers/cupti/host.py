@@ -107,7 +107,7 @@ class ProfilerHost:
             if self._is_readable(metric):
                 readable.append(metric)
             elif self._is_named(metric):
-                absent[metric] = f"{self.chip} does not let it be read"
+                absent[metric] = f"{self.chip} does not allow reading it"
             elif metric in CATALOGUE:
                 absent[metric] = f"{self.chip} has no such counter"
             else:
@@ -132,7 +132,7 @@ class ProfilerHost:
         base, _, ending = metric.partition(".")
         bases = [base] if base in self.base_metrics else get_close_matches(base, self.base_metrics)
         near = [f"{one}.{self._near_ending(one, ending)}" for one in bases]
-        return f"use e.g. {' or '.join(near)}" if near else "give names as NVIDIA's Nsight Compute lists them"
+        return f"use e.g. {' or '.join(near)}" if near else "use names from NVIDIA's Nsight Compute"
 
     def _near_ending(self, base: str, ending: str) -> str:
         endings = self.endings(base)
@@ -190,7 +190,7 @@ class ProfilerHost:
         unit, per, rest = (answer.pDimUnit or b"").decode().partition("/")
         text = (answer.pDescription or b"").decode().replace("# of", "number of").rstrip(
             "."
-        ) or f"What CUPTI calls {metric}"
+        ) or f"CUPTI's description of {metric}"
         return _UNITS.get(unit, unit) + per + _UNITS.get(rest, rest), f"{text[:1].upper()}{text[1:]}."
 
 

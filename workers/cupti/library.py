@@ -23,11 +23,13 @@ _SENTENCES = {
     26: "another profiler uses the GPU's counters",
     27: "the driver or the GPU does not support profiling",
     33: "a virtual GPU forbids profiling",
-    35: "the driver forbids this user to read the GPU's counters "
-    "(allow it by the driver's option NVreg_RestrictProfilingToAdminUsers=0, or give CAP_SYS_ADMIN)",
+    35: (
+        "the driver does not allow this user to read the GPU's counters (allow it with the driver "
+        "option NVreg_RestrictProfilingToAdminUsers=0, or grant CAP_SYS_ADMIN)"
+    ),
     40: "the virtual GPU's host forbids profiling",
     41: "confidential computing forbids profiling",
-    42: "this GPU is made without profiling",
+    42: "this GPU model does not support profiling",
     43: "this slice of a GPU (MIG) forbids profiling",
     44: "linked GPUs (SLI) forbid profiling",
     45: "WSL forbids profiling",

@@ -36,10 +36,10 @@ _STALLS = {
     "membar": "a memory fence",
     "sleeping": "the end of a sleep between two polls of a signal",
     "math_pipe_throttle": "a busy arithmetic pipe, e.g. the tensor cores",
-    "gmma": "warpgroup products under way",
+    "gmma": "warpgroup products in flight",
     "mio_throttle": "room in the queue of shared-memory instructions",
     "lg_throttle": "room in the queue of global-memory instructions",
-    "wait": "a fixed latency of an instruction before",
+    "wait": "a previous instruction with a fixed latency",
 }
 
 #: Metric -> what it says; all of them are the base set.
@@ -47,27 +47,27 @@ CATALOGUE: Mapping[str, MetricInfo] = {
     DURATION_NS: MetricInfo(unit="ns", description="Time of the run under the profiler, which slows it down."),
     DRAM_READ_BYTES: MetricInfo(unit="bytes", description="Bytes read from DRAM."),
     DRAM_WRITE_BYTES: MetricInfo(
-        unit="bytes", description="Bytes written to DRAM; what stays in the L2 when the run ends is not among them."
+        unit="bytes", description="Bytes written to DRAM, without those that are still in the L2 when the run ends."
     ),
     f"dram__throughput.{_OF_ELAPSED}": MetricInfo(
-        unit="%", description="DRAM traffic over the most that the memory sustains."
+        unit="%", description="DRAM traffic as a share of the sustained maximum."
     ),
     "lts__t_bytes.sum": MetricInfo(unit="bytes", description="Bytes that passed through the L2."),
     "lts__t_sector_hit_rate.pct": MetricInfo(
-        unit="%", description="Share of the 32-byte sectors asked of the L2 that it had."
+        unit="%", description="Share of the 32-byte sectors requested from the L2 that were hits."
     ),
     f"sm__throughput.{_OF_ELAPSED}": MetricInfo(
-        unit="%", description="Use of the busiest unit of the SMs over what that sustains."
+        unit="%", description="Use of the busiest unit of the SMs as a share of its sustained maximum."
     ),
     f"sm__pipe_tensor_cycles_active.{_OF_ELAPSED}": MetricInfo(
         unit="%", description="Share of the time in which the tensor cores computed."
     ),
     COUNTED_CLOCK: MetricInfo(unit="gpc_cycle/s", description="SM clock of the counted run."),
-    ACTIVE_CYCLES: MetricInfo(unit="gpc_cycle", description="Cycles in which an SM had a CTA, of all SMs the most."),
+    ACTIVE_CYCLES: MetricInfo(unit="gpc_cycle", description="Cycles in which an SM had a CTA, maximum over the SMs."),
     MOST_TENSOR_CYCLES: MetricInfo(
-        unit="gpc_cycle", description="Cycles of an SM's four tensor cores with products, of all SMs the most."
+        unit="gpc_cycle", description="Cycles in which an SM's four tensor cores computed, maximum over the SMs."
     ),
-    MEAN_TENSOR_CYCLES: MetricInfo(unit="gpc_cycle", description="The same, the mean of all SMs."),
+    MEAN_TENSOR_CYCLES: MetricInfo(unit="gpc_cycle", description="The same, mean over the SMs."),
     TENSOR_OPERATIONS[0]: MetricInfo(unit="math_op", description="Operations of wgmma on fp16 elements."),
     TENSOR_OPERATIONS[1]: MetricInfo(unit="math_op", description="Operations of wgmma on bf16 elements."),
     "sm__inst_executed.sum": MetricInfo(unit="", description="Warp instructions executed."),
@@ -75,16 +75,16 @@ CATALOGUE: Mapping[str, MetricInfo] = {
         unit="", description="Warp instructions executed by the tensor cores."
     ),
     "sm__inst_executed_pipe_tensor_op_gmma.sum": MetricInfo(
-        unit="", description="Those of them that belong to products of a warpgroup (wgmma)."
+        unit="", description="Of these, instructions of warpgroup products (wgmma)."
     ),
     f"sm__warps_active.{_OF_ACTIVE}": MetricInfo(
-        unit="%", description="Warps in flight over the most that the SMs hold, while they work."
+        unit="%", description="Warps in flight as a share of the maximum, while the SMs are active."
     ),
     f"smsp__issue_active.{_OF_ACTIVE}": MetricInfo(
-        unit="%", description="Share of the issue slots that were used, while the SMs work."
+        unit="%", description="Share of the issue slots that were used, while the SMs are active."
     ),
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": MetricInfo(
-        unit="", description="Accesses to shared memory repeated since two lanes met in one bank."
+        unit="", description="Accesses to shared memory that were repeated because of bank conflicts."
     ),
     **{
         f"smsp__warp_issue_stalled_{reason}_per_warp_active.pct": MetricInfo(

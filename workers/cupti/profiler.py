@@ -23,7 +23,7 @@ _OBSTACLES = {
     "vGpu": "it is a virtual GPU",
     "confidentialCompute": "confidential computing is on",
     "cmp": "the GPU is made without it",
-    "wsl": "WSL is in the way",
+    "wsl": "WSL does not allow it",
 }
 
 
@@ -83,7 +83,7 @@ def collect(
         num_runs, is_done = 0, False
         while not is_done:
             if num_runs == config.num_passes + _MAX_EXTRA_PASSES:
-                raise CuptiError(f"the profiler wants more than the {config.num_passes} passes that it asked for")
+                raise CuptiError(f"the profiler asks for more passes than the {config.num_passes} that it announced")
             before()
             cupti.call("cuptiRangeProfilerStart", pRangeProfilerObject=profiler)
             cupti.call("cuptiRangeProfilerPushRange", pRangeProfilerObject=profiler, pRangeName=b"run")
@@ -96,7 +96,7 @@ def collect(
             "cuptiRangeProfilerGetCounterDataInfo", pCounterDataImage=data, counterDataImageSize=len(data)
         ).numTotalRanges
         if dropped or ranges != 1:
-            raise CuptiError(f"the profiler kept {ranges} ranges and dropped {dropped}, where one was run")
+            raise CuptiError(f"the profiler kept {ranges} ranges and dropped {dropped}, but one was run")
     return data, num_runs
 
 

@@ -373,5 +373,5 @@ def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
     if record := runner.abort_record():
         return no_energy(record)
     if found is None:
-        return no_energy("the driver counts no energy, or a run alone would not be cold")
+        return no_energy("the driver does not report energy, or a single run would not be cold")
     return EnergyReport(run_mj=found.run_mj, power_w=found.power_w, window_s=found.window_s)

@@ -36,7 +36,7 @@ class Asking:
         if isinstance(answer, messages.EvaluateAnswer) and isinstance(answer.outcome, Failed):  # replaced already
             raise ChildLost(answer.outcome.kind, f"{what} failed: {answer.outcome.reason}")
         self._processes.replace(problem)
-        raise ChildLost(FailureKind.CRASH, f"{what} failed: an answer out of turn")
+        raise ChildLost(FailureKind.CRASH, f"{what} failed: an answer came out of turn")
 
     def time_together(
         self,

@@ -12,8 +12,8 @@ from tuner.errors import WorkerError
 from tuner.versions import install_command
 
 _SLICES = (
-    "slices are not measured, since they share clocks and power with their neighbours and have fewer SMs; have an "
-    "administrator switch MIG off (nvidia-smi -mig 0), or choose a whole card"
+    "slices are not measured, since they share clocks and power with their neighbours and have fewer SMs; ask an "
+    "administrator to switch MIG off (nvidia-smi -mig 0), or choose a whole card"
 )
 
 
@@ -88,17 +88,17 @@ def choose(cards: Sequence[Card], chosen: str | None) -> Choice:
     """
     visible = cards if chosen is None else visible_of(cards, chosen)
     new = [card for card in visible if card.compute_capability >= (8, 0)]
-    refused = [f"{card.name} ({card.uuid}) is cut into slices by MIG: {_SLICES}" for card in new if card.is_sliced]
+    refused = [f"{card.name} ({card.uuid}) is split into MIG slices: {_SLICES}" for card in new if card.is_sliced]
     usable = [card for card in new if not card.is_sliced]
     if usable:
         return Choice(usable=tuple(usable), refused=tuple(refused))
     if refused:
         raise WorkerError("; ".join(refused))
     if chosen is not None and "MIG-" in chosen:
-        raise WorkerError(f"CUDA_VISIBLE_DEVICES is {chosen!r}, a slice of a card by MIG: {_SLICES}")
+        raise WorkerError(f"CUDA_VISIBLE_DEVICES is {chosen!r}, a MIG slice of a card: {_SLICES}")
     names = ", ".join(card.name for card in cards) or "none"
     among = "" if chosen is None else f", and CUDA_VISIBLE_DEVICES is {chosen!r}"
-    raise WorkerError(f"no GPU of compute capability 8.0 or later is here ({names}{among})")
+    raise WorkerError(f"there is no GPU of compute capability 8.0 or later here ({names}{among})")
 
 
 def _is_sliced(handle: object) -> bool:

@@ -158,7 +158,7 @@ class GpuProcess:
                 reason = f"no answer within {deadline_s:g} s: the GPU process was killed"
                 raise ChildLost(FailureKind.HANG, reason) from error
             if code is None:
-                raise ChildLost(FailureKind.CRASH, f"the GPU process answered garbage: {error}") from error
+                raise ChildLost(FailureKind.CRASH, f"the GPU process sent an invalid answer: {error}") from error
             ending = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise ChildLost(FailureKind.CRASH, f"the GPU process died ({ending})") from error
         finally:
@@ -357,10 +357,12 @@ class GpuProcesses:
                 first = self._current.receive(max(_GRACE_S, self._start_by - time.monotonic()))
             except ChildLost as lost:
                 self.drop()
-                raise Quarantined(f"no process comes up at the card: {lost}") from lost
+                raise Quarantined(f"no process starts at the card: {lost}") from lost
             if not isinstance(first, messages.Hello):
                 self.drop()
-                raise Quarantined(first.reason if isinstance(first, messages.Refusal) else "it began with no greeting")
+                raise Quarantined(
+                    first.reason if isinstance(first, messages.Refusal) else ("it did not start with a greeting")
+                )
             self._hello = first
             self._start_s |= first.stage_s
         return self._current

@@ -63,7 +63,7 @@ class Lending:
         """Why the card is not ours now; empty where it is."""
         if self._seen_at is None or self._clock() - self._seen_at >= self._quiet_s:
             return ""
-        return "another process uses the card, which is lent to this service in idle hours alone"
+        return "another process uses the card, which this service may only use in idle hours"
 
     def read(self) -> None:
         """One look: leaves where somebody is there."""

@@ -269,7 +269,7 @@ class GpuSupervisor:
             WorkerError: the card itself does not work any more.
         """
         if candidate.schedule is None:
-            return no_trace("the library's kernels carry no stamps", simulated=False)
+            return no_trace("the library's kernels have no stamps", simulated=False)
         try:
             prepared = self._prepare(problem, candidate, traced=True)
             request = messages.TraceRequest(problem=problem, work=prepared.work)

@@ -144,7 +144,7 @@ def _cubin(kernel: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu) -> b
     if kernel["cubin"] is None:
         raise LaunchRefused("it was simulated: it has no cubin")
     if kernel["arch"] != gpu.arch:
-        raise LaunchRefused(f"it was built for {kernel['arch']}, and this card is {gpu.arch}")
+        raise LaunchRefused(f"it was built for {kernel['arch']}, but this card is {gpu.arch}")
     return files[kernel["cubin"]]
 
 

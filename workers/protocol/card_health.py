@@ -31,7 +31,7 @@ class CardCheck:
 def trouble(check: CardCheck) -> str:
     """Why the card is not fit to measure on; empty where it is."""
     if not check.is_right:
-        return "the known-good kernel gave wrong numbers"
+        return "the known-good kernel computed wrong results"
     events = [name for bit, name in HARDWARE_SLOWDOWNS.items() if check.clock_event_bits & bit]
     if events:
         return f"the driver reports {' and '.join(events)}"

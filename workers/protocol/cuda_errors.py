@@ -9,16 +9,16 @@ from tuner.core.trial.outcome import FailureKind
 #: What an error's name says, without prefix and case: kind, sentence. Runtime and driver spell the same error apart.
 #: Source: CUDA driver API, CUresult; CUDA runtime API, cudaError_t.
 _KNOWN = {
-    "illegaladdress": (FailureKind.ILLEGAL_ADDRESS, "the kernel touched memory that is not there"),
-    "invalidaddressspace": (FailureKind.ILLEGAL_ADDRESS, "the kernel used an address of the wrong memory"),
-    "misalignedaddress": (FailureKind.MISALIGNED_ADDRESS, "the kernel read or wrote an address that is not aligned"),
+    "illegaladdress": (FailureKind.ILLEGAL_ADDRESS, "the kernel accessed memory that does not exist"),
+    "invalidaddressspace": (FailureKind.ILLEGAL_ADDRESS, "the kernel used an address in the wrong memory space"),
+    "misalignedaddress": (FailureKind.MISALIGNED_ADDRESS, "the kernel accessed a misaligned address"),
     "assert": (FailureKind.DEVICE_ASSERT, "an assertion in the kernel failed"),
     "outofmemory": (FailureKind.OUT_OF_MEMORY, "the card's memory is full"),
     "memoryallocation": (FailureKind.OUT_OF_MEMORY, "the card's memory is full"),
-    "launchfailed": (FailureKind.CRASH, "the kernel trapped, or died in a way that the card does not name"),
-    "launchfailure": (FailureKind.CRASH, "the kernel trapped, or died in a way that the card does not name"),
-    "launchtimeout": (FailureKind.HANG, "the driver ended a kernel that ran for too long"),
-    "illegalinstruction": (FailureKind.CRASH, "the kernel met an instruction that the card refuses"),
+    "launchfailed": (FailureKind.CRASH, "the kernel trapped, or died for a reason that the card does not report"),
+    "launchfailure": (FailureKind.CRASH, "the kernel trapped, or died for a reason that the card does not report"),
+    "launchtimeout": (FailureKind.HANG, "the driver stopped a kernel that ran too long"),
+    "illegalinstruction": (FailureKind.CRASH, "the kernel executed an illegal instruction"),
     "launchoutofresources": (FailureKind.CRASH, "a CTA needs more registers or shared memory than there is"),
     "cooperativelaunchtoolarge": (FailureKind.CRASH, "the CTAs do not fit the card all at once"),
 }

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.legal.warpgroups.workloads import MAX_CTAS
 from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.order.split_k import slot_bytes
 from tuner.core.plan.table.header import HEADER_WORDS
@@ -36,7 +36,7 @@ _TABLE = (
     "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "
     "num_pages_field. Lines, of a head and a token, and pages may have gaps: give the elements from one line to the "
     "next as line_field, and the lines from one page to the next as page_lines_field. The table may have wider rows: "
-    "give how many numbers a row has as max_pages_field"
+    "use how many numbers a row has as max_pages_field"
 )
 _HEAD_BYTES = 104
 _OP_BYTES = 64

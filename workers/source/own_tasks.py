@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol, cast
 
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import ELEMENTS, FP32, INT32, Dtype
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import Role
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import IllegalSchedule
+
+from .parts import member_of
 
 
 class TaskSource(Protocol):
@@ -65,5 +68,31 @@ def _gather(index: int, op: TileOp) -> str:
 def _specialisation(index: int, op: TileOp, tile: Tile, chosen: Any, dtype: Dtype) -> str:
     if (part := part_of(op.KIND, "source")) is None:
         raise IllegalSchedule(f"{op.KIND}: there is no device text of its tasks here")
-    text = cast(TaskSource, part).task_of(op, tile, chosen, dtype)
+    text = _members(op, dtype) + cast(TaskSource, part).task_of(op, tile, chosen, dtype)
     return f"// ---- {op.name}, a {op.KIND}\ntemplate <>\nstruct OwnTask<{index}> {{\n{text}}};\n"
+
+
+def _c_type(dtype: str) -> str:
+    row = ELEMENTS[dtype]
+    return {FP32.name: "float", INT32.name: "int"}.get(dtype, f"u{row.bits}")
+
+
+def _members(op: TileOp, dtype: Dtype) -> str:
+    """A function for each of its other tensors, by the tensor's name; and what makes those that it writes NaN where
+    a launch has given up."""
+    lines, spoiled = list[str](), list[str]()
+    for number, tensor in enumerate(op.others(dtype)):
+        of, pointer = ("Element::Bits" if tensor.dtype == str(dtype) else _c_type(tensor.dtype)), f"op.parts[{number}]"
+        if tensor.role in (Role.OUTPUT, Role.CACHE):
+            pointer = f"const_cast<void*>({pointer})"
+        else:
+            of = f"const {of}"
+        head = f"__device__ __forceinline__ static {of}* {member_of(op, tensor)}(const OpArgs& op)"
+        lines.append(f"  {head} {{ return static_cast<{of}*>({pointer}); }}\n")
+        if tensor.role is Role.OUTPUT and of == "Element::Bits":
+            loop = f"for (long long i = team.thread(); i < {tensor.num_elements}; i += Team::kCount)"
+            spoiled.append(f"    {loop} {member_of(op, tensor)}(op)[i] = Element::kNan;\n")
+    if not spoiled:
+        return "".join(lines)
+    head = "  template <class Team>\n  __device__ static void spoil(const OpArgs& op, Team team) {\n"
+    return "".join([*lines, head, *spoiled, "  }\n"])

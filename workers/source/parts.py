@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Argument, Product, Stage
+from tuner.core.problem.ops.op import Role, Tensor
+from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 
 from .rows import in_place
@@ -15,9 +18,30 @@ _PLACE = "min(row, op.m - 1), half * op.n + min(column, op.n - 1)"
 _STAGES = {Stage.SUMS: "kOfSums", Stage.OUTPUT: "kOfOutput", Stage.RESULT: "kOfResult"}
 
 
-def pointers_of(op: Product) -> list[Argument]:
-    """Pointers of the op's arguments behind those that every op has."""
-    return [pointer for part in op.parts for pointer in part.pointers(op)]
+def pointers_of(op: TileOp) -> list[Argument]:
+    """Pointers of the op's arguments behind those that every op has: of its parts, or of an op that is no product its
+    other tensors."""
+    beside = (
+        Argument(name=member_of(op, one), meaning=f"{one.role} {[*one.shape]}", tensor=one.name)
+        for one in op.others(Dtype.FP16)
+    )
+    return [*(pointer for part in op.parts for pointer in part.pointers(op)), *beside]
+
+
+def listed_others(op: TileOp, workload: Workload) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
+    """Of an op that is no product, role, name, shape and type of its tensors beside source, W and output, as a manifest
+    lists them."""
+    for one in op.others(workload.dtype):
+        if one.role is not Role.INPUT or one.name not in workload.written:
+            is_between = one.role is Role.OUTPUT and workload.is_read(one.name)
+            yield "intermediate" if is_between else str(one.role), one.name, one.shape, one.dtype
+
+
+def member_of(op: TileOp, tensor: Tensor) -> str:
+    """What device code and manifests call a tensor of an op: the field that names it, or ``state`` of
+    ``mean.state``."""
+    fields = {read.tensor: read.field for read in op.reads}
+    return fields.get(tensor.name, tensor.name.rpartition(".")[2])
 
 
 def num_pointers(workload: Workload) -> int:
@@ -32,10 +56,10 @@ def parts_config(workload: Workload) -> str:
     if of_sums := sum(1 << index for index, op in enumerate(ops) if _adds_to_sums(op)):
         text += f"#define TUNER_ADDED_TO_SUMS {of_sums}\n"
     lists = list(dict.fromkeys(op.epilogue for op in ops if op.epilogue))
-    if not lists:
-        return text
-    numbers = "".join(f"op == {i} ? {lists.index(op.epilogue) + 1} : " for i, op in enumerate(ops) if op.epilogue)
     pointers = f"#define TUNER_PART_POINTERS {count}\n" if (count := num_pointers(workload)) else ""
+    if not lists:
+        return text + pointers
+    numbers = "".join(f"op == {i} ? {lists.index(op.epilogue) + 1} : " for i, op in enumerate(ops) if op.epilogue)
     text += f"#define TUNER_PARTS\n{pointers}"
     return f"{text}__device__ constexpr int parts_of(int op) {{ return {numbers}0; }}\n"
 

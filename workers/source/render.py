@@ -16,6 +16,7 @@ from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.op_kinds import folder_of, op_kinds
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, PartSums, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
@@ -30,6 +31,8 @@ from .variants import Variant, with_switches
 _PAGES_FILE = "pages.cuh"
 #: Of kernels of the `wgmma` engine whose weights are stored in fewer bits.
 _CONVERTED_FILE = "converted_wgmma.cuh"
+#: Of those with a product that gathers its rows.
+_GATHERED_FILE = "gathered_wgmma.cuh"
 _BASE_FILES = (
     "config.cuh",
     "ptx.cuh",
@@ -152,7 +155,8 @@ def kernel_version() -> str:
     writes to pages has `pages_version` beside."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
-    texts = (device_text(name) for name in (*names, _CONVERTED_FILE, "config_block.in", "unit.cu.in", *_INSTRUCTIONS))
+    beside = (_CONVERTED_FILE, _GATHERED_FILE, "config_block.in", "unit.cu.in", *_INSTRUCTIONS)
+    texts = (device_text(name) for name in (*names, *beside))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
@@ -229,8 +233,12 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         texts[after:after] = own.values()
     if gathered := gathers(workload):
         config += f"#define TUNER_GATHERS {sum(1 << index for index in gathered)}\n"
-        after = names.index("gather.cuh") + 1
-        texts[after:after] = gathered.values()
+        if tiling.engine is Engine.WGMMA:
+            before = names.index("mailbox.cuh")
+            texts[before:before] = [f"// ---- {_GATHERED_FILE}\n{inlined(_GATHERED_FILE, variant)}", *gathered.values()]
+        else:
+            after = names.index("gather.cuh") + 1
+            texts[after:after] = gathered.values()
     texts[0] = _with_config(texts[0], config)
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
@@ -302,7 +310,9 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     if tiling.engine is not Engine.WGMMA:
         return ""
     whole = ", ".join(str(has_whole_lines(op, workload.dtype)).lower() for op in workload.tile_ops)
-    return (
+    is_plain = axes_of(Tiling)["sum_kib"].is_plain(tiling.sum_kib)
+    room = "" if is_plain else f"#define TUNER_SUM_BYTES {1024 * tiling.sum_kib}\n"
+    return room + (
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"
         f"constexpr int kAheadWindow = {tiling.ahead_window};\n"

@@ -7,19 +7,18 @@ the lines of a row are a dimension of the map. So one request brings a stage of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tuner.core.legal.own_tasks import products
+from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
 from tuner.core.legal.wgmma import (
     COLUMNS,
-    LINE_BYTES,
     PAIR_ROWS,
     WARP_ROWS,
     is_paired,
-    line_elements,
     stage_slice,
 )
-from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.tile_op import Im2col, TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling
 
@@ -37,13 +36,13 @@ class MapSizes(Protocol):
 
     @property
     def box(self) -> tuple[int, ...]:
-        """Elements that one request brings, or stores."""
+        """Elements that one request brings, or stores; in im2col mode channels and pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMap:
-    """Arguments of cuTensorMapEncodeTiled but for the address; interleave none, swizzle 128 bytes, L2 promotion of 128
-    bytes, and zeros for what lies outside. Element strides are 1."""
+    """Arguments of cuTensorMapEncodeTiled, or of cuTensorMapEncodeIm2col, but for the address; interleave none,
+    swizzle 128 bytes, L2 promotion of 128 bytes, and zeros for what lies outside."""
 
     #: Index of the op, and its operand: ``a`` or ``w``, or its output ``c``.
     op: int
@@ -52,8 +51,18 @@ class TensorMap:
     dims: tuple[int, ...]
     #: Bytes, of all dimensions but the innermost.
     strides_bytes: tuple[int, ...]
-    #: Elements that one request brings, or stores.
+    #: Elements that one request brings, or stores; in im2col mode channels and pixels.
     box: tuple[int, ...]
+    #: Corners and strides, in im2col mode; else element strides are 1.
+    im2col: Im2col | None = None
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Its fields in a manifest; corners, (column, row) each, are those of im2col mode alone."""
+        strides = self.im2col.strides if self.im2col else (1,) * len(self.dims)
+        corners = {"corners": [[self.im2col.lower] * 2, [self.im2col.upper] * 2]} if self.im2col else {}
+        sizes = {"dims": self.dims, "strides_bytes": self.strides_bytes, "box": self.box}
+        return {**sizes, "element_strides": list(strides), **corners}
 
 
 def has_whole_lines(op: TileOp, dtype: Dtype) -> bool:
@@ -92,6 +101,9 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
             if operand == "w" and is_paired(op, tiling):
                 maps.append(_paired_map(index, op, dtype, stage_slice(2 * tile.n, depth // line, sharers)))
                 continue
+            if operand == "a" and op.im2col:
+                maps.append(_im2col_map(index, op.im2col, dtype, box_rows))
+                continue
             maps.append(
                 TensorMap(
                     op=index,
@@ -104,6 +116,20 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
     if tiling.epilogue is Epilogue.TMA:
         maps += [_output_map(index, op, dtype) for index, op, _ in products(workload, tiling)]
     return tuple(maps)
+
+
+def _im2col_map(index: int, im2col: Im2col, dtype: Dtype, num_pixels: int) -> TensorMap:
+    """Of images [images, height, width, channels]: a request brings a line of that many pixels."""
+    pixel_bytes = im2col.channels * dtype.size_bytes
+    row_bytes = im2col.width * pixel_bytes
+    return TensorMap(
+        op=index,
+        operand="a",
+        dims=(im2col.channels, im2col.width, im2col.height, im2col.images),
+        strides_bytes=(pixel_bytes, row_bytes, im2col.height * row_bytes),
+        box=(line_elements(dtype), num_pixels),
+        im2col=im2col,
+    )
 
 
 def _output_map(index: int, op: TileOp, dtype: Dtype) -> TensorMap:

@@ -242,6 +242,35 @@ tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t se
 /* Tensor number `index` of a choice that is a kernel; after the last one NONE. */
 tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
                                    tuner_layer_tensor *tensor);
+/* How weights are stored in fewer bits: as one tensor of bytes [rows, bytes of a row]. */
+typedef struct tuner_weights {
+  const char *format;  /* e.g. "int4_g128_zp"; these texts are of the pack */
+  const char *layout;  /* by name, how codes and factors lie; tuner_weights_lay knows those of this version's kernels */
+  const char *factors; /* element type of a group's factor, e.g. "bf16"; empty where groups have none */
+  int32_t bits, group; /* of a code; weights of a row that share a factor, 0 where none do */
+  int32_t has_zeros;   /* whether each group of a row has a zero point */
+  int32_t rows, k;     /* weights of a row */
+} tuner_weights;
+/* Of tensor number `index` of a choice that is a kernel; NONE where it holds elements, or where the pack was written before
+ * packs said it (an index of version 5 or less). */
+tuner_status tuner_layer_weights_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
+                                    tuner_weights *weights);
+/* One product of a checkpoint on the host, as the checkpoint has it: row-major, nothing between. */
+typedef struct tuner_stored_product {
+  const void *codes;    /* qweight, weight_packed, or weight */
+  const void *scales;   /* of groups, of the element type `factors`; null where there are none */
+  const void *zeros;    /* qzeros, weight_zero_point; null where there are none */
+  const int32_t *order; /* [k], the group of each column (g_idx); null where they lie in order */
+  int32_t rows;
+} tuner_stored_product;
+/* Whose tensors: of GPTQ, whose stored zero points are one less, and of gptq_v2, of AWQ's gemm, of compressed-tensors'
+ * pack-quantized, or e4m3 [rows, k]. */
+enum { TUNER_FROM_GPTQ = 1, TUNER_FROM_GPTQ_V2 = 2, TUNER_FROM_AWQ = 3, TUNER_FROM_COMPRESSED = 4, TUNER_FROM_E4M3 = 5 };
+/* Lays products out above each other (of a gated op the gate's first) as a kernel reads `weights`, into as many bytes as
+ * its tensor has, on the host. BAD_ARGUMENT, and nothing is written, where a scale is no finite number above 0, groups lie in
+ * an order of their own, or products are not what the kernel reads. */
+tuner_status tuner_weights_lay(const tuner_weights *weights, int32_t source, const tuner_stored_product *products,
+                               uint32_t num_products, void *into, size_t num_bytes);
 /* As tuner_attention_prepare: all layers of a model may share one. */
 typedef struct tuner_layer tuner_layer;
 tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,

@@ -125,7 +125,7 @@ def test_card_time_of_the_last_day_counts(guarded: Guarded) -> None:
         row = session.query(JobRow).filter_by(id=job_id).one()
         row.card_s = 3600.0
     refused = submit(guarded, "alice", 48)
-    assert (refused.status_code, "1.00 hours of a card, and the quota is 1;" in refused.json()["detail"]) == (403, True)
+    assert (refused.status_code, "1.00 card hours, and the quota is 1;" in refused.json()["detail"]) == (403, True)
     with guarded.service._store.write() as session:
         session.query(JobRow).filter_by(id=job_id).one().created_at -= 25 * 3600
     assert submit(guarded, "alice", 48).status_code == 202
@@ -182,4 +182,4 @@ def test_a_quota_of_the_command_line_holds_in_a_running_server_within_a_second(g
     quota("drop", "owner", "alice")
     assert quota("list") == ""
     nothing = CliRunner().invoke(main, ["quota", "set", "owner", "alice", "--data", data])
-    assert (nothing.exit_code, "no limit is given" in nothing.output) == (1, True)
+    assert (nothing.exit_code, "no limit was set" in nothing.output) == (1, True)

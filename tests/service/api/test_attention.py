@@ -106,9 +106,9 @@ def test_a_pack_is_made_of_attentions_as_their_jobs_have_them(
 @pytest.mark.parametrize(
     ("changes", "status", "words"),
     [
-        ({"attentions": []}, 422, "name what was tuned"),
+        ({"attentions": []}, 422, "list what was tuned"),
         ({"l2": "warm"}, 404, "measured with a cold L2, not a warm one"),
-        ({"batch_invariant": True}, 422, "only an FFN of `shapes` promises anything of the kind"),
+        ({"batch_invariant": True}, 422, "only an FFN of `shapes` supports it"),
     ],
 )
 def test_what_cannot_be_packed_of_attentions_is_a_problem_that_says_why(

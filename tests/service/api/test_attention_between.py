@@ -182,8 +182,8 @@ def test_a_pack_is_made_of_layers_as_their_jobs_have_them(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"layers": []}, "name what was tuned"),
-        ({"batch_invariant": True}, "only an FFN of `shapes` promises anything of the kind"),
+        ({"layers": []}, "list what was tuned"),
+        ({"batch_invariant": True}, "only an FFN of `shapes` supports it"),
     ],
 )
 def test_what_cannot_be_packed_of_layers_is_a_problem_that_says_why(
@@ -198,7 +198,7 @@ def test_a_layer_and_an_attention_are_told_apart(http: httpx.Client, pair: dict[
     misplaced = {**order, "layers": [], "attentions": order["layers"]}
     response = http.post("/packs", json=misplaced)
     assert response.status_code == 422
-    assert "attentions.0: is one of layers; give it among the layers" in response.json()["detail"]
+    assert "attentions.0: is one of layers; list it among the layers" in response.json()["detail"]
 
 
 def test_what_a_launch_may_not_span_or_no_cache_fits_is_refused(http: httpx.Client, pair: dict[str, Any]) -> None:

@@ -175,7 +175,7 @@ def test_ending_a_batch_that_has_ended_is_a_conflict_and_an_open_one_is_the_same
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"shapes": []}, "shapes", "give a shape with its m, or a pair"),
+        ({"shapes": []}, "shapes", "add a shape with its m, or a pair"),
         ({"shapes": [{**SHAPE, "m": []}]}, "shapes.0.m", "at least 1"),
         ({"shapes": [{**SHAPE, "m": [0]}]}, "shapes.0.m.0", "at least 1"),
         ({"shapes": [{**SHAPE, "m": [16, 32, 16]}]}, "shapes.0.m.2", "as shapes.0.m.0 does"),

@@ -81,7 +81,7 @@ def test_the_page_of_a_chain_shows_its_ops_and_its_cut(http: httpx.Client, job: 
         cells = "".join(f"<td>{op[name]}</td>" for name in ("name", "sizes", "reads", "norm", "adds", "activation"))
         assert f'<tr>{cells}<td class="number">{op["launch"]}</td></tr>' in page
     runs = [row["candidate"] for row in as_json["best"]["finals"] if row["candidate"]["plan_kind"] == "runs"]
-    assert all(any(sentence.startswith("Runs, a launch each: o") for sentence in one["words"]) for one in runs)
+    assert all(any(sentence.startswith("Runs, one launch each: o") for sentence in one["words"]) for one in runs)
     assert runs
 
 

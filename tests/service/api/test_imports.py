@@ -39,7 +39,10 @@ def test_a_job_begins_with_what_was_imported_and_nothing_else_knows_it(file: Pat
         assert (first.exit_code, again.exit_code) == (ExitCode.OK, ExitCode.OK), first.stderr
         num = len(body["winners"])
         assert f"{num} schedules of {body['source']} imported for simulated:h200; 0 were known" in first.stderr
-        assert f"0 schedules of {body['source']} imported for simulated:h200; {num} were known" in again.stderr
+        assert (
+            f"0 schedules of {body['source']} imported for simulated:h200; {num} had already been imported"
+            in again.stderr
+        )
         assert list(client.jobs()) == []
         asked = CliRunner().invoke(main, ["--url", url, "best", "--m", "16", "--d-in", "256", "--d-hidden", "512",
                                           "--d-out", "256", "--match", "any"])  # fmt: skip
@@ -86,7 +89,7 @@ def test_what_is_no_legal_schedule_for_pair_and_target_is_refused_by_its_name(ap
     assert "winners.0.schedule: is none" in refused(api, body, winners=[{**good, "schedule": {}}])
     assert "winners.0.schedule" in refused(api, body, winners=with_tiling(tiles=tiling["tiles"][:1])[1:])
     assert "which has no schedule" in refused(api, body, winners=[{**good, "plan_kind": "library"}])
-    assert "no GPU is called 'h9000'" in refused(api, body, target="h9000")
+    assert "there is no GPU called 'h9000'" in refused(api, body, target="h9000")
     assert "winners" in refused(api, body, winners=[])
     assert "time_us" in refused(api, body, winners=[{**good, "time_us": -1}])
 
@@ -94,11 +97,14 @@ def test_what_is_no_legal_schedule_for_pair_and_target_is_refused_by_its_name(ap
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "is no JSON"),
-        ("[]", "has no schedules of ours"),
-        ('{"schema_version": "1.0.0", "results": []}', "has no schedules of ours"),
-        ('{"tuner": {"job": {}}, "results": []}', "has no measured schedule of ours"),
-        ('{"tuner": {"job": {}}, "results": [{"invalidity": "correct"}]}', "has no schedules of ours"),
+        ("[", "is not valid JSON"),
+        ("[]", "has no schedules of tuner's; pass a file written by"),
+        ('{"schema_version": "1.0.0", "results": []}', "has no schedules of tuner's; pass a file written by"),
+        ('{"tuner": {"job": {}}, "results": []}', "has no measured schedule of tuner's"),
+        (
+            '{"tuner": {"job": {}}, "results": [{"invalidity": "correct"}]}',
+            "has no schedules of tuner's; pass a file written by",
+        ),
     ],
 )
 def test_a_file_of_another_program_is_refused(tmp_path: Path, text: str, message: str) -> None:

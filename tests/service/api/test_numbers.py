@@ -76,7 +76,7 @@ def test_no_number_of_a_body_is_a_fault_of_the_server(api: Api) -> None:
                 if answer.status_code >= 500:
                     faults.append((path, place, word[:20], answer.text[:100]))
                 if word in WORDS[:3] and answer.status_code not in (400, 422):
-                    faults.append((path, place, word, f"{answer.status_code}: that is no number of JSON"))
+                    faults.append((path, place, word, f"{answer.status_code}: that is not a JSON number"))
     assert not faults, f"{len(faults)}: {faults[:10]}"
 
 

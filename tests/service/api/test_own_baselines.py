@@ -77,18 +77,18 @@ def test_api_page_table_and_explanation_show_them_by_name(finished: tuple[Api, s
     assert (wrong["time_us"], wrong["reason"]) == (None, WRONG.reason)
     page = api.http.get(f"/ui/jobs/{job_id}").text
     assert page.count('<span class="name">ours of 2025</span>') == 1
-    assert "2.250 times what the winner takes, in 20 rounds with all finalists" in page
+    assert "2.250 times the winner's time, in 20 rounds with all finalists" in page
     assert "&lt;b&gt;mine&lt;/b&gt;</td>" in page
     assert f"which has no time: {WRONG.reason}" in page
     console = plain_console(width=200)
     with console.capture() as captured:
         console.print(results_table(best))
-    assert "your own, 2.250 times what the winner takes" in captured.get()
+    assert "your own, 2.250 times the winner's time" in captured.get()
     assert f"your own: {WRONG.reason}" in captured.get()
     found = api.service.best(job_id)
     quality = ForecastQuality(num_trials=0)
     (said,) = [one for one in explain_job(found, found.finals[1], (), quality) if one.startswith("Your own")]
-    assert "ours of 2025 123.2 us, 2.25 times what the winner takes" in said
+    assert "ours of 2025 123.2 us, 2.25 times the winner's time" in said
     assert WRONG.reason in said
 
 

@@ -159,7 +159,7 @@ def test_a_path_that_is_the_services_own_is_refused(api: Api) -> None:
     "path", ["tuner", "//evil.example", "/a/../b", "/a b", "/a?b", "/a//b", "https://a.example/tuner"]
 )
 def test_what_is_no_path_is_refused(path: str) -> None:
-    with pytest.raises(ValidationError, match="give one like /tuner"):
+    with pytest.raises(ValidationError, match="use one like /tuner"):
         Settings(root_path=path)
 
 

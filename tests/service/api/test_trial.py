@@ -64,7 +64,7 @@ def test_source_and_plan_are_what_the_kernel_is_made_of(api: Api) -> None:
     library = f"/jobs/{api.job_id}/trials/{number_of(api, 'library')}"
     assert api.http.get(f"{library}/source").status_code == 404
     assert api.http.get(f"{library}/plan").status_code == 404
-    assert "leave no trace" in api.http.get(f"{library}/gantt").json()["detail"]
+    assert "cannot be traced" in api.http.get(f"{library}/gantt").json()["detail"]
 
 
 @pytest.mark.slow
@@ -128,4 +128,4 @@ def test_the_page_draws_where_the_time_goes_or_says_why_it_cannot(api: Api) -> N
     assert [bar["name"] for bar in drawn["bars"] if bar["note"]] == ["unneeded_rows", "launch"]
     html = api.http.get(path, headers={"accept": "text/html"}).text
     assert html.count('<td class="drawn">') == 6
-    assert "launches and what lies between runs" in html
+    assert "launches, and gaps between runs" in html

@@ -45,7 +45,7 @@ def test_its_answers_and_kernels_are_fetched_into_a_folder_or_the_library_is_nam
     assert names == ({"ladders.json", *(f"ladder0-kernel{i}.zip" for i in range(len(kernels)))} if kernels else set())
     assert run("fetch", "best", "--batch", batch_id, "--format", "cu").exit_code == ExitCode.USAGE
     refused = run("fetch", "best", "--batch", batch_id, "-o", str(tmp_path / "best.json"))
-    assert (refused.exit_code, "is a file; give -o the name of a folder" in refused.stderr) == (ExitCode.USAGE, True)
+    assert (refused.exit_code, "is a file; pass a folder name to -o" in refused.stderr) == (ExitCode.USAGE, True)
 
 
 def test_a_batch_is_submitted_by_its_rows_and_ended(run: Run, client: Client) -> None:

@@ -127,17 +127,20 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
             "needs --sequences, --max-length as well; --m: not for decoder-attention",
         ),
         (["--sequences", "4", *PAIR], "--sequences: not for ffn"),
-        (["--gated"], "give a pair by --m, --d-in, --d-hidden, --d-out, or by the options of another kind: ffn, indep"),
+        (
+            ["--gated"],
+            ("describe a pair with --m, --d-in, --d-hidden, --d-out, or with the options of another kind: ffn, indep"),
+        ),
         (
             ["--model", "llama3-8b", "--sequences", "4", "--max-length", "512"],
-            "these options fit decoder-attention and decoder-layer: say which by --kind",
+            "these options fit decoder-attention and decoder-layer: choose one with --kind",
         ),
         (["--m", "16", "ffn", *PAIR], "--m: give what spells the pair behind its kind"),
         (["ffn", "--m", "16"], "Missing option '--d-in'"),
         (["ffn", *PAIR, "--tp", "2"], "--tp"),
         (["layers"], "No such command 'layers'"),
         (["--chain", "no-such.json"], "no-such.json: cannot be read"),
-        (["--chain", "pyproject.toml"], "is no JSON"),
+        (["--chain", "pyproject.toml"], "is not valid JSON"),
         (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),
     ],
 )
@@ -207,7 +210,7 @@ def test_a_server_that_is_not_there_is_unreachable(run: Run) -> None:
 def test_what_the_server_refuses_says_why(run: Run) -> None:
     result = run("submit", *PAIR, "--target", "h9000")
     assert result.exit_code == ExitCode.REFUSED
-    assert "no GPU is called 'h9000'" in result.stderr
+    assert "there is no GPU called 'h9000'" in result.stderr
 
 
 @pytest.mark.parametrize(

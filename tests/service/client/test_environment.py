@@ -41,7 +41,7 @@ def test_each_thing_that_differs_is_reported() -> None:
     asker = Asker(gpu_name="NVIDIA H100", driver="570.1", cuda="12.8", kernel_version="def")
     found = differences(asker, MEASURED)
     assert len(found) == 4
-    assert found[0] == "measured with gpu name 'NVIDIA H200', the asker has 'NVIDIA H100'"
+    assert found[0] == "measured with gpu name 'NVIDIA H200', but the request has 'NVIDIA H100'"
 
 
 def test_another_version_of_the_client_is_no_weaker_match_since_it_runs_no_kernel() -> None:

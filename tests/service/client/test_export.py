@@ -30,7 +30,7 @@ def test_a_table_has_a_row_per_trial_with_its_mark_and_a_column_per_axis(
     run: Run, job_id: str, trials: list[Trial]
 ) -> None:
     result = run("export", job_id, "--format", "csv")
-    assert "simulated: no card has run them" in result.stderr
+    assert "simulated: they never ran on a card" in result.stderr
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [row["number"] for row in rows] == [str(trial["number"]) for trial in trials]
     assert {row["simulated"] for row in rows} == {"True"}
@@ -132,7 +132,7 @@ def test_the_trace_is_that_of_the_fastest_of_ours_unless_another_trial_is_named(
 def test_what_cannot_be_exported_says_why_and_writes_nothing(run: Run, job_id: str, tmp_path: Path) -> None:
     file = tmp_path / "out"
     wrong = run("export", job_id, "--format", "csv", "--trial", "3", "-o", str(file))
-    assert (wrong.exit_code, "--trial belongs to --format perfetto" in wrong.stderr) == (ExitCode.USAGE, True)
+    assert (wrong.exit_code, "--trial needs --format perfetto" in wrong.stderr) == (ExitCode.USAGE, True)
     missing = run("export", "job-000000000000", "--format", "t4", "-o", str(file))
     assert missing.exit_code == ExitCode.NO_RESULT
     assert not file.exists()

@@ -61,7 +61,7 @@ def test_a_kernel_that_the_pinned_key_has_not_signed_is_refused(
     stranger = SigningKey(private=bytes(32)).public
     refused = run(*fetching, stranger)
     assert (refused.exit_code, path.exists()) == (ExitCode.REFUSED, False)
-    assert f"it is signed by {key}, not by {stranger}" in refused.stderr
+    assert f"it is signed by {key}, but {stranger}" in refused.stderr
     assert run(*fetching, "abc").exit_code == ExitCode.USAGE
     assert run(*fetching, key).exit_code == ExitCode.OK
     assert path.exists()
@@ -186,7 +186,7 @@ def test_where_the_library_is_the_answer_nothing_is_written_and_its_algorithm_is
     assert "says to run library" in written.stderr
 
 
-@pytest.mark.parametrize("calls", [RECIPE["calls"], []], ids=["with products", "alone"])
+@pytest.mark.parametrize("calls", [RECIPE["calls"], []], ids=["computed, maximum over the", "alone"])
 def test_where_the_library_is_the_answer_its_attention_is_named(
     run: Run, job_id: str, monkeypatch: pytest.MonkeyPatch, calls: list[Any]
 ) -> None:

@@ -38,7 +38,7 @@ def test_a_trace_is_written_for_perfetto_and_left_alone_when_it_is_there(
     path = tmp_path / "trace.json"
     written = run("trace", job_id, fused, "-o", str(path), "--timeout", "90")
     assert (written.exit_code, written.stdout) == (ExitCode.OK, "")
-    assert "simulated: no card has run it" in written.stderr
+    assert "simulated: it never ran on a card" in written.stderr
     document = json.loads(path.read_text())
     assert {event["ph"] for event in document["traceEvents"]} >= {"X", "M"}
     assert "is unchanged" in run("trace", job_id, fused, "-o", str(path)).stderr

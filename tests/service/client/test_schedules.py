@@ -83,13 +83,13 @@ def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, clie
 def test_files_that_do_not_go_together_are_refused(run: Run, files: list[str], tmp_path: Path) -> None:
     for options, words in (
         (["--plan-kind", "fused", *PAIR], "--plan-kind is of --schedule"),
-        (["--schedule", files[0], "--plan-kind", "merged"], "'merged' is none of ours; there are two_launches"),
-        (["--schedule", files[0], *OTHER], "the schedules are of ffn fp16 M=16 256 -> 512 -> 256, and the job of"),
-        (["--schedule", files[0], *PAIR, "--m", "1,16"], "--schedule is of one number of rows"),
+        (["--schedule", files[0], "--plan-kind", "merged"], "'merged' is unknown; there are two_launches"),
+        (["--schedule", files[0], *OTHER], "the schedules are for ffn fp16 M=16 256 -> 512 -> 256, but the job is for"),
+        (["--schedule", files[0], *PAIR, "--m", "1,16"], "--schedule is for one number of rows"),
         (["--schedule", str(tmp_path / "none.json")], "cannot be read"),
-        (["--schedule", str(builders.schedule())], "is a line, which does not say of what"),
+        (["--schedule", str(builders.schedule())], "is a line, which does not include its workload"),
         (["--schedule", "mma 16x64 | row+row", *PAIR], "does not begin with an engine and tiles"),
-        (["--schedule", file(tmp_path, "odd.json", builders.schedule(), odd=1)], "odd is no key there"),
+        (["--schedule", file(tmp_path, "odd.json", builders.schedule(), odd=1)], "odd is not a known key there"),
     ):
         result = run("submit", *options)
         assert (result.exit_code, words in " ".join(result.stderr.split())) == (ExitCode.USAGE, True), result.stderr
@@ -114,3 +114,38 @@ def test_a_job_that_was_given_schedules_survives_its_json_and_is_another_problem
     given = replace(spec, tried=(fused(builders.schedule()),))
     assert JobSpec.from_json(json.loads(json.dumps(given.to_json()))) == given
     assert given.problem_digest != spec.problem_digest
+
+
+def test_a_body_takes_lines_too_and_says_of_a_broken_one_what_is_wrong(client: Client) -> None:
+    pair = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}
+    line = str(builders.schedule())
+    job = client.submit({"pair": pair, "schedules": [{"schedule": f" {line}\n"}]})
+    same = client.submit(
+        {"pair": pair, "schedules": [{"plan_kind": "fused", "schedule": builders.schedule().to_json()}]}
+    )
+    assert (job["num_given"], same["id"]) == (1, job["id"]), "it is the same problem"
+    for schedule, words in (
+        (line.replace("row+row", "row+rwo"), r"schedules\.0\.schedule: .*'rwo' is not a valid RasterKind"),
+        (line.partition(" | ")[0], r"schedules\.0\.schedule: has 1 parts between bars"),
+        (line.replace("x", f"{2**31}x", 1), r"schedules\.0\.schedule: has the number 16?2147483648"),
+        (line * 100, r"schedules\.0\.schedule"),
+    ):
+        with pytest.raises(Refused, match=words):
+            client.submit({"pair": pair, "schedules": [{"schedule": schedule}]})
+
+
+def test_a_trial_of_the_service_is_taken_by_its_name(run: Run, client: Client, files: list[str]) -> None:
+    first = run("submit", "--schedule", files[0], "--plan-kind", "two_launches").stdout.strip()
+    run("watch", first)
+    (number,) = [row["number"] for row in client.trials(first) if row["candidate"]["schedule"]]
+    job_id = run("submit", "--schedule", f"{first}/{number}", "--seed", "7").stdout.strip()
+    run("watch", job_id)
+    assert tried(client, job_id) == tried(client, first)
+    for name, words in (
+        (f"{first}/0", "is the library's, which has no schedule"),
+        (f"{first}/99", "has no trial 99"),
+        ("job-none/1", "job-none"),
+    ):
+        result = run("submit", "--schedule", name)
+        assert result.exit_code != 0
+        assert words in " ".join(result.stderr.split()), result.stderr

@@ -112,7 +112,7 @@ def test_programs_of_ones_own_stand_beside_the_finals_and_never_go_to_a_service(
     rows = ElementTree.fromstring(found._repr_html_()).findall(".//tbody/tr")
     assert [cell.text for cell in rows[-1]][0::4] == ["mine", "your own: a simulated GPU runs no programs"]
     monkeypatch.setenv("TUNER_URL", "http://127.0.0.1:9")
-    with pytest.raises(InvalidInput, match="baselines: run in this process alone, and the job goes to http"):
+    with pytest.raises(InvalidInput, match="baselines: can only run in this process, but the job would go to http"):
         tuner.tune(PAIR, baselines=programs, progress=False)
 
 
@@ -147,7 +147,7 @@ def test_the_service_that_the_environment_or_the_file_names_is_asked(
 def test_what_is_refused_says_which_field_and_why(server: Server) -> None:
     with pytest.raises(Refused, match=r"pair.m: .*greater than or equal to 1"):
         tuner.tune({**PAIR, "m": 0}, url=server.url)
-    with pytest.raises(Refused, match="no GPU is called 'h9000'"):
+    with pytest.raises(Refused, match="there is no GPU called 'h9000'"):
         tuner.tune(PAIR, target="h9000", url=server.url)
 
 
@@ -175,7 +175,7 @@ def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
         assert len(list(service.trials(job["id"]))) > 0
     said = " ".join(capsys.readouterr().err.split())
     assert f"{job['id']} is cancelled; its" in said
-    assert f"tuner serve --data {tmp_path}/data has them at /ui/jobs/{job['id']}" in said
+    assert f"tuner serve --data {tmp_path}/data shows them at /ui/jobs/{job['id']}" in said
 
 
 def test_a_folder_that_another_process_has_is_refused_with_a_sentence(tmp_path: Path) -> None:

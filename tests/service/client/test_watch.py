@@ -6,10 +6,9 @@ import io
 import json
 import os
 import re
-import signal
+import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from tests.support.serving import SMALL_PAIR, Server, body
-from tests.support.waiting import wait_until
 from tuner.client import Client
 from tuner.client.cli import main
 from tuner.client.follow.many import follow_many, standing_table
@@ -81,36 +79,47 @@ def test_the_live_table_fits_its_terminal(url: str, ids: list[str], width: int) 
         assert all(any(one in line for line in lines) for one in ids)
 
 
-def test_behind_ctrl_c_it_says_what_goes_on_and_the_same_command_attaches_again(url: str, tmp_path: Path) -> None:
+def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tmp_path: Path) -> None:
+    """In a terminal, by its key: each line that is told is pasted there again."""
     config = tmp_path / "config.json"
     config.write_text(
         json.dumps({"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
                     "hidden_act": "silu", "num_attention_heads": 4, "torch_dtype": "bfloat16"})
     )  # fmt: skip
-    command = [
-        sys.executable, "-m", "tuner.client.cli", "--url", url, "tune-model", str(config), "--m", "1,4",
-        "--trials", "3000", "--output", str(tmp_path / "model.tunerpack"),
-    ]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        said: list[str] = []
-        reading = threading.Thread(target=lambda: said.extend(process.stderr or ()))
-        reading.start()
-        wait_until(lambda: any("searching: " in line for line in said) or process.poll() is not None, 120)
-        assert process.poll() is None, said
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(60) == 1
-        reading.join()
-    (batch_id,) = set(re.findall(r"batch-\w+", "".join(said)))
-    text = "".join(said)
-    assert f"{batch_id} goes on at the service" in text
-    assert f"tuner-client watch {batch_id}" in text
-    assert "the same command again" in text
-    assert f"tuner-client cancel {batch_id}" in text
-    assert "Traceback" not in text
+    command = ["--url", url, "tune-model", str(config), "--m", "1,4", "--trials", "3000", "--anew"]
+    command += ["--output", str(tmp_path / "model.tunerpack")]
+    said = interrupted(command, "searching: ")
+    (batch_id,) = set(re.findall(r"batch-\w+", said))
+    assert f"{batch_id} goes on at the service" in said
+    assert "the same command again without --anew" in said
+    assert "Traceback" not in said
+    back, end = (shlex.split(found) for found in re.findall(r"(?:come back|end it): +tuner-client (.*)", said))
+    assert "goes on at the service" in interrupted(back, "searching: ")
+    without = [word for word in command if word != "--anew"]
+    assert f"{batch_id} goes on" in interrupted(without, "searching: ")
+    assert CliRunner().invoke(main, end).stdout == "cancelled\n"
     with Client(url) as client:
-        assert client.batch(batch_id)["state"] in ("queued", "searching")
-        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as again:
-            assert again.stderr is not None
-            assert any(batch_id in line for line in again.stderr)
-            again.kill()
-        client.cancel_batch(batch_id)
+        assert client.batch(batch_id)["state"] == "cancelled"
+
+
+#: Runs a command in a terminal of its own, which types what comes on stdin and shows on stdout.
+_IN_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+
+
+def interrupted(command: list[str], shown: str) -> str:
+    """What the client prints in a terminal where Ctrl-C is typed once it has shown that."""
+    client = [sys.executable, "-m", "tuner.client.cli", *command]
+    with subprocess.Popen(
+        [sys.executable, "-c", _IN_A_TERMINAL, *client], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as terminal:
+        assert terminal.stdin is not None
+        assert terminal.stdout is not None
+        said, typed = b"", False
+        while read := os.read(terminal.stdout.fileno(), 65536):
+            said += read
+            if not typed and shown.encode() in said:
+                terminal.stdin.write(b"\x03")
+                terminal.stdin.flush()
+                typed = True
+        assert terminal.wait(60) == 1, said
+    return said.decode().replace("\r\n", "\n")

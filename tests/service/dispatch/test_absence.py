@@ -77,7 +77,7 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     away.begin_again()
     asyncio.run(away.tell(PLAIN, "closed"))
     assert [line.partition(",")[0] for line in lines(caplog, logging.WARNING)[-2:]] == [
-        "the scheduler tcp://here:1 is lost; this worker joins again when it answers",
+        "the scheduler tcp://here:1 was lost; this worker joins again when it answers",
         "waiting for the scheduler tcp://here:1 for 0 s",
     ]
 
@@ -92,8 +92,8 @@ def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
         gc.collect()  # a connection that was left open shows now
         return found
 
-    assert why(address, theirs).startswith("its certificate is refused: ")
-    assert why(address, ours).startswith("something answers there, but lets no worker join")
+    assert why(address, theirs).startswith("its certificate was rejected: ")
+    assert why(address, ours).startswith("something answers there, but accepts no workers")
     assert why(dead_address()) == "Connection refused"
     assert "ame" in why("tcp://nowhere.invalid:8786")
     members.close()

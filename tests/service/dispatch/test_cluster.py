@@ -77,7 +77,7 @@ def test_a_server_is_not_ready_before_a_worker_joins(members: Members, tmp_path:
     service = Service(Store.open(tmp_path / "data"), members.dispatcher())
     service.start()
     try:
-        with pytest.raises(WorkerError, match=r"the scheduler tls://.* knows no worker with a card; start one with"):
+        with pytest.raises(WorkerError, match=r"the scheduler tls://.* has no worker with a card; start one with"):
             service.ready()
         members.add_worker([Watched()])
         wait_until(lambda: bool(service.targets()))

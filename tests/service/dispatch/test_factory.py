@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.schedule.candidate import fused
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
@@ -26,6 +26,13 @@ def test_a_simulated_gpu_is_taken_at_its_word(tmp_path: Path) -> None:
     assert "no figure here is a measurement" in why
 
 
+def test_several_simulated_gpus_are_served_at_once_and_each_says_what_its_times_are_made_of(tmp_path: Path) -> None:
+    found, why = make_evaluators("simulated:a100,simulated:h200", build_cache=tmp_path)
+    assert [one.target.id for one in found] == ["simulated:a100", "simulated:h200"]
+    assert f"by the data sheet of the {CATALOGUE['a100'].name}; no trials" in why
+    assert "measured trials of an NVIDIA H200" in why
+
+
 def test_none_is_none(tmp_path: Path) -> None:
     assert make_evaluators("none", build_cache=tmp_path)[0] == []
 
@@ -40,7 +47,10 @@ def test_auto_falls_back_to_a_simulated_h200_and_says_why(tmp_path: Path, monkey
     assert why == "Simulating an H200 (simulated:h200), since no NVIDIA driver answers."
 
 
-@pytest.mark.parametrize("gpu", ["", "h200", "simulated:", "simulated:z80", "AUTO"])
+@pytest.mark.parametrize(
+    "gpu",
+    ["", "h200", "simulated:", "simulated:z80", "AUTO", "simulated:h200,", "simulated:h200,auto", "simulated:h200,z80"],
+)
 def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
     with pytest.raises(InvalidInput):
         make_evaluators(gpu, build_cache=tmp_path)
@@ -129,7 +139,13 @@ def test_a_card_that_is_there_and_does_not_come_up_is_never_stood_in_for_by_a_si
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in(monkeypatch, "GPU-broken")
-    with pytest.raises(WorkerError, match=r"no card comes up: not on GPU-broken: the probe failed; .*simulated:h200"):
+    with pytest.raises(
+        WorkerError,
+        match=(
+            r"no card can be used: not on GPU-broken: the probe failed; "
+            r".*simulated:h200"
+        ),
+    ):
         make_evaluators("auto", build_cache=tmp_path)
 
 

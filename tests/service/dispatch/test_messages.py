@@ -29,5 +29,5 @@ def test_what_is_no_workload_is_told(broken: str) -> None:
     text = messages.encode(call).decode()
     begin = text.index('"workload":') + len('"workload":')
     end = text.index(',"objective"')
-    with pytest.raises(messages.NotUnderstood, match="this is no call"):
+    with pytest.raises(messages.NotUnderstood, match="this is not a call"):
         messages.decode_call(text[:begin] + broken + text[end:])

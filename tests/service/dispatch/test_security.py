@@ -37,7 +37,7 @@ def refusal(tls: Path) -> str:
 
 @pytest.mark.parametrize("content", [b"", b"no PEM", bytes(range(256)), b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
 @pytest.mark.parametrize(
-    ("name", "words"), [("ca.pem", "no certificate"), ("cert.pem", "no certificate"), ("key.pem", "no private key")]
+    ("name", "words"), [("ca.pem", "no certificate"), ("cert.pem", "no certificate"), ("key.pem", "not a private key")]
 )
 def test_a_garbled_file_is_named(ours: Path, name: str, words: str, content: bytes) -> None:
     security_for(ADDRESS, ours)
@@ -52,7 +52,7 @@ def test_a_file_that_is_missing_is_named(ours: Path) -> None:
 
 def test_the_key_of_another_certificate_is_refused(ours: Path, made: list[Path]) -> None:
     shutil.copy(made[1] / "key.pem", ours)
-    assert f"{ours / 'key.pem'} is not the key of cert.pem beside it" in refusal(ours)
+    assert f"{ours / 'key.pem'} is not the key that belongs to cert.pem beside it" in refusal(ours)
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(ours: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(ours: Path)
     locked = serialization.BestAvailableEncryption(b"secret")
     text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
     (ours / "key.pem").write_bytes(text)
-    assert "is no private key in PEM without a password" in refusal(ours)
+    assert "is not a private key in PEM format without a password" in refusal(ours)
 
 
 @pytest.mark.parametrize("command", ["scheduler --port 0", f"worker --gpu none --scheduler {ADDRESS}"])
@@ -68,7 +68,9 @@ def test_a_member_with_bad_certificates_ends_with_one_line(ours: Path, command: 
     (ours / "cert.pem").write_text("no PEM")
     result = CliRunner().invoke(main, [*command.split(), "--tls", str(ours)])
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].startswith(f"Error: tls: {ours / 'cert.pem'} is no certificate in PEM")
+    assert result.stderr.splitlines()[-1].startswith(
+        f"Error: tls: {ours / 'cert.pem'} is not a certificate in PEM format"
+    )
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "key.pem"])

@@ -100,7 +100,7 @@ class SickCard(SimulatedEvaluator):
 
     def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
         if self.num_trials == 0 and not self.is_fit.is_set():
-            raise Quarantined("the known-good kernel gave wrong numbers")
+            raise Quarantined("the known-good kernel computed wrong results")
         self.num_trials -= 1
         return super().measure(problem, prepared, *incumbent)
 

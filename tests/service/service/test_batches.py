@@ -159,7 +159,7 @@ def test_a_key_sent_again_gets_its_batch_and_with_another_body_a_refusal(serve: 
     service.batches.cancel(batch.id)
     again, is_new = service.batches.submit(specs(16), idempotency_key="k", body_digest="a")
     assert (again.id, is_new) == (batch.id, False)
-    with pytest.raises(InvalidInput, match="was used for another body"):
+    with pytest.raises(InvalidInput, match="was used for a different body"):
         service.batches.submit(specs(16), idempotency_key="k", body_digest="b")
 
 
@@ -239,8 +239,8 @@ def test_a_ladder_none_of_whose_jobs_succeeded_says_so(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("rows", "terms", "error", "words"),
     [
-        ((), JobTerms(), InvalidInput, "give 1 to"),
-        ((16, 16), JobTerms(), InvalidInput, "asked for twice"),
+        ((), JobTerms(), InvalidInput, "use 1 to"),
+        ((16, 16), JobTerms(), InvalidInput, "requested twice"),
         ((16,), JobTerms(priority=1), Forbidden, "only an admin"),
     ],
 )

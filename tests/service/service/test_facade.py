@@ -127,7 +127,7 @@ def test_a_job_without_a_result_says_why(serve: Serve) -> None:
     running, waiting = service.submit(spec(16))[0], service.submit(spec(32))[0]
     assert latch.is_reached.wait(60)
     assert service.job(running.id).state is JobState.SEARCHING
-    with pytest.raises(NotFound, match="still searching"):
+    with pytest.raises(NotFound, match="still being searched"):
         service.best(running.id)
     with pytest.raises(NotFound, match="waits for its turn"):
         service.best(waiting.id)

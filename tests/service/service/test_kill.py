@@ -102,6 +102,6 @@ def test_an_inspection_that_outlives_no_process_ends_with_that_for_its_reason(tm
     inspection = service.inspection(job.id, 0, InspectionKind.COUNTERS)
     assert (inspection.state, inspection.reason) == (
         InspectionState.FAILED,
-        "the service ended 2 times while it was taken",
+        "the service ended 2 times while it was being collected",
     )
     assert service.job(job.id).state is JobState.SUCCEEDED

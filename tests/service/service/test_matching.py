@@ -139,7 +139,7 @@ def test_an_older_result_of_this_environment_goes_before_a_newer_one_of_another(
 def test_another_driver_is_a_weaker_match_and_says_so(store: Store) -> None:
     place, match, difference = find(store, [Result(16, here=replace(HERE, driver="570.9"))], 16, MatchKind.NEAREST)
     assert (place, match) == (0, MatchKind.NEAREST)
-    assert difference == "measured with driver '570.9', the asker has '580.1'"
+    assert difference == "measured with driver '570.9', but the request has '580.1'"
     with pytest.raises(NotFound, match="ask with match=nearest"):
         ask(store, workload(16), MatchKind.EXACT)
 

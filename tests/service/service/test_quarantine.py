@@ -33,7 +33,7 @@ def test_a_job_waits_with_the_reason_and_goes_on_without_a_lost_or_doubled_trial
         assert "345 of 1980 MHz" in found.reason
     quarantine = service.quarantine(TARGET)
     assert quarantine is not None
-    with pytest.raises(WorkerError, match="nothing can be measured on now: simulated:h200 is in quarantine"):
+    with pytest.raises(WorkerError, match="no target can measure now: simulated:h200 is in quarantine"):
         service.ready()
     card.is_fit.set()
     ended = finish(service, first)

@@ -220,7 +220,7 @@ def test_a_lock_that_another_server_had_meanwhile_is_not_taken_back(tmp_path: Pa
     drop_lock(store)
     wait_until(lambda: not store.leadership.is_held())
     Store.open(tmp_path / "elsewhere", url).close()
-    with pytest.raises(StoreError, match="another server ran the jobs meanwhile"):
+    with pytest.raises(StoreError, match="another server has run the jobs in the meantime"):
         store.leadership.regain()
     store.close()
 
@@ -297,7 +297,7 @@ def test_a_server_that_stands_by_asks_for_tokens_too(tmp_path: Path) -> None:
 def test_a_dispatcher_that_is_filled_late_has_no_workers_before() -> None:
     late = LateDispatcher()
     assert (late.targets, late.num_workers("h200"), late.quarantine("h200")) == ((), 0, None)
-    with pytest.raises(NotFound, match="this server stands by"):
+    with pytest.raises(NotFound, match="this server is a standby"):
         late.lane("h200")
     late.close()
 

@@ -199,7 +199,7 @@ def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
     service.submissions.pause(job.id, ALICE, False)
     assert finish(service, job).state is JobState.SUCCEEDED
     assert is_whole(service, job, 40)
-    with pytest.raises(Conflict, match=r"has ended \(succeeded\), and can neither wait nor go on$"):
+    with pytest.raises(Conflict, match=r"has ended \(succeeded\), and can neither be paused nor resumed$"):
         service.submissions.pause(job.id, ALICE, True)
 
 

@@ -221,7 +221,7 @@ def test_an_allowed_address_is_taken(url: str) -> None:
             "https://ci.example./", "http://[::1]/", "https://ci.éxample/"],
 )  # fmt: skip
 def test_any_other_address_is_refused_with_a_sentence(url: str) -> None:
-    with pytest.raises(InvalidInput, match=r"webhook: .*; give https:// and one of the hosts"):
+    with pytest.raises(InvalidInput, match=r"webhook: .*; use https:// and one of the hosts"):
         POLICY.check(url)
 
 

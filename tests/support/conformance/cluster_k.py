@@ -43,6 +43,11 @@ def wide(tiles: Tiles, **fields: Any) -> Schedule:
     return plain(tiles, **{**FEW_CTAS, **fields})
 
 
+def roomy(schedule: Schedule, kib: int) -> Schedule:
+    """With so much room for sums."""
+    return schedule.but(tiling=replace(schedule.tiling, sum_kib=kib))
+
+
 SHAPES = {
     "2, 16 rows": wide(((16, 128, 64), (16, 64, 128)), cluster=TWO),
     "2, 16 rows, deep stages": wide(((16, 64, 256), (16, 32, 512)), stages=3, input_stages=2, cluster=TWO),
@@ -57,6 +62,16 @@ SHAPES = {
     "2, 256 rows, tickets": wide(
         ((256, 64, 64), (256, 128, 64)), stages=2, input_stages=2, assignment=TICKET, cluster=TWO
     ),
+    "2, 128 rows, room for all sums": roomy(
+        wide(((128, 176, 64), (128, 256, 64)), stages=3, input_stages=2, cluster=TWO), 64
+    ),
+    "2, 192 rows, more room, tickets": roomy(
+        wide(((192, 160, 64), (192, 96, 64)), stages=2, input_stages=2, assignment=TICKET, cluster=TWO), 48
+    ),
+    "2, swapped, 256 rows, more room": roomy(
+        swapped(((256, 96, 64), (256, 128, 64)), warps=8, stages=3, cluster=TWO), 32
+    ),
+    "4, 128 rows, more room": roomy(wide(((128, 200, 64), (128, 176, 64)), stages=3, input_stages=2, cluster=FOUR), 48),
     "4, 16 rows": wide(((16, 256, 64), (16, 128, 128)), stages=3, input_stages=2, cluster=FOUR),
     "4, 64 rows, shares of unequal size": wide(((64, 88, 64), (64, 200, 64)), cluster=FOUR),
     "4, 64 rows, tickets": wide(((64, 128, 64), (64, 64, 64)), assignment=TICKET, cluster=FOUR),

@@ -16,16 +16,18 @@ from tuner.core.legal.legality import dynamic_smem_bytes, estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.epilogue import Stage
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import Role
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.ops.gemm.op import GemmOp
-from tuner.workers.gpu.tensors.reference import Reference, reference
+from tuner.workers.gpu.tensors.reference import Reference, references_of
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args, workspace_layout
 from tuner.workers.source.parts import pointers_of
 from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
@@ -98,6 +100,8 @@ class EmulatedChain:
         self.workspaces: list[Array] = []
         #: Of the op that is turned.
         self.caches: dict[str, EmulatedCache] = {}
+        #: What ops change in place, as it is before each launch.
+        self._before: dict[str, Array] = {}
         for op in workload.tile_ops:
             self._draw_operands(op)
 
@@ -118,6 +122,7 @@ class EmulatedChain:
             self._tensors[f"{op.name}.row_scale"] = aligned(4 * op.m).view(np.float32)
             self._tensors[f"{op.name}.row_scale"][:] = self._random.uniform(0.5, 2, op.m)
         self._put(op.name, np.zeros((op.m, op.c_columns)), op.stored_in(self.workload.dtype))
+        self._draw_others(op)
         if op.rotary:
             spare = 0 if self.workload.turned_for else 3
             self.caches[op.name] = EmulatedCache(op.rotary, op.m, spare_pages=spare, is_packed=self._is_packed)
@@ -126,6 +131,22 @@ class EmulatedChain:
             squares[:] = np.nan
             squares[: op.m] = (from_bits(self._tensors[op.norm], self.workload.dtype) ** 2).sum(axis=1)
             self._tensors[f"{op.norm}.squares"] = squares
+
+    def _draw_others(self, op: TileOp) -> None:
+        dtype = self.workload.dtype
+        for one in (one for one in op.others(dtype) if one.name not in self._tensors):
+            if one.dtype == str(dtype):
+                self._put(one.name, self._random.standard_normal(one.shape))
+            else:
+                held = aligned(one.num_bytes).view(ELEMENTS[one.dtype].array_name).reshape(one.shape)
+                held[...] = (
+                    self._random.integers(*one.range, one.shape, endpoint=True)
+                    if one.range
+                    else self.factors(one.shape)
+                )
+                self._tensors[one.name] = held
+            if one.role is Role.CACHE:
+                self._before[one.name] = self._tensors[one.name].copy()
 
     def factors(self, shape: tuple[int, ...]) -> Array:
         """From 0.5 to 2, as a trial has them."""
@@ -189,7 +210,8 @@ class EmulatedChain:
         for squares in self._squares.values():
             assert (squares[-16:] == CANARY).all(), "written behind the squares"
         dtype = self.workload.dtype
-        return {op.name: from_bits(self._written(op), op.stored_in(dtype)) for op in self.workload.tile_ops}
+        found = {op.name: from_bits(self._written(op), op.stored_in(dtype)) for op in self.workload.tile_ops}
+        return found | {name: self._values(self._tensors[name]) for name in self._left()}
 
     def _memory_of(self, tiling: Tiling, plans: Sequence[VerifiedPlan]) -> list[Memory]:
         """What the launches count in and hand to each other, zeroed."""
@@ -214,6 +236,9 @@ class EmulatedChain:
         for op in self.workload.tile_ops:
             stored = op.stored_in(self.workload.dtype)
             self._tensors[op.name][...] = to_bits(np.ones(1), stored) if is_aborted else stored.row.nan_bits
+        for name in self._left():
+            held = self._tensors[name]
+            held[...] = self._before.get(name, self.workload.dtype.row.nan_bits if held.dtype == self._bits else -1)
         for cache in self.caches.values():
             cache.poison()
         for squares in self._squares.values():
@@ -273,11 +298,17 @@ class EmulatedChain:
     def expected(self) -> dict[str, Array]:
         """In float64, every op's output rounded as the next one reads it."""
         dtype = self.workload.dtype
-        values = {name: from_bits(bits, dtype) for name, bits in self._tensors.items() if bits.dtype == self._bits}
+        values = {name: self._values(bits) for name, bits in (self._tensors | self._before).items()}
         for op in self.workload.tile_ops:
             if not op.IS_PRODUCT:
-                out, _ = reference_of(op)(np, op, values[op.source], values[f"{op.name}.w"], roundoff=0.0)
-                values[op.name] = from_bits(to_bits(out, dtype), dtype)
+                others = {one.name: (values[one.name], None) for one in op.others(dtype) if one.role is not Role.OUTPUT}
+                given = (values[op.source], values[f"{op.name}.w"])
+                made = reference_of(op)(
+                    np, op, *given, roundoff=0.0, **({"others": others} if op.others(dtype) else {})
+                )
+                for name, (out, _) in (made if op.others(dtype) else {op.name: made}).items():
+                    is_element = self._tensors[name].dtype == self._bits
+                    values[name] = from_bits(to_bits(out, dtype), dtype) if is_element else out
                 continue
             sums = self._sums(op, values)
             if op.norm:
@@ -310,7 +341,7 @@ class EmulatedChain:
         made: dict[str, Reference] = {}
         for index, op in enumerate(self.workload.tile_ops):
             tensors, is_normed = _Tensors(self, op, made), self.workload.writes_squares(index)
-            made[op.name] = reference(np, op, tensors, self.workload.dtype, is_normed=is_normed)
+            made |= references_of(np, op, tensors, self.workload.dtype, is_normed=is_normed)
         return made
 
     def known(self, op: GemmOp, name: str) -> Array:
@@ -319,17 +350,25 @@ class EmulatedChain:
         if operand in ("lengths", "frequencies"):
             found: Array = getattr(self.caches[op.name], operand)
             return found
-        held = self._tensors[f"{op.name}.w" if operand == "weight" else name]
+        held = self._before.get(name, self._tensors[f"{op.name}.w" if operand == "weight" else name])
         if operand == "weight" and op.weights:
             return np.asarray(op.weights.row.known(np, held, op.k, self.workload.dtype.row))
         return from_bits(held, self.workload.dtype) if held.dtype == self._bits else held
+
+    def _left(self) -> list[str]:
+        """What ops write beside their outputs."""
+        beside = (one for op in self.workload.tile_ops for one in op.others(self.workload.dtype))
+        return [one.name for one in beside if one.role in (Role.OUTPUT, Role.CACHE)]
+
+    def _values(self, held: Array) -> Array:
+        return from_bits(held, self.workload.dtype) if held.dtype == self._bits else held.astype(np.float64)
 
     def worst_row(self, got: dict[str, Array]) -> float:
         """The largest relative error of a row of any output; NaN where one is NaN."""
         wanted = self.expected()
         errors = [
-            np.linalg.norm(got[op.name] - wanted[op.name], axis=1) / np.linalg.norm(wanted[op.name], axis=1)
-            for op in self.workload.tile_ops
+            np.linalg.norm(got[name] - wanted[name], axis=-1).ravel() / np.linalg.norm(wanted[name], axis=-1).ravel()
+            for name in (*(op.name for op in self.workload.tile_ops), *self._left())
         ]
         return float(np.concatenate(errors).max())
 

@@ -62,6 +62,7 @@ inline void store_shared(u32 a, u16 v) { memcpy(emu::at(a, 2), &v, 2); }
 inline void store_shared(u32 a, float v) { memcpy(emu::at(a, 4), &v, 4); }
 inline void store_shared(u32 a, const uint4& v) { memcpy(emu::at(a, 16), &v, 16); }
 inline u16 load_shared_element(u32 a) { u16 v; memcpy(&v, emu::at(a, 2), 2); return v; }
+template <int k> inline u64 load_shared_bytes(u32 a) { if (a % k) { printf("misaligned load\n"); abort(); } u64 v = 0; memcpy(&v, emu::at(a, k), k); return v; }
 inline float load_shared_float(u32 a) { float v; memcpy(&v, emu::at(a, 4), 4); return v; }
 inline uint4 load_shared_vector(u32 a) { uint4 v; memcpy(&v, emu::at(a, 16), 16); return v; }
 template <CacheHint, class T> inline void store_global(T* a, T v) { *a = v; }

@@ -32,6 +32,27 @@ inline void copy_pairs(u32 s, const TensorMap* m, int pair, int line, u32 b, u64
 inline void copy_line_to(u32 s, const TensorMap* m, int column, int row, u32 b, u64, u16 c) { int at[] = {column, row}; copy_box(s, m, at, b, c); }
 inline void copy_lines_to(u32 s, const TensorMap* m, int row, int line, u32 b, u64, u16 c) { int at[] = {0, row, line}; copy_box(s, m, at, b, c); }
 inline void copy_pairs_to(u32 s, const TensorMap* m, int pair, int line, u32 b, u64, u16 c) { int at[] = {0, 0, 0, pair, line}; copy_box(s, m, at, b, c); }
+struct PixelStart { int x, y, image; };
+// Pixel after pixel of a box within each image, whose corners and stride the map says.
+inline void copy_pixels_to(u32 shared, const TensorMap* map, const PixelStart& start, int channel, int right, int down, u32 barrier, u64, int ctas) {
+  const long long* o = (const long long*)map->opaque; const long long channels = o[9], lower = o[11], upper = o[12], stride = o[13];
+  std::vector<unsigned char> bytes(2 * channels * o[10]); long long x = start.x, y = start.y, image = start.image;
+  for (long long pixel = 0; pixel < o[10]; ++pixel) {
+    const long long column = x + right, row = y + down;
+    for (long long c = 0; c < channels; ++c) {
+      const bool inside = column >= 0 && column < o[3] && row >= 0 && row < o[4] && image < o[5] && channel + c < o[2];
+      const u32 e = 2 * (pixel * channels + c), place = swizzled(shared + e) - shared;
+      if (inside) memcpy(bytes.data() + place, (const char*)o[0] + 2 * (channel + c) + column * o[6] + row * o[7] + image * o[8], 2);
+    }
+    if ((x += stride) < o[3] + upper) continue;
+    x = lower;
+    if ((y += stride) < o[4] + upper) continue;
+    y = lower, ++image;
+  }
+  if (ctas < 0) return emu::put(shared, bytes, barrier);
+  for (int c = 0; c < 16; ++c) if (ctas >> c & 1) emu::put(address_in_cta(shared, c), bytes, barrier);
+}
+inline void copy_pixels(u32 s, const TensorMap* m, const PixelStart& at, int channel, int right, int down, u32 b, u64 p) { copy_pixels_to(s, m, at, channel, right, down, b, p, -1); }
 inline void copy_bytes(u32 s, const void* from, u32 n, u32 b, u64) {
   if (s % 16 || (uintptr_t)from % 16 || n % 16) { printf("misaligned copy\n"); abort(); }
   emu::put(s, {(const unsigned char*)from, (const unsigned char*)from + n}, b);

@@ -112,7 +112,7 @@ class EmulatedCache:
             rows[self.is_kept()] = bits[place]
             others = bits.copy()
             others[place] = UNTOUCHED
-            assert (others == UNTOUCHED).all(), "written where no new token is"
+            assert (others == UNTOUCHED).all(), "written outside its new tokens"
             found.append(rows.reshape(self._rows, -1))
         return np.concatenate(found, axis=1)
 

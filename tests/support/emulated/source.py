@@ -14,7 +14,7 @@ from tests.support.repository import ROOT
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.workers.source.render import render
-from tuner.workers.source.tensor_maps import MapSizes
+from tuner.workers.source.tensor_maps import MapSizes, TensorMap
 from tuner.workers.source.variants import Variant
 
 #: Where what stands in the place of device files is.
@@ -46,6 +46,11 @@ inline u32 both(u32 x, u32 y, Of of) {
   const float high = of(Element::widen(x >> 16), Element::widen(y >> 16));
   return Element::narrow_two(of(Element::widen(x), Element::widen(y)), high);
 }
+template <class Of>
+inline u32 both(u32 x, u32 y, u32 z, Of of) {
+  const float high = of(Element::widen(x >> 16), Element::widen(y >> 16), Element::widen(z >> 16));
+  return Element::narrow_two(of(Element::widen(x), Element::widen(y), Element::widen(z)), high);
+}
 """
 #: How a word of the device code is said in C++; assertions about what is not compiled are left out.
 RULES = (
@@ -61,8 +66,8 @@ RULES = (
     ),
     (r'asm\("mul\.\w*x2.*?\);\n', "y = both(x, f, [](float one, float other) { return one * other; });\n"),
     (
-        r'asm\("sub\.\w*x2.*?\);\n',
-        "pairs[i] = both(raised, zero, [](float one, float other) { return one - other; });\n",
+        r'asm\("fma\.rn\.\w*x2.*?\);\n',
+        "y = both(x, f, added, [](float one, float other, float third) { return one * other + third; });\n",
     ),
     (r"(struct Weights \{\n  enum : int \{ kBits = [48])", _BOTH + r"\1"),
     (r'asm volatile\(\s*"mma\.sync.*?\n  }\n', "emulated_multiply<Element>(d, a, b);\n  }\n"),
@@ -133,10 +138,21 @@ def _digest(text: str) -> str:
 
 
 def encoded(tensor_map: MapSizes, address: int) -> bytes:
-    """A tensor map as `copy_box` in ptx_hopper.h reads it: address, rank, five sizes, four strides, the box."""
+    """A tensor map as `copy_box` in ptx_hopper.h reads it: address, rank, five sizes, four strides, the box; or as
+    `copy_pixels` does one of pixels: four sizes, three strides, channels and pixels, both corners, the stride."""
 
     def padded(values: tuple[int, ...], count: int) -> list[int]:
         return [*values, *[0] * (count - len(values))]
 
+    if isinstance(tensor_map, TensorMap) and (im2col := tensor_map.im2col):
+        sizes = (
+            *tensor_map.dims,
+            *tensor_map.strides_bytes,
+            *tensor_map.box,
+            im2col.lower,
+            im2col.upper,
+            im2col.stride,
+        )
+        return struct.pack("<14q", address, len(tensor_map.dims), *sizes).ljust(128, b"\0")
     words = [address, len(tensor_map.dims), *padded(tensor_map.dims, 5), *padded(tensor_map.strides_bytes, 4)]
     return struct.pack("<16Q", *words, *padded(tensor_map.box, 5))

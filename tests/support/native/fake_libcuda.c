@@ -194,6 +194,16 @@ int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, co
     if (element_strides[i] != 1) return 1;
   return U(map) % 64 != 0 ? 1 : NOTE(U(address), rank);
 }
+int cuTensorMapEncodeIm2col(void *map, int type, uint32_t rank, void *address, const uint64_t *dims, const uint64_t *strides,
+                            const int *lower, const int *upper, uint32_t channels, uint32_t pixels,
+                            const uint32_t *element_strides, int interleave, int swizzle, int promotion, int fill) {
+  uint8_t *at = map;
+  memset(at, 0xEE, 128);
+  const uint64_t head[2] = {U(address), (uint64_t)(type | (int)rank << 8 | interleave << 16 | swizzle << 20 | promotion << 24 | fill << 28)};
+  const uint32_t box[8] = {channels, pixels, (uint32_t)lower[0], (uint32_t)lower[1], (uint32_t)upper[0], (uint32_t)upper[1], element_strides[1], element_strides[2]};
+  memcpy(at, head, 16), memcpy(at + 16, dims, 8 * rank), memcpy(at + 56, strides, 8 * (rank - 1)), memcpy(at + 96, box, 32);
+  return rank != 4 || U(map) % 64 != 0 || element_strides[0] != 1 || element_strides[3] != 1 ? 1 : NOTE(U(address), rank);
+}
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t num_bytes, void *stream) {
   memcpy((void *)(uintptr_t)to, from, num_bytes);
   return NOTE(to, num_bytes, U(stream));

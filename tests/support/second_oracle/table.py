@@ -252,12 +252,12 @@ def coverage_fault(table: Table, kernel: Kernel) -> str:
         taken = [step for task in tasks for step in steps_of(task, kernel, strided=table.strided)]
         whole = steps_of(tasks[0]._replace(num_parts=0), kernel, strided=False)
         if sorted(taken) != whole:
-            return "the parts of a tile are not the tile"
+            return "the parts of a tile do not make up the tile"
         if len({(task.post, task.slot) for task in tasks}) != 1:
             return "parts disagree on where they meet, or what they post"
         slots.append(tasks[0].slot)
     is_own = len(slots) == len(set(slots)) and all(slot < table.num_slots for slot in slots)
-    return "" if is_own else "two tiles meet in one slot, or in one that is not there"
+    return "" if is_own else "two tiles use the same slot, or in one that is not there"
 
 
 def out_of_turn(table: Table) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from benchmarks.common.called import called
+from benchmarks.few_bits import ranks
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
 from tuner.errors import InvalidInput
 
@@ -37,5 +41,32 @@ def test_a_name_is_that_of_one_row_or_the_beginning_of_several() -> None:
     assert [row.name for row in called(rows(), ["int4/4096-14336/m1"])] == ["int4/4096-14336/m1"]
     assert {row.m for row in called(rows(), ["int4/4096-14336"])} == {1, 16, 64, 128, 512}
     assert called(rows(), []) == rows()
+    named = called(rows(), ["int4/8192-3584/m16", "w8a16/4096-14336/m1", "int4/8192-3584/m16"])
+    assert [row.name for row in named] == ["int4/8192-3584/m16", "w8a16/4096-14336/m1"], "the first comes first"
     with pytest.raises(InvalidInput, match="no row's name begins with int5"):
         called(rows(), ["int5"])
+
+
+def test_rows_of_other_commits_stay_and_a_row_that_lacks_an_installed_peer_is_measured_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from benchmarks.few_bits import peers
+
+    row = next(one for one in rows() if one.name == "token/4096-14336/m1")
+    card = {"gpu": "NVIDIA H200", "driver": "580.1"}
+    lines = [{"row": row.name, "peer": "cublaslt", "us": 1.0}, {"row": row.name, "peer": "other", "commit": "b"}]
+    path = tmp_path / "peers.json"
+    path.write_text(json.dumps({"meta": {**card, "commit": "a", "torch": "1"}, "rows": lines}))
+    done = peers.rows_of_this_card(path, {**card, "torch": "2"})
+    assert [line["commit"] for line in done] == ["a", "b"]
+    assert peers.missing_peers(row, done) == {"cublaslt deferred"}
+    assert peers.missing_peers(row, [*done, {"row": row.name, "peer": "cublaslt deferred", "refused": "no"}]) == set()
+    assert peers.rows_of_this_card(path, {**card, "driver": "590.1"}) == []
+    assert peers.rows_of_this_card(tmp_path / "none.json", card) == []
+
+
+def test_ranks_are_of_two_pairs_of_each_width_and_of_150_schedules() -> None:
+    found = ranks.pairs()
+    assert [one.name for one in found[:2]] == ["tensor/4096-14336/m16", "tensor/8192-3584/m16"]
+    widths = [one.workload.tile_ops[0].weight_bits(one.workload.dtype) for one in found]
+    assert (len(found), widths.count(8), widths.count(4)) == (6, 4, 2)
+    assert 28 * len(found) >= 150

@@ -20,5 +20,5 @@ def test_without_a_card_it_says_so_and_lists_its_tasks(
     assert capsys.readouterr().out.startswith("ladder: ")
     with pytest.raises(SystemExit, match=r"--gpu auto: there is no card; .* --gpu simulated:h200"):
         main([])
-    with pytest.raises(SystemExit, match=r"--gpu: .*no GPU is called 'sim'"):
+    with pytest.raises(SystemExit, match=r"--gpu: .*there is no GPU called 'sim'"):
         main(["--gpu", "sim", "--list"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runtime.vllm_arm import union_ns
+from benchmarks.runtime.vllm_arm import shares_ns, union_ns
 from benchmarks.runtime.vllm_steps import Model, kept, logits_ok, main, next_turn, rows_of
 
 ARMS = "stock,mlps,layers"
@@ -23,13 +23,14 @@ print("ARM", json.dumps({"start_s": 80.0, "calls": {"layers": 2}, "machine": mac
 arms = {"stock": {"rms": 0.2, "other_top": 0}, "layers": {"rms": 0.1, "other_top": 1}}
 for line in sys.stdin:
     asked = json.loads(line)
-    if asked.get("batch") == 99:
+    if asked.get("batch") == 99 or asked.get("batch") == 98 and name == "stock":
         sys.exit("a launch hangs")
     found = {
         "step": {"ms_step": 5.0 if name == "stock" else 4.0},
         "trace": {"gpu_ms": 3.0, "launches_step": 6.0},
         "first_token": {"first_token_ms": 9.0},
-        "logits": {},
+        "mixed": {"mixed_ms": 400.0},
+        "logits": {"problem": "other tokens"} if asked.get("batch") == 97 else {},
         "reference": {"arms": arms},
     }
     print("ARM", json.dumps(asked | found[asked["ask"]]), flush=True)
@@ -74,6 +75,11 @@ def test_kernels_that_overlap_are_counted_once() -> None:
     assert union_ns([(100, 50), (0, 10), (120, 100), (130, 5)]) == 130
 
 
+def test_a_kernel_adds_what_lies_behind_the_ends_of_others() -> None:
+    kernels = [("attention", 0, 10), ("product", 5, 15), ("within", 12, 3), ("product", 30, 4)]
+    assert shares_ns(kernels) == {"attention": 10, "within": 5, "product": 5 + 4, "idle": 10}
+
+
 @pytest.fixture
 def python(tmp_path: Path) -> str:
     """One that answers in the place of any program."""
@@ -103,6 +109,29 @@ def test_arms_are_asked_by_turns_and_what_ended_is_kept(
         (8, "layers", [1.25, 1.25]),
     ]
     assert (rows[-1]["logits_ok"], rows[-1]["logits"]) == (False, {"rms": 0.1, "other_top": 1})
+
+
+def test_an_arm_that_ends_leaves_the_others_to_go_on(
+    tmp_path: Path, python: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, out = tmp_path / "turns.jsonl", tmp_path / "vllm.json"
+    command = ["--python", python, "--state", str(state), "--out", str(out), "--repeats", "1"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    main([*command, "--model", str(first), "x", "98,8", "stock,layers", "--model", str(second), "x", "1", "stock"])
+    found = [(one["batch"], [*one["arms"]]) for one in kept(state)]
+    assert found == [(98, ["layers"]), (8, ["layers"]), (1, ["stock"])]
+    assert "stock ended with 1" in capsys.readouterr().out
+
+
+def test_logits_that_cannot_be_compared_are_said_and_the_times_are_kept(
+    tmp_path: Path, python: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, out = tmp_path / "turns.jsonl", tmp_path / "vllm.json"
+    command = ["--python", python, "--state", str(state), "--out", str(out), "--repeats", "1"]
+    main([*command, "--model", str(tmp_path), "x", "97", "stock,layers"])
+    assert "no logits: {'stock': 'other tokens', 'layers': 'other tokens'}" in capsys.readouterr().out
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["gain"], row["logits_ok"], row["logits"]) for row in rows] == [(1.0, None, None), (1.25, None, None)]
 
 
 def test_no_turn_begins_behind_its_time(tmp_path: Path, python: str) -> None:

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from tuner.client import Client
+from tuner.client.connection.addresses import is_batch
 from tuner.client.errors import TimedOut, Unreachable
 from tuner.client.follow import batch as batch_module
-from tuner.client.follow.batch import follow, is_batch, ladder_shapes, ladder_tables, line
+from tuner.client.follow.batch import follow, ladder_shapes, ladder_tables, line
 from tuner.client.options.row_counts import row_counts, with_between
 from tuner.client.options.vllm_rows import captured_rows
 from tuner.packs.shapes import Shape
@@ -71,9 +72,9 @@ def test_a_narrow_terminal_shows_how_long_it_takes_and_how_busy_the_card_is() ->
 @pytest.mark.parametrize(
     ("count", "least", "words"),
     [
-        (0, 0, "no kernel of ours: the library runs everywhere"),
-        (1, 1, "1 kernel (fused pdl), and no fewer do; the library above"),
-        (2, 1, "2 kernels (fused pdl, fused pdl), and at least 1 are needed; the library above"),
+        (0, 0, "no kernel of tuner's: the library runs everywhere"),
+        (1, 1, "1 kernel (fused pdl), and no fewer do; the library for more rows"),
+        (2, 1, "2 kernels (fused pdl, fused pdl), and at least 1 are needed; the library for more rows"),
     ],
 )
 def test_a_ladder_says_how_many_kernels_it_has_and_how_many_it_takes(count: int, least: int, words: str) -> None:
@@ -95,7 +96,7 @@ def test_a_batch_is_followed_to_its_end_with_a_line_for_each_state(monkeypatch: 
 def test_nobody_waits_for_a_batch_longer_than_he_said() -> None:
     first = batch("queued", 0, queued=2)
     client: Any = Answers(first)
-    with pytest.raises(TimedOut, match="batch-1 had not ended"):
+    with pytest.raises(TimedOut, match="batch-1 did not end"):
         follow(client, first, Console(file=io.StringIO()), timeout_s=0.0)
 
 
@@ -150,7 +151,7 @@ def test_between_rows_those_are_measured_that_no_kernel_would_serve(
 
 @pytest.mark.parametrize("value", ["", "0", "1,,2", "-4", "8..4", "1..2..3", "a", "1.5"])
 def test_rows_that_are_none_are_refused(value: str) -> None:
-    with pytest.raises(click.BadParameter, match="no list of rows"):
+    with pytest.raises(click.BadParameter, match="not a list of rows"):
         read(value)
 
 

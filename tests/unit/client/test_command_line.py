@@ -109,12 +109,12 @@ def test_the_file_has_a_table_for_each_command_with_its_options_as_they_are_spel
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("url = 3\n", "url is 3; give a text"),
-        ('adress = "x"\n', "no setting is called 'adress'; outside of tables there is url"),
-        ("[fly]\nhigh = 1\n", "[fly] is no command; there are submit, watch"),
+        ("url = 3\n", "url is 3; use a string"),
+        ('adress = "x"\n', "there is no setting called 'adress'; outside of tables there is url"),
+        ("[fly]\nhigh = 1\n", "[fly] is not a command; there are submit, watch"),
         ("[jobs]\nstat = 1\n", "[jobs] has no option 'stat'; there are state, owner"),
         ("[jobs.worst]\nm = 1\n", "[jobs] has no option 'worst'"),
-        ("url = \n", "is no TOML: "),
+        ("url = \n", "is not valid TOML: "),
         ("\udcff", "cannot be read: "),
     ],
 )
@@ -131,7 +131,7 @@ def test_the_environment_may_name_another_file_which_must_be_there(
 ) -> None:
     other = config.with_name("other.toml")
     monkeypatch.setenv("TUNER_CONFIG", str(other))
-    assert "which is not there; unset it, or write the file" in asked().stderr
+    assert "which does not exist; unset it, or create the file" in asked().stderr
     other.write_text('url = "http://127.0.0.1:4"\n')
     assert "http://127.0.0.1:4 does not answer" in asked().stderr
 

@@ -11,10 +11,10 @@ from tuner.client.cli import main
 from tuner.client.connection.credentials import credentials_path
 
 CONTENTS = {
-    b"": "is no JSON but empty",
-    b'{"a": 1,\n': "is no JSON from line 2, column 1 on",
+    b"": "is not valid JSON but empty",
+    b'{"a": 1,\n': "is not valid JSON from line 2, column 1",
     b'{"b": {"a": 1, "c": 2, "a": 1}}': "has 'a' twice in one object",
-    b"\xff\xfe": "is no text in UTF-8",
+    b"\xff\xfe": "is not UTF-8 text",
     b"[" * 10**5: "is nested too deeply",
 }
 
@@ -29,9 +29,9 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("command", "remedy"),
     [
-        ("tune-model FILE -o x", "give the config.json of a model"),
-        ("import FILE", "give what tuner-client export --format t4 wrote"),
-        ("submit --chain FILE", 'give an object like {"m": 16, "ops": [...]}'),
+        ("tune-model FILE -o x", "pass the config.json of a model"),
+        ("import FILE", "pass a file written by tuner-client export --format t4"),
+        ("submit --chain FILE", 'use an object like {"m": 16, "ops": [...]}'),
     ],
 )
 def test_a_file_that_is_no_json_is_named(tmp_path: Path, command: str, remedy: str, content: bytes) -> None:
@@ -45,7 +45,7 @@ def test_a_config_of_the_wrong_form_is_named_with_its_field(tmp_path: Path) -> N
     file = tmp_path / "config.json"
     sizes = '"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2'
     for content, words in (
-        ("[]", "is no JSON object"),
+        ("[]", "not a JSON object"),
         (f'{{{sizes}, "torch_dtype": []}}', "torch_dtype: is []"),
         (f'{{{sizes}, "dtype": "float8"}}', "dtype: is 'float8'"),
         (f'{{{sizes}, "torch_dtype": "float16", "hidden_act": [5]}}', "hidden_act: is [5]"),
@@ -58,15 +58,15 @@ def test_ranks_that_do_not_divide_a_config_are_named_as_the_option_is(tmp_path: 
     file = tmp_path / "config.json"
     file.write_text('{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}')
     said = refusal("tune-model", str(file), "-o", "x", "--tp", "3")
-    assert said.startswith(f"Error: --tp, with {file}: is 3, and intermediate_size 512 is not a multiple of it; give")
+    assert said.startswith(f"Error: --tp, with {file}: is 3, but intermediate_size 512 is not a multiple of it; use")
 
 
 def test_damaged_credentials_and_packs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "model.tunerpack"
     file.write_bytes(b"none")
-    assert refusal("verify", str(file)) == f"tuner-client: {file} is no intact pack; fetch or build the pack once more"
+    assert refusal("verify", str(file)) == f"tuner-client: {file} is not an intact pack; fetch or build the pack again"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     credentials_path().parent.mkdir()
     credentials_path().write_text("{")
-    said = f"{credentials_path()}: is no JSON from line 1, column 2 on; mend it, or delete it and log in again"
+    said = f"{credentials_path()}: is not valid JSON from line 1, column 2; fix it, or delete it and log in again"
     assert refusal("jobs") == f"tuner-client: {said}"

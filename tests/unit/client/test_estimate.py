@@ -64,7 +64,7 @@ def test_of_another_problem_the_simulator_answers_for_the_library_too(h200: Esti
 def test_of_a_card_without_winners_first_guesses_are_forecast(h200: Estimator) -> None:
     found = Estimator(h200._gpu, (), {}).of(ffn_pair(m=16, **KNOWN))
     assert found.basis is Basis.SIMULATED
-    assert "a first guess of a search" in found.words
+    assert "a first candidate of a search" in found.words
     assert found.ours_us is not None
     assert 60 < found.ours_us < 200
 
@@ -99,10 +99,10 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
         assert line["basis"] == "measured"
         assert line["saved_us"] == pytest.approx(32 * (line["library_us"] - line["ours_us"]))
     table = asked(str(CONFIGS / "llama_3_8b.json"), "--mix", "1:1,16:3").stdout
-    assert "nothing of this was measured for the model" in table
+    assert "nothing was measured for this model" in table
     assert "near: shipped decode-swiglu/llama3-8b/m16" in table
     assert "a step of the mix saves" in table
-    assert "2 of 2 figures are of other shapes, or of the simulator" in table
+    assert "2 of 2 figures come from other shapes, or from the simulator" in table
 
 
 def test_a_mix_weighs_the_steps() -> None:
@@ -118,7 +118,7 @@ def test_a_mix_weighs_the_steps() -> None:
 def test_what_is_no_mix_is_refused_with_an_example(mix: str) -> None:
     found = asked(str(CONFIGS / "llama_3_8b.json"), "--mix", mix)
     assert found.exit_code == ExitCode.USAGE
-    assert "is no mix; give rows with their shares" in found.stderr
+    assert "is not a mix; write rows with their shares" in found.stderr
 
 
 MIXTURE = {
@@ -141,7 +141,7 @@ def test_of_a_mixture_of_experts_shared_experts_and_attention_remain(tmp_path: P
     [line] = map(json.loads, found.stdout.splitlines())
     assert (line["shape"], line["layers"]) == ("bf16 2048 -> 5632 -> 2048 silu gated", 24)
     assert "num_experts: is 60: qwen2_moe is a mixture of experts" in found.stderr
-    assert "the attention, and o_proj behind it, and qkv in front, in 24 layers" in found.stderr
+    assert "the attention, and o_proj after it, and qkv before it, in 24 layers" in found.stderr
     assert "the shared experts: bf16 2048 -> 5632 -> 2048 silu gated, in 24 of 24 layers" in found.stderr
 
 
@@ -162,14 +162,42 @@ def test_of_a_quantised_model_the_attention_remains(tmp_path: Path) -> None:
     found = asked(write(tmp_path, **llama, quantization_config={"quant_method": "awq"}), "--m", "16")
     assert found.exit_code == ExitCode.NO_RESULT
     assert "says that the layers are quantised by awq" in found.stderr
-    assert "the attention, its keys and values are not quantised, in 32 layers" in found.stderr
-    assert "no product: their weights are" in found.stderr
+    assert "the attention, whose keys and values are not quantised, in 32 layers" in found.stderr
+    assert "no product: its weights are quantised" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({}, "attention: 2 x 256 tokens, its projection"),
+        (
+            {"quantization_config": {"quant_method": "fp8"}},
+            "attention: 2 x 256 tokens, no projection, since o_proj has a bias or is quantised",
+        ),
+    ],
+)
+def test_with_a_context_the_attention_that_remains_is_estimated(
+    tmp_path: Path, changes: dict[str, Any], shape: str
+) -> None:
+    config = write(tmp_path, **{**MIXTURE, "shared_expert_intermediate_size": None, **changes})
+    found = asked(config, "--m", "2", "--context", "256", "--json")
+    assert found.exit_code == 0, found.output
+    [line] = map(json.loads, found.stdout.splitlines())
+    assert (line["shape"], line["layers"], line["basis"]) == (shape, 24, "simulated")
+    assert line["ours_us"] > 0
+    assert "contexts are estimated without windows" in found.stderr
+
+
+def test_with_a_context_a_latent_attention_is_said_to_have_no_kernel(tmp_path: Path) -> None:
+    found = asked(write(tmp_path, **{**MIXTURE, "kv_lora_rank": 512}), "--m", "2", "--context", "256", "--json")
+    assert "kv_lora_rank: its attention is a latent one, which has no kernel here" in found.stderr
+    assert "what has a context is not estimated" in found.stderr
 
 
 def test_an_unknown_family_is_refused_as_it_was(tmp_path: Path) -> None:
     found = asked(write(tmp_path, model_type="rwkv", hidden_size=64), "--m", "16")
     assert found.exit_code == ExitCode.USAGE
-    assert "model_type: is 'rwkv', whose feed-forward block is not known" in found.stderr
+    assert "model_type: is 'rwkv', whose feed-forward block is not supported" in found.stderr
 
 
 def test_a_shared_expert_that_the_ranks_do_not_divide_is_said(tmp_path: Path) -> None:

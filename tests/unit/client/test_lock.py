@@ -39,7 +39,7 @@ def test_every_byte_of_a_lock_that_is_flipped_is_refused() -> None:
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b"no JSON", b"5", b"null", b"[" * 10**5])
 def test_another_file_is_called_no_lock_file(content: bytes) -> None:
-    with pytest.raises(Refused, match=r"^the file is no lock file.*; restore it"):
+    with pytest.raises(Refused, match=r"^the file is not a lock file.*; restore it"):
         Lock.from_bytes(content)
 
 
@@ -58,7 +58,7 @@ def test_a_value_of_the_wrong_type_is_refused_by_file_and_key(tmp_path: Path, ke
     (body if key in body else body["packs"][0])[key] = value
     (tmp_path / "tuner.lock").write_bytes(as_a_file(body))
     where = key if key in body else f"packs.0.{key}"
-    with pytest.raises(Refused, match=rf"tuner\.lock is no lock file: {where} must be .+; restore it"):
+    with pytest.raises(Refused, match=rf"tuner\.lock is not a lock file: {where} must be .+; restore it"):
         read_lock(tmp_path / "tuner.lock")
 
 
@@ -67,7 +67,7 @@ def test_a_key_that_is_missing_or_unknown_is_named() -> None:
     del body["packs"][0]["order"]
     with pytest.raises(Refused, match=r"packs\.0\.order is missing, which must be an object"):
         Lock.from_bytes(json.dumps(body).encode())
-    with pytest.raises(Refused, match=r"'more' is no key of one"):
+    with pytest.raises(Refused, match=r"'more' is not a known"):
         Lock.from_bytes(LOCK.to_bytes().replace(b"{", b'{"more": 1,', 1))
 
 
@@ -80,7 +80,7 @@ def test_a_lock_of_a_newer_client_says_so() -> None:
 
 
 def test_a_lock_that_is_not_there_is_no_result(tmp_path: Path) -> None:
-    with pytest.raises(NoResult, match="`pack --lock` makes one"):
+    with pytest.raises(NoResult, match="`pack --lock` creates one"):
         read_lock(tmp_path / "tuner.lock")
 
 
@@ -100,5 +100,5 @@ def test_a_cache_gives_what_its_name_says_or_refuses(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NoResult, match=r"file/.* cannot be written: .*; give another folder by --cache"):
+    with pytest.raises(NoResult, match=r"file/.* cannot be written: .*; choose another folder with --cache"):
         Cache(tmp_path / "file").put("0" * 64, b"")

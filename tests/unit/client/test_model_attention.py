@@ -83,7 +83,7 @@ def test_the_scores_of_a_gemma_are_scaled_as_its_config_says() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "tp", "words"),
     [
-        ("gemma_2_9b", {"use_bidirectional_attention": True}, 1, "its layers do no decoding"),
+        ("gemma_2_9b", {"use_bidirectional_attention": True}, 1, "its layers do not decode"),
         ("qwen2_5_7b", {"use_sliding_window": "yes"}, 1, "should be true or false, got 'yes'"),
         ("qwen2_5_7b", {"use_sliding_window": True, "layer_types": ["full_attention"]}, 1, "of num_hidden_layers, 28"),
         (
@@ -103,11 +103,11 @@ def test_the_scores_of_a_gemma_are_scaled_as_its_config_says() -> None:
             "llama_3_8b",
             {"num_key_value_heads": 3},
             1,
-            "num_key_value_heads: is 3, and num_attention_heads 32 is not a mul",
+            "num_key_value_heads: is 3, but num_attention_heads 32 is not a",
         ),
         ("llama_3_8b", {"num_key_value_heads": 64}, 1, "num_key_value_heads: is 64"),
-        ("llama_3_8b", {"num_attention_heads": 7, "num_key_value_heads": 7}, 1, "and hidden_size 4096 is not a mul"),
-        ("llama_3_8b", {"torch_dtype": "float32"}, 1, "say which by --dtype"),
+        ("llama_3_8b", {"num_attention_heads": 7, "num_key_value_heads": 7}, 1, "hidden_size 4096 is not a multiple"),
+        ("llama_3_8b", {"torch_dtype": "float32"}, 1, "choose one with --dtype"),
     ],
 )
 def test_what_has_no_attention_here_is_refused(name: str, changes: dict[str, Any], tp: int, words: str) -> None:
@@ -146,7 +146,11 @@ def test_a_whole_layer_is_the_presets_from_its_attention_on(name: str, model: st
     [chain] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), lengths="uniform", **asked)
     wanted = decoder_layer(model, dtype=Dtype.BF16, lengths=Lengths.UNIFORM, **asked)
     assert Chain(**chain).to_workload() == wanted
-    with pytest.raises(InvalidInput, match="an all-reduce stands within a layer"):
+    [served] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), lengths="uniform", timed_length=512, **asked)
+    assert Chain(**served).to_workload().launch_ops[0].timed_length == 512
+    [whole] = layer_chains(config(name, rms_norm_eps=MODELS[model].eps), lengths="uniform", timed_length=8192, **asked)
+    assert whole == chain
+    with pytest.raises(InvalidInput, match="an all-reduce within a layer"):
         layer_chains(config(name), tp=2, **asked)
 
 
@@ -175,10 +179,10 @@ def test_biases_and_a_window_of_the_config_are_the_chains() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "tp", "words"),
     [
-        ("qwen3_32b", {}, 1, "which norms queries and keys between qkv and the attention"),
+        ("qwen3_32b", {}, 1, "which normalizes queries and keys between qkv and the attention"),
         ("llama_3_8b", {"rope_scaling": {"rope_type": "dynamic"}}, 1, "rope_scaling: is of type 'dynamic'"),
         ("llama_3_8b", {"rope_scaling": {"type": "yarn"}}, 1, "is of type 'yarn'"),
-        ("llama_3_8b", {"partial_rotary_factor": 0.5}, 1, "partial_rotary_factor: is 0.5, and a kernel"),
+        ("llama_3_8b", {"partial_rotary_factor": 0.5}, 1, "partial_rotary_factor: is 0.5, but kernels"),
         ("llama_3_8b", {"attention_bias": True}, 2, "the bias of o_proj would be added 2 times"),
         ("gemma_2_9b", {}, 1, r"whose norms multiply by 1 \+ their weight"),
     ],

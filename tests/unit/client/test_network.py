@@ -78,9 +78,9 @@ def test_what_no_proxy_names_is_asked_directly(excepted: str, url: str, is_direc
         ("socks5h://p:1080", "ALL_PROXY names a SOCKS proxy"),
         ("ftp://p", "is of ftp://"),
         ("http://", "has no host"),
-        ("http://p:port", "ALL_PROXY names no proxy"),
-        ("http://p:99999", "ALL_PROXY names no proxy: port 99999"),
-        ("http://p:0", "ALL_PROXY names no proxy: port 0"),
+        ("http://p:port", "ALL_PROXY is not a proxy's"),
+        ("http://p:99999", "ALL_PROXY is not a proxy's address: port 99999"),
+        ("http://p:0", "ALL_PROXY is not a proxy's address: port 0"),
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_named(value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_each_kind_of_service_is_asked_through_each_kind_of_proxy(
 
 @pytest.mark.parametrize("port", [0, 65536, 99999])
 def test_a_port_that_is_none_makes_no_address(port: int) -> None:
-    with pytest.raises(Unreachable, match=f"is no address: port {port} is none of 1 to 65535"):
+    with pytest.raises(Unreachable, match=f"is not an address: port {port} is not 1 to 65535"):
         Client(f"http://127.0.0.1:{port}")
 
 
@@ -115,10 +115,10 @@ def test_a_client_says_through_which_proxy_it_got_no_answer(monkeypatch: pytest.
 def test_certificates_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty.pem").write_text("")
     for name, path, words in (
-        ("SSL_CERT_FILE", tmp_path / "none.pem", "which is no file"),
-        ("SSL_CERT_FILE", tmp_path, "which is no file"),
+        ("SSL_CERT_FILE", tmp_path / "none.pem", "which is not a file"),
+        ("SSL_CERT_FILE", tmp_path, "which is not a file"),
         ("SSL_CERT_FILE", tmp_path / "empty.pem", "which has no certificates"),
-        ("SSL_CERT_DIR", tmp_path / "none", "which is no folder"),
+        ("SSL_CERT_DIR", tmp_path / "none", "which is not a folder"),
         ("SSLKEYLOGFILE", tmp_path / "none" / "keys", "which cannot be written"),
     ):
         with pytest.raises(Misconfigured, match=f"{name} names .*{words}"):

@@ -72,11 +72,11 @@ def test_places_that_cannot_all_be_written_are_refused_together(tmp_path: Path) 
     (tmp_path / "file").write_text("")
     (tmp_path / "same").symlink_to(tmp_path / "new")
     for names, words in (
-        (("a", "a/b"), "too, as a file"),
-        (("a/b", "a"), "too, as a file"),
+        (("a", "a/b"), "is also a file"),
+        (("a/b", "a"), "is also a file"),
         (("file/a",), "Not a directory"),
         (("folder",), "Is a directory"),
-        (("new", "same"), "two files are to be written"),
+        (("new", "same"), "two files would be written"),
     ):
         with pytest.raises((Refused, OSError), match=words):
             check_places([tmp_path / name for name in names])
@@ -110,5 +110,5 @@ def test_a_cache_that_nobody_named_and_nothing_can_use_is_a_warning(
     assert cache.get(64 * "a") is None
     cache.put(64 * "a", b"")
     assert "cannot be written" in capsys.readouterr().err
-    with pytest.raises(NoResult, match="give another folder by --cache"):
+    with pytest.raises(NoResult, match="choose another folder with --cache"):
         Cache(tmp_path / "file").put(64 * "a", b"")

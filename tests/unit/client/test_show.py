@@ -47,7 +47,7 @@ def test_a_pack_is_shown_with_its_kernels_reasons_and_the_librarys_times(tmp_pat
     for words in ("2 kernels, sha256", "target: h200", "measured on: NVIDIA H200, driver 580.1", "signed by: nobody"):
         assert words in found.stdout
     assert "library: ours is slower" in found.stdout
-    assert "library: ours gains 0.50x, below --min-gain 1.02" in found.stdout
+    assert "library: tuner's kernel gains 0.50x, below --min-gain 1.02" in found.stdout
     assert "50.0 µs" in found.stdout, "40 µs, 1.25 times as fast"
 
 
@@ -86,10 +86,10 @@ def test_what_differs_between_two_packs_is_said_as_a_whole_and_range_by_range(
 
 def test_the_same_packs_do_not_differ(tmp_path: Path, entries: list[Entry]) -> None:
     before, after = write(tmp_path / "a", entries), write(tmp_path / "b", entries)
-    assert asked("diff", before, after).stdout == "they are the same, byte for byte\n"
+    assert asked("diff", before, after).stdout == "they are identical, byte for byte\n"
     other = write(tmp_path / "b", entries, min_gain=1.1)
     assert "least gain: 1.02 before, 1.1 after" in asked("diff", before, other).stdout
-    assert "every range of rows runs and gains the same" in asked("diff", before, other).stdout
+    assert "the kernels and gains of every range of rows are the same" in asked("diff", before, other).stdout
 
 
 @pytest.mark.parametrize("command", ["show", "diff"])
@@ -98,4 +98,4 @@ def test_what_is_no_pack_is_refused_by_its_name(tmp_path: Path, entries: list[En
     bad.write_bytes(Path(good).read_bytes()[:-1])
     found = asked(command, *([good] if command == "diff" else []), str(bad))
     assert found.exit_code == ExitCode.REFUSED
-    assert f"{bad} is no intact pack" in found.stderr
+    assert f"{bad} is not an intact pack" in found.stderr

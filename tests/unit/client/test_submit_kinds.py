@@ -47,9 +47,10 @@ SPELLED: dict[str, dict[str, Any]] = {
         "kind": "attention", "sequences": 4, "max_length": 512, "heads": 8, "kv_heads": 2, "head_dim": 64,
         "page_tokens": 16, "heads_first": False, "soft_cap": 30.0,
     },
-    "decoder-attention --model llama3-8b --sequences 2 --max-length 256 --no-projection --lengths uniform": {
+    "decoder-attention --model llama3-8b --sequences 2 --max-length 256 --no-projection --lengths uniform "
+    "--timed-length 100": {
         "kind": "decoder-attention", "model": "llama3-8b", "sequences": 2, "max_length": 256, "projection": False,
-        "lengths": "uniform",
+        "lengths": "uniform", "timed_length": 100,
     },
     "decoder-layer --model llama3-8b --sequences 2 --max-length 256 --no-rotary --new-tokens 2": {
         "kind": "decoder-layer", "model": "llama3-8b", "sequences": 2, "max_length": 256, "rotary": False,

@@ -16,6 +16,7 @@ from typing import Any
 from tests.support.attention_packs import MadeAttention, made_of, make_attention, table, without_sources
 from tests.support.between import between
 from tests.support.between_made import candidate_of
+from tests.support.converted import TILINGS, pair
 from tests.support.packs import WIDE, WIDE_MLP, Made, ladder, make, make_for_both, mlp, without_source
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.contents import Entry
@@ -61,6 +62,15 @@ def _fallbacks() -> list[Entry]:
     return [ladder(without_source(make_for_both(PlanKind.FUSED_PDL, one).kernel)) for one in (WIDE, WIDE_MLP)]
 
 
+def _converted() -> list[Entry]:
+    """Weights of 4 bits with zero points, and of 8."""
+    made = [make(PlanKind.FUSED_PDL, TILINGS[name][1], workload=pair(TILINGS[name][0])) for name in _CONVERTED]
+    return [ladder(without_source(one.kernel)) for one in made]
+
+
+_CONVERTED = ("int4, zero points", "e4m3")
+
+
 #: By the version of the index, what writes a pack of it today.
 PACKS: dict[int, Callable[[], bytes]] = {
     1: lambda: pack_bytes(_products()),
@@ -68,6 +78,7 @@ PACKS: dict[int, Callable[[], bytes]] = {
     3: lambda: pack_bytes([*_products(), *_attentions(), *_layers()]),
     4: lambda: pack_bytes([*_products(), *_attentions(), *_layers(), *_chains()]),
     5: lambda: pack_bytes([*_fallbacks(), *_attentions(), *_layers()]),
+    6: lambda: pack_bytes([*_products(), *_attentions(), *_layers(), *_converted()]),
 }
 
 

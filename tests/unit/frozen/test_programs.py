@@ -15,6 +15,7 @@ from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
 COMPILERS = {"c": ("gcc", "-std=c11"), "cpp": ("g++", "-std=c++17")}
+SOURCES = {"c": "program.c", "cpp": "program.cpp", "c_weights": "weights.c"}
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
@@ -31,12 +32,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said(folder: Path, language: str, version: int) -> str:
     """What the program of that language prints of a frozen pack."""
-    compiler, pack = COMPILERS[language], folder / f"index{version}.tunerpack"
+    compiler, pack = COMPILERS[language.partition("_")[0]], folder / f"index{version}.tunerpack"
     program = folder / f"program_{language}"
     if not program.exists():
         flags = ("-Wall", "-Wextra", "-Werror", f"-I{native.FOLDER / 'include'}", "-pthread")
         objects = map(str, folder.glob("*.o"))
-        command = [*compiler, *flags, str(HERE / f"program.{language}"), *objects, "-o", str(program), "-ldl"]
+        command = [*compiler, *flags, str(HERE / SOURCES[language]), *objects, "-o", str(program), "-ldl"]
         subprocess.run(command, check=True)
     pack.write_bytes(read_pack_file(version))
     run = [str(program), str(pack), str(folder / "libcuda.so.1")]
@@ -44,7 +45,8 @@ def said(folder: Path, language: str, version: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("language", "version"), [*(("c", version) for version in VERSIONS), *(("cpp", version) for version in (3, 4, 5))]
+    ("language", "version"),
+    [*(("c", version) for version in VERSIONS), *(("cpp", version) for version in (3, 4, 5)), ("c_weights", 6)],
 )
 def test_a_frozen_program_says_of_a_frozen_pack_what_it_said(folder: Path, language: str, version: int) -> None:
     assert said(folder, language, version) == (HERE / "said" / f"{language}_index{version}.txt").read_text()

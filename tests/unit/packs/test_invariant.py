@@ -87,7 +87,7 @@ def test_a_largest_m_without_such_a_kernel_is_refused_with_the_rows_that_can_be_
     del older["numbers"]["rows_independent"], older["numbers"]["order_of_sums"]
     for largest in (dependent, Kernel(files={"manifest.json": json.dumps(older).encode()}), None):
         results = [found(8, 1.1), replace(found(48, 1.2), kernel=largest)]
-        with pytest.raises(InvalidInput, match=r"no kernel of 48 rows.*ask for rows up to 8"):
+        with pytest.raises(InvalidInput, match=r"no kernel for 48 rows.*ask for rows up to 8"):
             make_invariant_entry(SHAPE, results)
         with pytest.raises(InvalidInput, match="tune the shape again"):
             make_invariant_entry(SHAPE, results[1:])
@@ -120,5 +120,5 @@ def test_a_pack_says_what_it_promises_and_reads_back() -> None:
     ids=["the library", "another order", "not from 1 on", "a gap"],
 )
 def test_a_promise_that_the_ladder_does_not_keep_is_refused(rungs: tuple[Rung, ...]) -> None:
-    with pytest.raises(InvalidInput, match="kernel of one order of sums"):
+    with pytest.raises(InvalidInput, match="kernel with the same order of sums"):
         pack_bytes([Entry(shape=SHAPE, rungs=rungs, invariant_rows=48)])

@@ -44,7 +44,7 @@ WRONG: dict[str, tuple[Made, Callable[[Json], None], str]] = {
     "a larger grid": (
         FUSED,
         put([200, 1, 1], "grid"),
-        r"grid: is \[200, 1, 1\], and by its plan it must be",
+        r"grid: is \[200, 1, 1\], but according to its plan it must be",
     ),
     "a second dimension": (FUSED, put([12, 2, 1], "grid"), r"launches\[0\].grid"),
     "residency unsaid": (FUSED, put(False, "needs_all_ctas"), r"launches\[0\].needs_all_ctas: is False"),

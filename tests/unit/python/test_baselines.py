@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from tests.support.attentions import attention
-from tuner.core.trial.reports.baselines import CudaSource, KernelLaunch, PythonFunction
+from tuner.core.problem.asked import workload_of
+from tuner.core.trial.reports.baselines import CudaSource, KernelLaunch, PythonFunction, given_tensors
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.python.baselines import Program, baselines_of
@@ -50,13 +51,18 @@ def changed(**launch: Any) -> CudaSource:
 @pytest.mark.parametrize(
     ("name", "program", "field", "said"),
     [
-        ("", lambda x: x, "baselines", "name each"),
+        ("", lambda x: x, "baselines", "name ''; give each"),
         ("a" * 61, lambda x: x, "baselines", "60 characters"),
         ("mine", lambda x, w1: w1, "baselines.mine", "up_weight [1024, 256]"),
-        ("mine", lambda *all: all, "baselines.mine", "*all, which is no tensor"),
+        ("mine", lambda *all: all, "baselines.mine", "*all, which is not a tensor"),
         ("mine", "mine.cu", "baselines.mine", "CudaSource"),
         ("mine", replace(SOURCE, launches=()), "baselines.mine.launches", "KernelLaunch"),
-        ("mine", changed(kernel="down"), "baselines.mine.launches[0].kernel", "'down', which the text has not"),
+        (
+            "mine",
+            changed(kernel="down"),
+            "baselines.mine.launches[0].kernel",
+            ("'down', which the source does not define"),
+        ),
         ("mine", changed(grid=(0, 1, 1)), "baselines.mine.launches[0].grid", "above 0"),
         ("mine", changed(block=(128,)), "baselines.mine.launches[0].block", "three whole numbers"),
         ("mine", changed(arguments=("y",)), "baselines.mine.launches[0].arguments", "up.weight"),
@@ -77,7 +83,21 @@ def test_what_cannot_leave_the_process_is_refused() -> None:
         baselines_of(PAIR, {"mine": lambda x: lock})
 
 
-def test_attentions_are_refused_since_their_caches_cannot_be_given() -> None:
-    with pytest.raises(InvalidInput, match="give them for products alone"):
-        baselines_of(attention(), {"mine": lambda x: x})
-    assert baselines_of(attention(), {}) == ()
+def test_what_an_attention_hands_on_cannot_be_checked_and_one_alone_is_given_its_tensors() -> None:
+    with pytest.raises(InvalidInput, match="or for one attention alone"):
+        baselines_of(attention(d_out=512), {"mine": lambda q: q})
+    assert baselines_of(attention(d_out=512), {}) == ()
+    given = given_tensors(attention())
+    (found,) = baselines_of(attention(), {"mine": lambda q, attention_keys, attention_lengths: q})
+    assert isinstance(found.program, PythonFunction)
+    assert found.program.arguments == ("q", "attention.keys", "attention.lengths")
+    assert given["attention.lengths"].dtype == "int32"
+
+
+def test_a_program_of_convolutions_is_given_images() -> None:
+    pair = workload_of(
+        {"kind": "conv-pair", "images": 2, "height": 8, "width": 8, "channels": 64}
+        | {"first": {"filters": 64, "kernel": 3, "stride": 1}, "second": {"filters": 128, "kernel": 1, "stride": 1}}
+    )
+    baselines_of(pair, {"mine": lambda x, first_weight, first_bias, second_weight, second_bias: x})
+    assert given_tensors(pair)["x"].shape == (2, 8, 8, 64)

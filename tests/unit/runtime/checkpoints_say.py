@@ -20,7 +20,7 @@ def main() -> None:
     torch = importlib.import_module("torch")
     torch.manual_seed(0)
     FOLDER.mkdir(exist_ok=True)
-    for name, (tensors, config) in {**_compressed(torch), **_gptq(torch)}.items():
+    for name, (tensors, config) in {**_compressed(torch), **_gptq(torch), **_mxfp4(torch)}.items():
         named = {f"mlp.{what}": tensor.contiguous() for what, tensor in tensors.items()}
         write = importlib.import_module("safetensors.torch").save_file
         write(named, FOLDER / f"{name}.safetensors", metadata={"quantization_config": json.dumps(config)})
@@ -101,6 +101,23 @@ def _gptq(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     assert (awq["expected"].half().t() - expected).abs().max() < 0.01
     named = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
     return {"gptq": (tensors, config), "awq": (awq, named)}
+
+
+def _mxfp4(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """By compressed-tensors' compressor."""
+    of = importlib.import_module("compressed_tensors.quantization")
+    by = importlib.import_module("compressed_tensors.compressors.mxfp4").MXFP4PackedCompressor
+    given = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
+    weights = of.QuantizationArgs(**given)
+    scheme = of.QuantizationScheme(targets=["Linear"], weights=weights)
+    w = torch.randn(ROWS, K, dtype=torch.bfloat16)
+    largest = w.view(ROWS, -1, 32).float().abs().amax(2)
+    scale = (largest.log2().floor() - 2).exp2().to(torch.bfloat16)
+    tensors = by.compress({"weight": w, "weight_scale": scale}, scheme)
+    expected = by.decompress(dict(tensors), scheme)["weight"]
+    group = {"weights": given, "targets": ["Linear"], "format": "mxfp4-pack-quantized"}
+    config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    return {"compressed_mxfp4": ({**tensors, "expected": expected.float()}, config)}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tests.support.attention_packs import MadeAttention, made_of, table
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
-from tests.unit.runtime.test_artifact import encoded
+from tests.unit.runtime.encoded import encoded
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.schedule import AttentionEngine

@@ -22,6 +22,7 @@ from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
 from tests.support.parts import ColumnScale, Softcap
 from tests.support.presets import Run, decoder_block
+from tests.unit.runtime.encoded import encoded
 from tuner.core.problem.epilogue import AddedPart
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
@@ -118,24 +119,6 @@ def launched(recorder: Recorder, artifact: Artifact, given: dict[str, OnDevice],
         recorder.cuda.fake_parameter_bytes(size)
         launch.enqueue(STREAM)
     return recorder.calls("cuLaunchKernelEx")
-
-
-def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> bytes:
-    """As the driver is asked for it by the worker."""
-    rank, raw = len(tensor_map.dims), ctypes.create_string_buffer(192)
-    at = -(-ctypes.addressof(raw) // 64) * 64
-    recorder.cuda.cuTensorMapEncodeTiled(
-        ctypes.c_void_p(at),
-        {Dtype.FP16: 6, Dtype.BF16: 9}[dtype],
-        rank,
-        ctypes.c_void_p(address),
-        (ctypes.c_uint64 * rank)(*tensor_map.dims),
-        (ctypes.c_uint64 * (rank - 1))(*tensor_map.strides_bytes),
-        (ctypes.c_uint32 * rank)(*tensor_map.box),
-        (ctypes.c_uint32 * rank)(*[1] * rank),
-        *(0, 3, 2, 0),
-    )
-    return ctypes.string_at(at, 128)
 
 
 def buffers_of(
@@ -303,7 +286,7 @@ def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
             assert caches == tuple(at[name] for name in wanted)
     assert attended._append_function is None
     with pytest.raises(
-        RuntimeFailure, match=r"the artifact is of qkv, attention.*, and a call has operands for an attention with"
+        RuntimeFailure, match=r"the artifact is of qkv, attention.*, but a call has operands only for an attention with"
     ):
         Attention(artifact)
 
@@ -345,7 +328,7 @@ def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path)
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     for files, says in (
         ({}, "has no manifest.json"),
-        (changed(made, format=7), "is of format 7, and this reads formats up to 6"),
+        (changed(made, format=7), "is of format 7, but this version reads formats up to 6"),
         ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
         (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
     ):
@@ -370,11 +353,11 @@ def test_an_array_that_does_not_fit_is_refused_by_name(recorder: Recorder) -> No
     artifact = Artifact(made.files)
     given = tensors_of(artifact)
     for name, array, says in (
-        ("gate_up.w", None, "gate_up.w is missing: give \\[768, 512\\] of fp16, the weight"),
-        ("down.w", replace(given["down.w"], shape=(4, 4)), "down.w is \\[4, 4\\] of bits: give"),
-        ("down.w", replace(given["down.w"], typestr="<f4"), "of float32: give"),
-        ("qkv", replace(given["qkv"], address=0x108), "give an address that is a multiple of 16"),
-        ("nobody", given["qkv"], "there is no tensor nobody: give down, "),
+        ("gate_up.w", None, "gate_up.w is missing: pass \\[768, 512\\] of fp16, the weight"),
+        ("down.w", replace(given["down.w"], shape=(4, 4)), "down\\.w is \\[4, 4\\] of bits"),
+        ("down.w", replace(given["down.w"], typestr="<f4"), "of float32"),
+        ("qkv", replace(given["qkv"], address=0x108), "use an address that is a multiple of 16"),
+        ("nobody", given["qkv"], "there is no tensor nobody: pass down, "),
     ):
         wrong = {key: value for key, value in {**given, name: array}.items() if value is not None}
         with pytest.raises(RuntimeFailure, match=says):
@@ -395,6 +378,6 @@ def test_half_of_what_goes_in_front_is_refused(recorder: Recorder) -> None:
     given = tensors_of(artifact, "optional")
     del given["attention.frequencies"]
     with pytest.raises(
-        RuntimeFailure, match=r"attention\.frequencies is missing: give all tensors of the kernel in front"
+        RuntimeFailure, match=r"attention\.frequencies is missing: pass all tensors of the append kernel, or"
     ):
         artifact.bind(given)

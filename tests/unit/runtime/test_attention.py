@@ -123,14 +123,17 @@ def test_wrong_operands_are_refused_with_what_would_be_right(tmp_path: Path) -> 
     given = operands(attention)
     wrong = Interfaced(aligned(3, dtype="int32"))
     for others, says in (
-        ({"lengths": wrong}, r"lengths is \[3\] of int32: give \[4\] of int32"),
-        ({"q": Interfaced(aligned(4, 512, dtype="float32"))}, r"q is \[4, 512\] of float32: give .* of bf16"),
-        ({"pages": None}, "attention.pages is missing: give"),
+        ({"lengths": wrong}, r"attention\.lengths is \[3\] of int32: pass \[4\] of int32"),
+        ({"q": Interfaced(aligned(4, 512, dtype="float32"))}, r"q is \[4, 512\] of float32: pass .* of bf16"),
+        ({"pages": None}, "attention.pages is missing: pass"),
         ({"w": wrong}, r"there is no tensor attention\.w"),
-        ({"keys": Interfaced(aligned(9, 2, 16, 64, dtype="uint16"))}, r"have \[9, 176\] pages: give both as many"),
+        (
+            {"keys": Interfaced(aligned(9, 2, 16, 64, dtype="uint16"))},
+            (r"have \[9, 176\] pages: use the same number for both"),
+        ),
         (
             dict.fromkeys(("keys", "values"), Interfaced(aligned(0, 2, 16, 64, dtype="uint16"))),
-            "have 0 pages: give 1 to",
+            "have 0 pages: use 1 to",
         ),
         ({"out": wrong}, r"attention is \[3\]"),
     ):
@@ -157,6 +160,8 @@ def test_an_artifact_of_another_workload_is_refused(tmp_path: Path) -> None:
             load_attention(folder)
 
     refused(
-        "the artifact has bias, relu behind its attention, and a call has operands for", bias=True, activation="relu"
+        "the artifact has bias, relu after its attention, but a call has operands only for",
+        bias=True,
+        activation="relu",
     )
-    refused("the artifact is of o_proj, and a call", without="attention")
+    refused("the artifact is of o_proj, but a call", without="attention")

@@ -14,8 +14,8 @@ import pytest
 from tests.support.attention_packs import MadeAttention, make_attention, table
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import ladder, make
+from tests.unit.runtime.encoded import encoded
 from tests.unit.runtime.opened import c_shape
-from tests.unit.runtime.test_artifact import encoded
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.ops.attention.pack.shape import AttentionShape

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import TILINGS, Made, ladder, make, mlp
-from tests.unit.runtime.test_artifact import encoded
+from tests.unit.runtime.encoded import encoded
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -196,9 +196,9 @@ def test_a_pack_gives_a_chain_to_python_for_as_few_rows_as_asked(
     words, workspace, between = (int.from_bytes(call.parameter[o : o + 8], "little") for o in (0, 8, 128))
     [wanted] = workers_parameters(recorder, made, 7, {**at, "gate_up": between}, [(words, workspace)])
     assert call.parameter[: len(wanted)] == wanted
-    for rows, says in ((17, "there are 17 rows, and the kernels serve 1 to 16"), (0, "there are 0 rows")):
+    for rows, says in ((17, "there are 17 rows, but the kernels support 1 to 16"), (0, "there are 0 rows")):
         wrong = {name: Interfaced(aligned(rows, 64, dtype="uint16")) for name in ("residual", "down")}
         with pytest.raises(WrongOperand, match=says):
             chain({**given, **wrong}, stream=STREAM)
-    with pytest.raises(WrongOperand, match=r"down is \[6, 64\] of bits: give \[7, 64\] of fp16, the output"):
+    with pytest.raises(WrongOperand, match=r"down is \[6, 64\] of bits: pass \[7, 64\] of fp16, the output"):
         chain({**given, "down": Interfaced(aligned(6, 64, dtype="uint16"))}, stream=STREAM)

@@ -22,11 +22,12 @@ FILES = {
     "compressed_int4_g128": WeightFormat.INT4_G128,
     "compressed_int4_g64": WeightFormat.INT4_G64,
     "compressed_fp8": WeightFormat.E4M3,
+    "compressed_mxfp4": WeightFormat.MXFP4,
     "compressed_int4_zp": WeightFormat.INT4_G128_ZP,
     "gptq": WeightFormat.INT4_G128,
     "awq": WeightFormat.INT4_G128_ZP,
 }
-_NUMPY = {"I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
+_NUMPY = {"U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
 _OTHERS = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
 
 
@@ -93,6 +94,33 @@ def test_gate_and_up_lie_above_each_other() -> None:
     assert all((both[0][what] == both[1][what]).all() for what in both[0])
 
 
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"quant_method": "mxfp4"}, ("mlp_blocks", "mlp_scales")),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP4"}, ("mlp.weight", "mlp.weight_scale")),
+    ],
+)
+def test_codes_of_fp4_have_other_names_elsewhere(config: dict[str, Any], names: tuple[str, str]) -> None:
+    tensors, ours = read(FOLDER / "compressed_mxfp4.safetensors")
+    codes, scales = tensors["mlp.weight_packed"], tensors["mlp.weight_scale"]
+    given = {names[0]: codes.reshape(32, 8, 16) if names[0] == "mlp_blocks" else codes, names[1]: scales}
+    found = convert(given, "mlp", config)
+    assert (found.weights == convert(tensors, "mlp", ours).weights).all()
+    back = {f"mlp{what}" if what[0] == "_" else f"mlp.{what}": one for what, one in restored(found, config)[0].items()}
+    assert all((back[name] == one).all() for name, one in given.items())
+
+
+@pytest.mark.parametrize(("power", "size"), [(129, r"2\^2"), (255, "NaN")])
+def test_powers_of_two_that_no_kernel_takes_are_refused(power: int, size: str) -> None:
+    tensors, config = read(FOLDER / "compressed_mxfp4.safetensors")
+    with pytest.raises(InvalidInput, match=rf"mlp\.weight_scale: is {size} at \[3, 1\], of 1 that are above 2"):
+        convert(changed(tensors, "mlp.weight_scale", (3, 1), power), "mlp", config)
+    cut = tensors | {"mlp.weight_packed": tensors["mlp.weight_packed"][:, :-1]}
+    with pytest.raises(InvalidInput, match=r"mlp\.weight_packed: is \[32, 127\], and weight_scale \[32, 8\]"):
+        convert(cut, "mlp", config)
+
+
 def changed(tensors: dict[str, Any], name: str, place: Any, value: Any) -> dict[str, Any]:
     held = tensors[name]
     array = bits(held).copy()
@@ -117,7 +145,7 @@ def test_a_scale_that_is_no_number_above_0_is_refused(value: str) -> None:
         ("gptq", "mlp.qzeros", (1, 2), 0x77777776, r"mlp\.qzeros: has a zero point of 7, and the config says sym"),
         ("gptq", "mlp.g_idx", 0, 1, r"mlp\.g_idx: has groups in an order of their own \(act order\)"),
         ("compressed_fp8", "mlp.weight", (4, 9), 0xFF, r"mlp\.weight: is NaN at \[4, 9\]"),
-        ("compressed_int4_g64", "mlp.weight_shape", 1, 512, r"mlp\.weight_shape: is \[32, 512\].*give \[32, 256\]"),
+        ("compressed_int4_g64", "mlp.weight_shape", 1, 512, r"mlp\.weight_shape: is \[32, 512\].*use \[32, 256\]"),
     ],
 )
 def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place: Any, value: int, problem: str) -> None:
@@ -133,21 +161,21 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
             {"quant_method": "awq", "bits": 4, "version": "gemv"},
             "version: is gemv; give a checkpoint in AWQ's usual layout",
         ),
-        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 32}, "group_size: is 32; give one of 64, 128"),
-        ({"quant_method": "mxfp4"}, "quant_method: is mxfp4: kernels have no codes of e2m1"),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 16}, "group_size: is 16; give one of 32, 64, 128"),
+        ({"quant_method": "mxfp4"}, "mlp_blocks: is missing"),
         ({}, "quant_method: is missing"),
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*give one of 64, 128"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*give one of 32, 64, 128"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, r"weight_block_size: is \[128, 128\]"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo: is NVFP4"),
-        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: have 0 formats"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: is no object of groups"),
         (
             {
                 "quant_method": "compressed-tensors",
                 "config_groups": {"a": {"weights": {"type": "int", "num_bits": 4, "strategy": "channel"}}},
             },
-            r"config_groups\.a\.weights: are 4-bit int by channel",
+            r"config_groups\.a\.weights: are int4 by channel",
         ),
     ],
 )
@@ -155,6 +183,56 @@ def test_configs_that_no_kernel_takes_are_refused(config: dict[str, Any], proble
     tensors, _ = read(FOLDER / "gptq.safetensors")
     with pytest.raises(InvalidInput, match=problem):
         convert(tensors | {"mlp.weight": np.zeros((32, 256), np.uint8)}, "mlp", config)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "value", "problem"),
+    [
+        ("gptq", "mlp.qweight", np.zeros((50, 32), np.int32), "has 400 columns, no multiple of the 128 of a group"),
+        ("gptq", "mlp.qweight", np.zeros((32, 32), np.float32), r"mlp\.qweight: has 2 dimensions of float32"),
+        ("awq", "mlp.scales", np.zeros((1, 32), np.float16), r"mlp\.scales: is \[1, 32\]; use \[2, 32\]"),
+        ("awq", "mlp.qzeros", np.zeros((2, 8), np.int32), r"mlp\.qzeros: is \[2, 8\]; use \[2, 4\]"),
+        (
+            "compressed_fp8",
+            "mlp.weight_scale",
+            np.zeros((), np.float32),
+            r"weight_scale: is 0 at \[0\], of 1 that are no",
+        ),
+        ("compressed_fp8", "mlp.input_scale", np.full(1, np.inf, np.float32), r"input_scale: is inf at \[0\]"),
+    ],
+)
+def test_tensors_that_do_not_meet_are_refused(name: str, tensor: str, value: Array, problem: str) -> None:
+    tensors, config = read(FOLDER / f"{name}.safetensors")
+    with pytest.raises(InvalidInput, match=problem):
+        convert(tensors | {tensor: value}, "mlp", config)
+
+
+def test_a_product_that_the_config_leaves_out_is_refused() -> None:
+    tensors, config = read(FOLDER / "awq.safetensors")
+    with pytest.raises(InvalidInput, match="mlp: is left as it was by the quantization_config"):
+        convert(tensors, "mlp", config | {"modules_to_not_convert": ["mlp"]})
+
+
+def test_products_of_several_formats_do_not_lie_above_each_other() -> None:
+    tensors, config = read(FOLDER / "gptq.safetensors")
+    others = {name.replace("mlp.", "up."): array for name, array in tensors.items()}
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"dynamic": {"up": {"sym": False}}}, "int4_g128_zp in 256 columns.*and mlp int4_g128 in 256 columns"),
+        ({"dynamic": {"-:up": {}}}, "up: is left as it was"),
+        ({"dynamic": {"+:up": {"bits": 8}}}, "bits: is 8"),
+    ]
+    for change, problem in changes:
+        with pytest.raises(InvalidInput, match=problem):
+            convert(tensors | others, ("mlp", "up"), config | change)
+
+
+def test_static_factors_of_inputs_are_kept() -> None:
+    tensors, config = read(FOLDER / "compressed_fp8.safetensors")
+    both = tensors | {name.replace("mlp.", "up."): array for name, array in tensors.items()}
+    both |= {"mlp.input_scale": np.float32([0.5]), "up.input_scale": np.array(0.25, np.float32)}
+    found = convert(both, ("mlp", "up"), config)
+    assert (found.input_factor, found.input_factors) == (0.5, (0.5, 0.25))
+    assert [one["input_scale"].tolist() for one in restored(found, config)] == [[0.5], [0.25]]
 
 
 def test_what_is_missing_is_named() -> None:

@@ -267,5 +267,7 @@ def test_a_fallback_that_is_none_is_refused_by_its_field(
 def test_fewer_launches_than_it_stands_for_are_refused() -> None:
     files = dict(make_for_both(PlanKind.FUSED_PDL).kernel.files)
     manifest = json.loads(files["manifest.json"]) | {"fallback_launches": []}
-    with pytest.raises(InvalidInput, match="fallback_launches: is of 0, and by its plan it must be of 1, one for each"):
+    with pytest.raises(
+        InvalidInput, match=("fallback_launches: is of 0, but according to its plan it must be of 1, one for each")
+    ):
         pack_bytes([ladder(Kernel(files={**files, "manifest.json": json.dumps(manifest).encode()}))])

@@ -117,7 +117,7 @@ WRONG: dict[str, tuple[Made, Change, str]] = {
     "both on one stream": (PAIR, without(SIDE, index=1), "have not the streams, workspaces and start gates"),
     "more rows than tasks": (FUSED, add(KERNEL_ROWS, 1, of="kernels"), "its rows are not those of its op"),
     "rows without end": (FUSED, put(KERNEL_ROWS, 2**31 - 1, of="kernels"), "its rows are not those of its op"),
-    "rows of another width": (FUSED, add(MAP_STRIDES, 16, of="maps"), "its rows are not those of its op"),
+    "rows have another width": (FUSED, add(MAP_STRIDES, 16, of="maps"), "its rows are not those of its op"),
     "columns beyond": (FUSED, add(MAP_DIMS, 64, of="maps"), "it lies outside of its tensor"),
     "panels beyond": (FUSED, put(MAP_DIMS + 16, 2**32 - 1, of="maps", kind="Q"), "it lies outside of its tensor"),
     "weights beyond": (FUSED, add(MAP_DIMS + 8, 1, of="maps", index=WEIGHTS), "it lies outside of its tensor"),

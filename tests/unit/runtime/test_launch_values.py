@@ -66,5 +66,11 @@ def test_keys_of_other_pages_than_values_are_refused() -> None:
     artifact = Artifact(made.files)
     given = tensors_of(artifact)
     given["qkv.keys"] = replace(given["qkv.keys"], shape=(3, *given["qkv.keys"].shape[1:]))
-    with pytest.raises(RuntimeFailure, match=r"qkv\.keys and qkv\.values have \[3, 80\] pages: give both as many"):
+    with pytest.raises(
+        RuntimeFailure,
+        match=(
+            r"qkv\.keys and qkv\.values have \[3, 80\] pages: use the "
+            r"same number for both"
+        ),
+    ):
         artifact.bind(given)

@@ -85,12 +85,12 @@ def test_a_pack_gives_the_layer_of_its_table(recorder: Recorder, tmp_path: Path)
     assert other is not None
     assert other.output == "down"
     for asked, words in (
-        ({}, r"2 layers of the pack fit the call: give the names or the number of one of these: 0: "),
+        ({}, r"2 layers of the pack fit the call: pass the names or the number of one of these: 0: "),
         ({"number": 7}, "0 layers of the pack fit the call"),
     ):
         with pytest.raises(RuntimeFailure, match=words):
             pack.layer(sequences=4, length=300, **asked)
-    with pytest.raises(RuntimeFailure, match="0 layers of the pack fit qkv, o_proj: give the names"):
+    with pytest.raises(RuntimeFailure, match="0 layers of the pack fit qkv, o_proj: pass the names"):
         pack.layer("qkv", "o_proj", sequences=4, length=300)
     with pytest.raises(RuntimeFailure, match="no answer for 3 sequences of up to 300 tokens of fp16 256 -> qkv"):
         pack.layer(*run, sequences=3, length=300)
@@ -112,17 +112,17 @@ def test_wrong_tensors_are_refused_with_what_would_be_right(recorder: Recorder, 
     given = operands(layer)
     recorder.clear()
     for others, says in (
-        ({"qkv.w": None}, r"qkv\.w is missing: give \[512, 256\] of fp16, the weight"),
-        ({"x.squares": Interfaced(aligned(9, dtype="float32"))}, r"x\.squares is \[9\] of float32: give \[4\]"),
-        ({"attention.lengths": given["x"]}, r"attention\.lengths is \[4, 256\] of bits: give \[4\] of int32"),
-        ({"attention.pages": given["x"]}, r"there is no tensor attention\.pages: give"),
+        ({"qkv.w": None}, r"qkv\.w is missing: pass \[512, 256\] of fp16, the weight"),
+        ({"x.squares": Interfaced(aligned(9, dtype="float32"))}, r"x\.squares is \[9\] of float32: pass \[4\]"),
+        ({"attention.lengths": given["x"]}, r"attention\.lengths is \[4, 256\] of bits: pass \[4\] of int32"),
+        ({"attention.pages": given["x"]}, r"there is no tensor attention\.pages: pass"),
         ({"o_proj": None}, "o_proj must be given with arrays of this library"),
     ):
         with pytest.raises(RuntimeFailure, match=says):
             layer({**given, **others}, stream=STREAM)
     with pytest.raises(RuntimeFailure, match="`stream` must be given with arrays of this library"):
         layer(given)
-    with pytest.raises(RuntimeFailure, match="there is no tensor of fp16: give attention"):
+    with pytest.raises(RuntimeFailure, match="there is no tensor fp16: pass attention"):
         layer({})
     assert recorder.calls("cuLaunchKernelEx") == []
 
@@ -133,7 +133,7 @@ def test_a_thread_without_a_context_is_refused_with_how_to_make_one(recorder: Re
     recorder.cuda.fake_context(None)
     try:
         for call in (lambda: load_layer(path), lambda: load(pack).layer(sequences=4, length=1)):
-            with pytest.raises(RuntimeFailure, match="this thread has no CUDA context: make one current"):
+            with pytest.raises(RuntimeFailure, match="this thread has no CUDA context: create"):
                 call()
     finally:
         recorder.cuda.fake_context(ctypes.c_void_p(0x1000))
@@ -141,14 +141,16 @@ def test_a_thread_without_a_context_is_refused_with_how_to_make_one(recorder: Re
 
 def test_an_attentions_call_leads_to_what_takes_its_artifact(tmp_path: Path) -> None:
     path = zip_at(tmp_path / "best.zip", make_layer())
-    with pytest.raises(RuntimeFailure, match="load it with load_layer, which takes tensors by their names"):
+    with pytest.raises(RuntimeFailure, match="load it with load_layer, which takes tensors by name"):
         load_attention(path)
     with pytest.raises(RuntimeFailure, match="load it with load_layer"):
         Attention(load_artifact(path))
     (tmp_path / "ffn").mkdir()
     for name, data in make().kernel.files.items():
         (tmp_path / "ffn" / name).write_bytes(data)
-    with pytest.raises(RuntimeFailure, match="the artifact is of up, down, and a call has operands for an attention"):
+    with pytest.raises(
+        RuntimeFailure, match="the artifact is of up, down, but a call has operands only for an attention"
+    ):
         load_attention(tmp_path / "ffn")
     assert load_layer(tmp_path / "ffn").output == "down", "a program has any ops"
 

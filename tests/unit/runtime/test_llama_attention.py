@@ -40,7 +40,7 @@ def test_the_attentions_are_replaced_and_the_logits_are_the_same(examples: tuple
         assert torch.equal(decoder.step(run), after), "a step leaves the cache as it was"
         assert decode.rel_error(after, before) < 1e-2
         held = {one.data_ptr(): one.numel() for one in (*model.parameters(), *model.buffers()) if one.dim() == 2}
-        assert sum(held.values()) <= count, "no weight is there twice"
+        assert sum(held.values()) <= count, "no weight occurs twice"
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             decoder.step(run)
         calls = [event.count for event in profile.key_averages() if event.key == "tuner::attention_proj"]

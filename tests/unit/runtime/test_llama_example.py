@@ -44,7 +44,7 @@ def test_the_mlps_are_replaced_with_their_weights_merged_and_the_logits_are_the_
     held = sum(one.numel() for one in model.parameters()) + sum(
         one.numel() for name, one in model.named_buffers() if ".mlp." in name
     )
-    assert held == count, "no weight is there twice"
+    assert held == count, "no weight occurs twice"
     with torch.inference_mode():
         model.model.layers[1].mlp.w2.neg_()
         assert example.rel_error(decoder.step(model), before) > 0.05, "the operator's weights are what is computed"

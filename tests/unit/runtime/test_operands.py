@@ -89,9 +89,9 @@ def test_two_that_are_read_may_be_one_and_a_residual_may_be_the_output() -> None
     table.checked({"x": x, "residual": y, "y": y})
     with pytest.raises(WrongOperand, match="y may be residual itself, from its first element on"):
         table.checked({"x": x, "residual": replace(y, address=0x20080), "y": y})
-    with pytest.raises(WrongOperand, match="y is written and overlaps x: give it its own"):
+    with pytest.raises(WrongOperand, match="y is written and overlaps x: pass separate memory"):
         table.checked({"x": x, "residual": y, "y": replace(x, address=0x10000 + 16 * 62)})
-    with pytest.raises(WrongOperand, match=r"residual is \[7, 64\] of float16: give \[8, 64\] of fp16, the residual"):
+    with pytest.raises(WrongOperand, match=r"residual is \[7, 64\] of float16: pass \[8, 64\] of fp16, the residual"):
         table.checked({"x": x, "residual": replace(y, shape=(7, 64)), "y": y})
 
 
@@ -151,7 +151,7 @@ def test_an_artifact_takes_operands_of_its_own_device_that_have_memory(recorder:
     with pytest.raises(WrongOperand, match="is on cpu and the kernels on cuda:0: pass all on one device"):
         one.bind({**given, "x": Exchanged(aligned(16, 256))})
     for name, array in given.items():
-        with pytest.raises(WrongOperand, match=f"{name} has no memory, as a tensor of the device meta"):
+        with pytest.raises(WrongOperand, match=f"{name} has no memory, like a tensor of the device meta"):
             one.bind({**given, name: replace(array, address=0)})
     assert recorder.calls("cuLaunchKernelEx") == []
 
@@ -163,7 +163,7 @@ def test_an_output_that_its_library_calls_read_only_is_refused() -> None:
 
     given: dict[str, Any] = {"name": "y", "role": "output", "shape": (4, 64), "dtype": "fp16"}
     assert Operand(**given).checked(ReadOnly(), {}).address == 0x1000
-    with pytest.raises(WrongOperand, match="y is read-only, and the launch writes to it"):
+    with pytest.raises(WrongOperand, match="y is read-only, but the launch writes to it"):
         Operand(**given, is_written=True).checked(ReadOnly(), {})
 
 
@@ -188,14 +188,14 @@ def test_an_op_that_is_no_product_and_that_no_launch_computes_is_refused() -> No
     for launch in manifest["launches"]:
         launch["ops"] = [name for name in launch["ops"] if name != odd["name"]]
     files = {**made.files, "manifest.json": json.dumps(manifest).encode()}
-    with pytest.raises(RuntimeFailure, match="has an op 'mixture', and no launch of it"):
+    with pytest.raises(RuntimeFailure, match="has an op 'mixture', but no launch of it"):
         Artifact(files)
     assert Workload.from_json(manifest["workload"]).unknown_kinds == ("mixture",)
 
 
 @pytest.mark.parametrize("name", ["gelu", "relu2", "quick_gelu", "gelu_10", "RELU", "", None, 7, ["silu"]])
 def test_a_name_of_transformers_that_is_not_ours_is_refused(name: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"hidden_act: is .*, which no kernel here has"):
+    with pytest.raises(InvalidInput, match=r"hidden_act: is .*, which no kernel supports"):
         of_transformers(name)
 
 

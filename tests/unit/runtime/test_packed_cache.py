@@ -123,7 +123,7 @@ def test_what_kernels_cannot_read_is_refused(tmp_path: Path) -> None:
     layer = load_layer(zip_at(tmp_path / "best.zip", make_layer(pages=pages)))
     given = packed(layer)
     apart = packed(layer, gap=32) | {"attention.keys": given["attention.keys"]}
-    with pytest.raises(RuntimeFailure, match=r"keys and attention\.values have other steps from element to element"):
+    with pytest.raises(RuntimeFailure, match=r"attention\.keys and attention\.values have different strides"):
         layer(apart, stream=STREAM)
     same = given | {"attention.values": given["attention.keys"]}
     with pytest.raises(RuntimeFailure, match=r"is written and overlaps attention\."):
@@ -133,18 +133,18 @@ def test_what_kernels_cannot_read_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RuntimeFailure, match=r"attention.keys"):
             layer(given | {"attention.keys": Interfaced(odd)}, stream=STREAM)
     by_mma = load_layer(zip_at(tmp_path / "mma.zip", make_layer(pages=pages, by=AttentionEngine.MMA)))
-    with pytest.raises(RuntimeFailure, match=r"its kernel reads lines without gaps: tune it by the engine `tma`"):
+    with pytest.raises(RuntimeFailure, match=r"its kernel reads lines without gaps: tune it with the engine `tma`"):
         by_mma(packed(by_mma), stream=STREAM)
     made = make_layer(pages=pages)
     layer = load_layer(zip_at(tmp_path / "best.zip", made))
     for name in ("line", "page_lines", "max_pages", "max_length"):
         del layer.artifact.manifest["parameter"]["pages"][f"{name}_field"]
-    with pytest.raises(RuntimeFailure, match="this kernel was made before it could be told of any: tune it anew"):
+    with pytest.raises(RuntimeFailure, match="this kernel is too old to support that: tune it again"):
         layer(packed(layer), stream=STREAM)
     given = operands(layer)
     layer(given, stream=STREAM)
     wide = Interfaced(aligned(*layer.shape("attention.pages")[:1], WIDTH + 1, dtype="int32"))
-    with pytest.raises(RuntimeFailure, match="rows of another width than was tuned, and this kernel was made before"):
+    with pytest.raises(RuntimeFailure, match="rows have another width than was tuned, but this kernel is too"):
         layer(given | {"attention.pages": wide}, stream=STREAM)
 
 

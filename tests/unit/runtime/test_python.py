@@ -102,7 +102,7 @@ def test_rows_choose_the_kernel_and_beyond_them_is_the_library(recorder: Recorde
         bound(Interfaced(aligned(rows, 64)), out=Interfaced(aligned(rows, 128)))
     first, second = recorder.calls("cuLaunchKernelEx")
     assert first.values[0] != second.values[0]
-    with pytest.raises(RuntimeFailure, match="the table says the library"):
+    with pytest.raises(RuntimeFailure, match="the table chooses the library"):
         bound(Interfaced(aligned(49, 64)), out=Interfaced(aligned(49, 128)))
 
 
@@ -121,8 +121,8 @@ def test_wrong_operands_are_refused_with_what_would_be_right(pack: Pack) -> None
     bound = pack.bind(plain())
     y = Interfaced(aligned(4, 128))
     for x, out, sentence in (
-        (Interfaced(aligned(4, 60)), y, r"x is \[4, 60\] of float16: give \[m, 64\] of float16"),
-        (Interfaced(aligned(4, 64)), Interfaced(aligned(3, 128)), r"out is \[3, 128\] of float16: give \[4, 128\]"),
+        (Interfaced(aligned(4, 60)), y, r"x is \[4, 60\] of float16: pass \[m, 64\] of float16"),
+        (Interfaced(aligned(4, 64)), Interfaced(aligned(3, 128)), r"out is \[3, 128\] of float16: pass \[4, 128\]"),
         (Interfaced(aligned(4, 64)), None, "arrays of this library need `out`"),
         (Interfaced(aligned(5, 64).reshape(-1)[4:260].reshape(4, 64)), y, "multiple of 16 bytes"),
     ):
@@ -164,9 +164,7 @@ def test_after_its_pack_was_closed_an_ffn_is_refused(recorder: Recorder, pack: P
         lambda: pack.layer(**sizes),
         lambda: pack.attention(**sizes, heads=1, kv_heads=1, head_dim=64, dtype="float16"),
     ):
-        with pytest.raises(
-            RuntimeFailure, match=r"model\.tunerpack was closed, and its kernels with it: load it again"
-        ):
+        with pytest.raises(RuntimeFailure, match=r"model\.tunerpack was closed with all its kernels: load it again"):
             use()
     assert (recorder.calls("cuLaunchKernelEx"), pack.aborts()) == ([], [])
 
@@ -183,13 +181,13 @@ def test_every_option_reaches_the_kernel(recorder: Recorder, pack: Pack) -> None
     assert found == [one.values.ctypes.data for one in (arrays[2], scale, arrays[3], y, residual)]
     recorder.clear()
     for changed, says in (
-        ({"row_scale": None}, "row_scale is missing, and the weights were bound with row_scale=True"),
-        ({"residual": None}, "residual is missing, and the weights were bound with residual=True"),
-        ({"residual": Interfaced(aligned(4, 128, dtype="float32"))}, r"residual is \[4, 128\] of float32: give"),
-        ({"residual": Interfaced(aligned(1, 128))}, r"residual is \[1, 128\] of float16: give \[4, 128\]"),
-        ({"residual": Interfaced(aligned(4, 64))}, r"residual is \[4, 64\] of float16: give \[4, 128\]"),
-        ({"row_scale": Interfaced(aligned(1, dtype="float32"))}, r"row_scale is \[1\] of float32: give \[4\]"),
-        ({"row_scale": Interfaced(aligned(4))}, r"row_scale is \[4\] of float16: give \[4\] of float32"),
+        ({"row_scale": None}, "row_scale is missing, but the weights were bound with row_scale=True"),
+        ({"residual": None}, "residual is missing, but the weights were bound with residual=True"),
+        ({"residual": Interfaced(aligned(4, 128, dtype="float32"))}, r"residual is \[4, 128\] of float32"),
+        ({"residual": Interfaced(aligned(1, 128))}, r"residual is \[1, 128\] of float16: pass \[4, 128\]"),
+        ({"residual": Interfaced(aligned(4, 64))}, r"residual is \[4, 64\] of float16: pass \[4, 128\]"),
+        ({"row_scale": Interfaced(aligned(1, dtype="float32"))}, r"row_scale is \[1\] of float32: pass \[4\]"),
+        ({"row_scale": Interfaced(aligned(4))}, r"row_scale is \[4\] of float16: pass \[4\] of float32"),
         ({"out": Interfaced(aligned(4, 128, dtype="float32"))}, r"out is \[4, 128\] of float32"),
         ({"out": Interfaced(residual.values.reshape(-1)[8:].view()[: 3 * 128].reshape(3, 128))}, "out is"),
         ({"out": arrays[1]}, r"out is \[128, 256\]"),
@@ -206,7 +204,7 @@ def test_an_operand_that_the_weights_were_bound_without_is_refused(pack: Pack) -
     bound = pack.bind(plain())
     more = {"residual": Interfaced(aligned(4, 128)), "row_scale": Interfaced(aligned(4, dtype="float32"))}
     for name, array in more.items():
-        with pytest.raises(RuntimeFailure, match=f"{name} was given, and the weights were bound with {name}=False"):
+        with pytest.raises(RuntimeFailure, match=f"{name} was given, but the weights were bound with {name}=False"):
             bound(Interfaced(aligned(4, 64)), out=Interfaced(aligned(4, 128)), **{name: array})
 
 
@@ -225,7 +223,7 @@ def test_weights_are_checked_one_by_one_when_they_are_bound() -> None:
         ):
             with pytest.raises(RuntimeFailure):
                 Weights(**{**made, name: wrong})
-    with pytest.raises(RuntimeFailure, match=r"b1 is \[128\] of float16: give \[256\]"):
+    with pytest.raises(RuntimeFailure, match=r"b1 is \[128\] of float16: pass \[256\]"):
         Weights(**{**made, "b1": made["b2"]})
     with pytest.raises(RuntimeFailure, match="elements of float32, and dtype is 'float16'"):
         Weights(
@@ -246,7 +244,7 @@ def test_names_of_one_function_are_one_activation(name: str, ours: str) -> None:
 @pytest.mark.parametrize("name", ["relu2", "RELU", "", " silu", "gelu_python", "quick_gelu", "tanh", None, 3])
 def test_an_activation_that_no_kernel_has_is_refused_by_name(name: Any) -> None:
     made = Interfaced(aligned(256, 64)), Interfaced(aligned(128, 256))
-    with pytest.raises(RuntimeFailure, match=r"activation: is .*, which no kernel here has; give one of gelu, "):
+    with pytest.raises(RuntimeFailure, match=r"activation: is .*which no kernel supports; use one of gelu, "):
         Weights(*made, activation=name)
 
 
@@ -257,13 +255,13 @@ def test_an_abort_is_told_in_words_and_reset(recorder: Recorder, pack: Pack) -> 
     fields = np.frombuffer((np.ctypeslib.ctypes.c_int32 * 6).from_address(record), np.int32)
     fields[:] = [1, -2, -1, 140, 132, 3]
     assert pack.aborts() == [
-        "two launches ran at once on one workspace: CTA 3 saw 140 CTAs at work where its launch had 132; "
-        "give each stream a strand of its own"
+        "two launches ran at the same time on one workspace: CTA 3 saw 140 active CTAs, but its launch had 132; "
+        "use a separate strand for each stream"
     ]
     fields[:] = [1, 7, 3, 11, 12, 5]
     assert pack.aborts() == ["CTA 5, task 7 waited for signal 3: 11 posts seen, 12 expected"]
     fields[:] = [1, 7, -1, 0, 0, 5]
-    assert pack.aborts() == ["CTA 5, task 7 polled an intermediate whose elements did not come"]
+    assert pack.aborts() == ["CTA 5, task 7 polled an intermediate whose elements never arrived"]
     pack.reset()
     assert pack.aborts() == []
 
@@ -293,6 +291,6 @@ def test_the_runtime_is_compiled_once_and_kept(tmp_path: Path, recorder: Recorde
     assert native.build(tmp_path / "cache", compiler=str(compiler)) == one
     assert (first / "runs").read_text() == "run\n"
     compiler.write_text("#!/bin/sh\necho no such option >&2\nexit 1\n")
-    with pytest.raises(RuntimeFailure, match="refused the runtime:\nno such option"):
+    with pytest.raises(RuntimeFailure, match="rejected the runtime:\nno such option"):
         native.build(tmp_path / "other", compiler=str(compiler))
     assert list((tmp_path / "other").iterdir()) == []

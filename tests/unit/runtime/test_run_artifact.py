@@ -33,5 +33,5 @@ def test_the_worst_is_the_greatest(example: Any) -> None:
 
 def test_what_is_not_there_is_asked_for_in_a_sentence(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["run_artifact.py", "no-such.zip"])
-    with pytest.raises(SystemExit, match="give the zip of an artifact, or the folder of its files"):
+    with pytest.raises(SystemExit, match="pass the zip of an artifact, or the folder of its files"):
         example.main()

@@ -89,8 +89,8 @@ def test_an_abort_is_polled_without_the_driver_and_reset(recorder: Recorder, tmp
 @pytest.mark.parametrize(
     ("m", "changed", "sentence"),
     [
-        (17, {}, "the kernel serves 1 to 16 rows, not 17"),
-        (0, {}, "the kernel serves 1 to 16 rows, not 0"),
+        (17, {}, "the kernel supports 1 to 16 rows, not 17"),
+        (0, {}, "the kernel supports 1 to 16 rows, not 0"),
         *((16, {name: 0}, f"{name} is null, and the kernel needs it") for name in ADDRESSES),
         *((16, {name: at + 8}, f"{name} does not lie at a multiple of 16 bytes") for name, at in ADDRESSES.items()),
         *((16, {"y": at + 16}, f"y is written and overlaps {name}") for name, at in ADDRESSES.items() if name != "y"),

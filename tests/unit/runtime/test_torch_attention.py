@@ -120,7 +120,7 @@ def test_torch_compile_takes_it_whole_and_changes_no_bit(op: Any) -> None:
 
 def test_shapes_that_do_not_meet_and_gradients_are_refused(op: Any) -> None:
     q, *rest = operands({}, torch.float32)
-    with pytest.raises(ValueError, match=r"q, keys and lengths have 3, 4 and 1 dimensions: give \[rows"):
+    with pytest.raises(ValueError, match=r"q, keys and lengths have 3, 4 and 1 dimensions: pass \[rows"):
         torch.ops.tuner.attention_proj(q[None], *rest)
     with pytest.raises(ValueError, match="q has 7 rows for 4 sequences"):
         torch.ops.tuner.attention_proj(q[:7], *rest)

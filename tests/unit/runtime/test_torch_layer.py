@@ -197,7 +197,7 @@ def test_torch_compile_takes_it_whole_and_changes_no_bit_of_rows_or_caches(op: A
 
 def test_shapes_that_do_not_meet_and_gradients_are_refused(op: Any) -> None:
     x, *rest = operands(torch.float32)
-    with pytest.raises(ValueError, match="x has 3 dimensions: give 2"):
+    with pytest.raises(ValueError, match="x has 3 dimensions: pass 2"):
         torch.ops.tuner.decoder_layer(x[None], *rest)
     with pytest.raises(ValueError, match="x has 7 rows for 4 sequences"):
         torch.ops.tuner.decoder_layer(x[:7], *rest)

@@ -95,7 +95,7 @@ def test_generate_goes_on_as_before() -> None:
     [
         ("Llama", {"mlp_bias": True}, "it has biases"),
         ("Llama", {"hidden_act": "gelu"}, "is neither SiLU nor the tanh form of GELU"),
-        ("Llama", {"dtype": "float32"}, "its weights are of float32, and kernels have fp16 or bf16"),
+        ("Llama", {"dtype": "float32"}, "its weights are of float32, but kernels have fp16 or bf16"),
         ("Granite", {}, "GraniteMLP is none of Gemma2MLP"),
     ],
 )
@@ -124,4 +124,4 @@ def test_a_product_of_another_class_is_named() -> None:
     mlp.up_proj = adapted
     patched = tuner.runtime.patch(model, "x")
     assert patched.num_patched == 1
-    assert "a product of it is a Adapted: quantised, or with an adapter" in str(patched)
+    assert "one of its products is a Adapted: quantised, or with an adapter" in str(patched)

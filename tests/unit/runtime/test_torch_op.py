@@ -93,7 +93,7 @@ def test_torch_compile_takes_a_block_whole_and_changes_no_bit(op: Any, dynamic: 
 def test_a_gradient_and_other_dimensions_are_refused_with_what_would_be_right(op: Any) -> None:
     x, w1, w2, *_ = operands(gated=True, full=False)
     rest = (None, None, None, None, "silu", True, 0)
-    with pytest.raises(ValueError, match=r"x has 3 dimensions: give \[m, d_in\]"):
+    with pytest.raises(ValueError, match=r"x has 3 dimensions: pass \[m, d_in\]"):
         torch.ops.tuner.ffn(x[None], w1, w2, *rest)
     w1.requires_grad_()
     with pytest.raises(NotImplementedError, match="no gradient: call it under"):
@@ -282,7 +282,7 @@ def test_a_whole_graph_calls_the_operator_in_cpp(on_cpu: Bound, recorder: Record
 
 def test_rows_gradients_and_dimensions_are_refused_in_cpp_as_in_python(bound: Bound) -> None:
     (x, w1, *rest), _ = bound
-    with pytest.raises(ValueError, match=r"x has 3 dimensions: give \[m, d_in\]"):
+    with pytest.raises(ValueError, match=r"x has 3 dimensions: pass \[m, d_in\]"):
         in_cpp(x[None], w1, *rest)
     w1.requires_grad_()
     with pytest.raises(NotImplementedError, match="no gradient: call it under"):
@@ -300,5 +300,5 @@ def test_where_pytorch_has_no_card_a_pack_binds_nothing_and_says_why(
         *(torch.zeros(shape, dtype=torch.float16) for shape in ((256, 64), (128, 256))), activation="silu"
     )
     why = "" if torch.backends.cuda.is_built() else ", and this PyTorch was built without CUDA"
-    with pytest.raises(RuntimeFailure, match=f"the tensors lie on cpu{why}: give tensors of a CUDA device"):
+    with pytest.raises(RuntimeFailure, match=f"the tensors are on cpu{why}: pass tensors of a CUDA device"):
         load(tmp_path / "a.tunerpack").bind(weights)

@@ -135,23 +135,23 @@ def test_what_does_not_fit_is_refused_with_what_would(op: Any) -> None:
     x, w_in, _, w_out = of_mlp(torch.float32)
     y = torch.zeros(5, 64)
     for given, says in (
-        ([x, w_in, None], r"there are 3 tensors: give 4, in this order: residual, gate_up\.w, residual\.squares, down"),
-        ([x, w_in[:9], None, w_out], r"gate_up\.w is \[9, 64\] of float32: give \[512, 64\] of float32, the weight"),
-        ([x[None], w_in, None, w_out], r"residual is \[1, 5, 64\] of float32: give \[rows, 64\]"),
-        ([x, w_in, None, None], r"down\.w must be given: None stands for sums of squares alone"),
-        ([x.int(), w_in, None, w_out], r"residual is of int32: give float16 or bfloat16"),
+        ([x, w_in, None], r"there are 3 tensors: pass 4, in this order: residual, gate_up\.w, residual\.squares, down"),
+        ([x, w_in[:9], None, w_out], r"gate_up\.w is \[9, 64\] of float32: pass \[512, 64\] of float32, the weight"),
+        ([x[None], w_in, None, w_out], r"residual is \[1, 5, 64\] of float32: pass \[rows, 64\]"),
+        ([x, w_in, None, None], r"down\.w must be given: None is allowed only for sums of squares"),
+        ([x.int(), w_in, None, w_out], r"residual is of int32: use float16 or bfloat16"),
     ):
         for run in (torch.ops.tuner.program, op._on_cuda, op._fake):
             with pytest.raises(ValueError, match=says):
                 run(MLP, given, [y])
     for written, says in (
-        ([], "there are 0 tensors that are written: give 1, in this order: down"),
-        ([y[:4]], r"down is \[4, 64\] of float32: give \[5, 64\] of float32, the output"),
-        ([x], "down is written and overlaps residual: give it its own"),
+        ([], "there are 0 tensors that are written: pass 1, in this order: down"),
+        ([y[:4]], r"down is \[4, 64\] of float32: pass \[5, 64\] of float32, the output"),
+        ([x], "down is written and overlaps residual: use separate memory"),
     ):
         with pytest.raises(ValueError, match=says):
             torch.ops.tuner.program(MLP, [x, w_in, None, w_out], written)
-    with pytest.raises(ValueError, match=r"there is no tensor up\.w: give residual, gate_up\.w"):
+    with pytest.raises(ValueError, match=r"there is no tensor up\.w: pass residual, gate_up\.w"):
         op.call(op.form(MLP), {"residual": x, "up.w": w_in})
     with pytest.raises(ValueError, match="residual must be given"):
         op.call(op.form(MLP), {})

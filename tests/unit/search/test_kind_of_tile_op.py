@@ -82,7 +82,7 @@ def test_a_value_that_is_none_is_refused_and_so_is_an_entry_of_another_kind(work
     with pytest.raises(IllegalSchedule, match="stretch 3: use one of 1, 2, 4"):
         check_schedule(workload, H200, stretched(plain, 3))
     other = replace(plain, ops=(plain.ops[0], plain.ops[0], plain.ops[2]))
-    with pytest.raises(IllegalSchedule, match="for between: give one of stretched"):
+    with pytest.raises(IllegalSchedule, match="for between: pass one of stretched"):
         check_schedule(workload, H200, other)
 
 

@@ -123,15 +123,15 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"backup.json": None}, "has no backup.json that can be read"),
-        ({"backup.json": b"{"}, "has no backup.json that can be read"),
+        ({"backup.json": None}, "has no readable backup.json"),
+        ({"backup.json": b"{"}, "has no readable backup.json"),
         ({"backup.json": b"[]"}, "has no format in its backup.json"),
         ({"backup.json": b'{"format": 1, "revision": [], "rows": {}}'}, "has no revision in its backup.json"),
         ({"backup.json": b'{"format": 1, "revision": "0027", "rows": 5}'}, "has no rows in its backup.json"),
         ({"trials.jsonl": None}, "is damaged: it has no trials.jsonl"),
-        ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
-        ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
-        ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+        ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
+        ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
+        ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
     ],
 )
 def test_what_is_wrong_in_a_damaged_backup_is_named(
@@ -149,7 +149,7 @@ def test_what_is_wrong_in_a_damaged_backup_is_named(
     engine = make_engine(tmp_path / "other", None, 5.0)
     with pytest.raises(StoreError) as refused:
         restore(engine, tmp_path / "bad.zip")
-    assert str(refused.value) == f"{tmp_path / 'bad.zip'} {words}; give a file that `tuner db backup` wrote"
+    assert str(refused.value) == f"{tmp_path / 'bad.zip'} {words}; pass a file that `tuner db backup` wrote"
     engine.dispose()
 
 
@@ -165,13 +165,13 @@ def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> 
     done, waiting = fill(store)
     refused = CliRunner().invoke(main, ["db", "upgrade", "--data", data])
     assert "is in use by another server" in refused.output
-    assert "2 jobs, 4 trials: their numbers agree" in run("check", "--data", data)
+    assert "2 jobs, 4 trials: the counts agree" in run("check", "--data", data)
     assert "has 2 jobs and 4 trials" in run("backup", str(tmp_path / "b.zip"), "--data", data)
     store.close()
     assert "restored 2 jobs and 4 trials" in run("restore", str(tmp_path / "b.zip"), "--data", again)
     assert f"revision {migrate.head()}" in run("upgrade", "--data", again)
     refused = CliRunner().invoke(main, ["db", "delete", waiting, "--data", data])
-    assert f"{waiting} is queued; cancel it before it is deleted" in refused.output
+    assert f"{waiting} is queued; cancel it before deleting it" in refused.output
     size = (tmp_path / "data" / "tuner.db").stat().st_size
     assert "deleted 1 jobs and their 4 trials" in run("delete", done, "--data", data)
     assert (tmp_path / "data" / "tuner.db").stat().st_size <= size

@@ -70,7 +70,7 @@ def test_a_folder_of_somebody_else_stays_as_it_is_and_a_line_says_so(
         Store.open(tmp_path).close()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o777
     assert open_to_others(tmp_path) == [str(tmp_path)], "its files are ours"
-    assert f"{tmp_path} is not this user's, and other users may look into it" in caplog.text
+    assert f"{tmp_path} belongs to another user, and others may read it" in caplog.text
 
 
 def test_what_a_server_and_its_children_make_is_for_their_owner_alone(tmp_path: Path) -> None:

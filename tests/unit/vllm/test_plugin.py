@@ -55,6 +55,20 @@ def registered(
     sys.modules.update(vllms_own)
 
 
+class OfRows:
+    """Kernels for some numbers of rows, which keep those that they were asked for."""
+
+    def __init__(self, rows: range) -> None:
+        self._rows, self.asked = rows, list[int]()
+
+    def is_kernel(self, rows: int) -> bool:
+        return rows in self._rows
+
+    def __call__(self, x: Any, w1: Any, w2: Any, activation: str) -> Any:
+        self.asked.append(len(x))
+        return torch.zeros_like(x)
+
+
 def config(**changes: Any) -> Any:
     from vllm.model_executor.models import llama
 
@@ -129,13 +143,48 @@ def test_the_kernel_is_found_by_the_weights_and_no_graph_names_it(operator: Any)
 
 def test_what_computed_an_mlp_is_counted(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     w1, w2 = torch.randn(96, 32).to(torch.bfloat16), torch.randn(32, 48).to(torch.bfloat16)
-    ffn = SimpleNamespace(is_kernel=lambda rows: rows < 3)
-    monkeypatch.setitem(operator._bound, operator.key_of(w1, w2), operator._Bound(number=0, ffn=ffn))
+    kernels = OfRows(range(1, 3))
+    monkeypatch.setitem(operator._bound, operator.key_of(w1, w2), [kernels])
     with torch.inference_mode():
         for rows in (1, 2, 5):
             torch.ops.tuner_vllm.mlp(torch.randn(rows, 32).to(torch.bfloat16), w1, w2, "silu")
         torch.ops.tuner_vllm.mlp(torch.randn(1, 32).to(torch.bfloat16), w1.clone(), w2, "silu")
     assert operator.calls == {"kernel": 2, "library": 1, "unbound": 1}
+    assert kernels.asked == [1, 2]
+
+
+def test_of_several_kernels_the_first_that_computes_so_many_rows_does(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w1, w2 = torch.randn(96, 32).to(torch.bfloat16), torch.randn(32, 48).to(torch.bfloat16)
+    alone, run = OfRows(range(1, 3)), OfRows(range(1, 17))
+    monkeypatch.setitem(operator._bound, operator.key_of(w1, w2), [alone, run])
+    with torch.inference_mode():
+        for rows in (2, 16, 17):
+            torch.ops.tuner_vllm.mlp(torch.randn(rows, 32).to(torch.bfloat16), w1, w2, "silu")
+    assert (alone.asked, run.asked) == ([2], [16])
+    assert operator.calls == {"kernel": 2, "library": 1}
+
+
+def test_rows_of_the_library_take_vllms_own_kernel_of_the_activation(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def silu_and_mul(out: Any, pairs: Any) -> None:
+        taken.append(pairs.shape)
+        gate, up = pairs.chunk(2, dim=-1)
+        out.copy_(torch.nn.functional.silu(gate) * up)
+
+    x, w1, w2 = (torch.randn(*size).to(torch.bfloat16) for size in ((5, 32), (96, 32), (32, 48)))
+    with torch.inference_mode():
+        wanted = torch.ops.tuner_vllm.mlp(x, w1, w2, "silu")
+        monkeypatch.setattr(torch.ops._C, "silu_and_mul", silu_and_mul, raising=False)
+        operator._activation_of_vllm.cache_clear()
+        found = torch.ops.tuner_vllm.mlp(x, w1, w2, "silu")
+    operator._activation_of_vllm.cache_clear()
+    assert taken == [(5, 96)]
+    assert torch.equal(found, wanted)
 
 
 def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:

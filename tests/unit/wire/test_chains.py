@@ -67,8 +67,8 @@ def test_a_preset_comes_back_as_its_chain() -> None:
     ("query", "field", "problem"),
     [
         ({"kind": "decoder-block", "m": 16}, "model", "is missing"),
-        ({"kind": "decoder-block", "model": "llama3-8b", "m": 16, "d_in": 4}, "d_in", "does not belong"),
-        ({"m": 16, "d_in": 4, "d_hidden": 4, "d_out": 4, "tp": 2}, "tp", "does not belong to a pair of kind ffn"),
+        ({"kind": "decoder-block", "model": "llama3-8b", "m": 16, "d_in": 4}, "d_in", "is not a"),
+        ({"m": 16, "d_in": 4, "d_hidden": 4, "d_out": 4, "tp": 2}, "tp", "is not a parameter of a pair of kind ffn"),
         ({"kind": "decoder-block", "model": "llama3-8b", "m": 16, "tp": 3}, "pair.tp", "3 ranks cannot share"),
     ],
 )
@@ -86,5 +86,5 @@ def test_a_decoder_block_is_made_of_a_models_sizes() -> None:
     assert refusal({"pair": {**block, "model": "gpt-2"}}).field == "pair.model"
     error = refusal({"pair": {**block, "tp": 8}})
     assert error.field == "pair.run"
-    assert "at tp 8 an all-reduce stands behind o_proj and behind down" in error.problem
+    assert "at tp 8 there is an all-reduce after o_proj and after down" in error.problem
     assert "o_proj, mlp or qkv" in error.remedy

@@ -25,10 +25,10 @@ def first_problem(**changes: Any) -> FieldProblem:
 @pytest.mark.parametrize(
     ("changes", "field", "word", "remedy"),
     [
-        ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "give at least 1"),
-        ({"budget": {"seconds": 0}}, "budget.seconds", "got 0", "give more than 0"),
-        ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "give at most 100000"),
-        ({"seed": "1"}, "seed", "got '1'", "give an integer"),
+        ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "use at least 1"),
+        ({"budget": {"seconds": 0}}, "budget.seconds", "got 0", "use more than 0"),
+        ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "use at most 100000"),
+        ({"seed": "1"}, "seed", "got '1'", "use an integer"),
         ({"colour": 1}, "colour", "not a known field", "check its spelling, or remove it"),
         ({"pair": {**PAIR, "dtype": "fp8"}}, "pair.dtype", "'fp8'", "use 'fp16', 'bf16' or 'fp8_e4m3'"),
         (
@@ -42,16 +42,16 @@ def first_problem(**changes: Any) -> FieldProblem:
             {"pair": {"m": 1}},
             "pair.kind",
             "is missing",
-            f"give one of {', '.join(KINDS)}",
+            f"use one of {', '.join(KINDS)}",
         ),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
         ({"pair": {**LAYER, "run": "x"}}, "pair.run", "'x'", LAYER_RUNS),
-        ({"pair": 3}, "pair", "should be a JSON object, got 3", "give a JSON object"),
-        ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "give an integer"),
-        ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "give true or false"),
-        ({"labels": "a"}, "labels", "should be a list, got 'a'", "give a list"),
-        ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "give at least 1"),
-        ({"project": "x" * 65}, "project", "has 65 characters", "give at most 64"),
+        ({"pair": 3}, "pair", "should be a JSON object, got 3", "use a JSON object"),
+        ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "use an integer"),
+        ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "use true or false"),
+        ({"labels": "a"}, "labels", "should be a list, got 'a'", "use a list"),
+        ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "use at least 1"),
+        ({"project": "x" * 65}, "project", "has 65 characters", "use at most 64"),
     ],
 )
 def test_a_refusal_names_the_field_what_is_wrong_and_what_would_be_right(
@@ -65,14 +65,14 @@ def test_a_refusal_names_the_field_what_is_wrong_and_what_would_be_right(
 def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
     kinds = {tag for member in get_args(get_args(Asked)[0]) for tag in get_args(member.model_fields["kind"].annotation)}
     assert set(KINDS) == kinds
-    assert first_problem(pair={"m": 1}).remedy == f"give one of {', '.join(KINDS)}"
+    assert first_problem(pair={"m": 1}).remedy == f"use one of {', '.join(KINDS)}"
 
 
 @pytest.mark.parametrize(
     ("value", "problem", "remedy"),
     [
-        ({"number": "x"}, "should be an integer, got 'x'", "give an integer"),
-        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "give a value that does"),
+        ({"number": "x"}, "should be an integer, got 'x'", "use an integer"),
+        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "use a value that does"),
     ],
 )
 def test_a_parameter_that_is_a_word_is_refused_in_words_of_ours(

@@ -23,7 +23,7 @@ BEYOND = 2**20 + 1
 @pytest.mark.parametrize(
     ("pair", "field", "words"),
     [
-        ({**FFN, "m": 2**24}, "pair.m", "no size of a product is searched above 1048576"),
+        ({**FFN, "m": 2**24}, "pair.m", "sizes of a product above 1048576"),
         ({**FFN, "m": 1, "d_hidden": BEYOND}, "pair.d_hidden", "is 1048577"),
         ({**FFN, "m": 1, "d_in": BEYOND}, "pair.d_in", "is 1048577"),
         ({**FFN, "m": 1, "d_out": BEYOND}, "pair.d_out", "is 1048577"),
@@ -33,8 +33,8 @@ BEYOND = 2**20 + 1
         ({**ATTENTION, "sequences": 2, "d_out": BEYOND}, "pair.d_out", "is 1048577"),
         ({"kind": "chain", "m": 2**17, "ops": WIDE}, "pair", "has 327680 tiles of 128 x 128"),
         ({**ATTENTION, "sequences": 32767, "max_length": 1, "heads": 16, "kv_heads": 16}, "pair", "524272 tiles"),
-        ({**ATTENTION, "sequences": 16384, "max_length": 8192}, "pair", "and the H200 has 141.0 GiB"),
-        ({**LAYER, "sequences": 1024, "max_length": 2**17}, "pair", "and the H200 has 141.0 GiB"),
+        ({**ATTENTION, "sequences": 16384, "max_length": 8192}, "pair", "the H200 has 141.0 GiB"),
+        ({**LAYER, "sequences": 1024, "max_length": 2**17}, "pair", "the H200 has 141.0 GiB"),
     ],
 )
 def test_a_pair_that_is_too_large_is_refused(pair: dict[str, Any], field: str, words: str) -> None:

@@ -65,6 +65,12 @@ def test_a_cache_that_does_not_fit_is_refused_and_the_largest_that_does_is_not(
 
 
 def test_a_problem_without_a_cache_says_nothing_of_one() -> None:
-    with pytest.raises(DoesNotFit, match=r"needs 2\.0 GiB and its references more, but 3\.0 GiB of the card are free"):
+    with pytest.raises(
+        DoesNotFit,
+        match=(
+            r"needs 2\.0 GiB, and its references need more, but only 3\.0 "
+            r"GiB of the card are free"
+        ),
+    ):
         slots_that_fit(3 * 2**30, 2 * 2**30, 0)
     assert slots_that_fit(10 * 2**30, 2 * 2**30, 0) == 3

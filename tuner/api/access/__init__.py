@@ -1,1 +1,1 @@
-"""Who sends a request, and whether he may."""
+"""Who sends a request, and whether it is allowed."""

@@ -1,4 +1,4 @@
-"""Who sends a request, and whether he may: tokens, sessions and rates, before anything is done."""
+"""Who sends a request, and whether it is allowed: tokens, sessions and rates, before anything is done."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tuner.service import Service
 from tuner.wire.base.root_path import outside
 from tuner.wire.requests.problems import problem
 
-#: Paths that ask for no token: probes, the login, what its page loads, and what routes there are.
+#: Paths that need no token: probes, the login, its page's files, and the list of routes.
 _OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
 _OPEN_FOLDER = "/static/"
-#: Paths that need another role than their method says.
+#: Paths that need another role than their method implies.
 _ADMINS = re.compile(r"(/ui)?/(access|audit|quotas|tokens)(?![^./:])")
 _ROLES = {
     **dict.fromkeys(("/metrics", "/targets", "/whoami", "/logout"), Role.WORKER),
@@ -37,7 +37,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 def role_for(method: str, path: str) -> Role | None:
-    """What a request needs; None where it needs no token."""
+    """The role that a request needs; None if it needs no token."""
     if path in _OPEN or path.startswith(_OPEN_FOLDER):
         return None
     if _ADMINS.match(path):
@@ -46,13 +46,13 @@ def role_for(method: str, path: str) -> Role | None:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sends the request, for a route that asks."""
+    """Who sends the request, as a parameter of a route."""
     caller: Caller = request.scope[CALLER]
     return caller
 
 
 async def _asker(request: Request) -> Caller:
-    """The same as a dependency. A plain function would be called in another thread, for a look into a dict."""
+    """The same as a dependency. A plain function would be called in another thread just to read a dict."""
     return caller_of(request)
 
 
@@ -61,17 +61,17 @@ Asker = Annotated[Caller, Depends(_asker)]
 
 @dataclass(frozen=True, kw_only=True)
 class _Refusal(Exception):
-    """Why a request is not let in."""
+    """Why a request is refused."""
 
     status: int
     detail: str
 
 
 class AccessGuard:
-    """ASGI middleware: 401 without a token, 403 where its role does not do, 429 where it asks too often."""
+    """ASGI middleware: 401 without a token, 403 if its role is not sufficient, 429 if it sends too many requests."""
 
     def __init__(self, app: ASGIApp, service: Service, rates: Rates, login: ProxyLogin | None) -> None:
-        """`login` says which proxies may name the user; none, where it is not given."""
+        """`login` says which proxies may name the user; none by default."""
         self._app = app
         self._login = login
         self._access = service.access
@@ -106,14 +106,14 @@ class AccessGuard:
             caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
         who = caller.token_id or caller.owner
         if not self._rates.take(caller.token_id or f"login {caller.owner}"):
-            raise _Refusal(status=429, detail=f"{who} asks too often; wait {WINDOW_S} s, and ask less often")
+            raise _Refusal(status=429, detail=f"{who} sends too many requests; wait {WINDOW_S} s, and ask less often")
         if not caller.role.allows(needed):
             remedy = "ask an admin for such a token" if caller.token_id else "ask an admin"
-            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, and this needs {needed}; {remedy}")
+            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, but this needs {needed}; {remedy}")
         return caller
 
     async def _proxied(self, connection: HTTPConnection, address: str) -> Caller | None:
-        """Who a listed proxy says that it is, unless the request has a token."""
+        """The user named by a listed proxy, unless the request has a token."""
         if self._login is None or "authorization" in connection.headers:
             return None
         try:
@@ -126,7 +126,7 @@ class AccessGuard:
         return caller
 
     async def _token(self, connection: HTTPConnection, address: str) -> Token:
-        """The token of the header, else that of the session."""
+        """The token in the header, otherwise that of the session."""
         scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
         if scheme:
             secret = secret.strip()
@@ -147,23 +147,25 @@ class AccessGuard:
         session = await to_thread.run_sync(read_session, connection, self._access.session_key)
         token = await to_thread.run_sync(self._access.by_session, session.token_id, session.csrf) if session else None
         if session is None or token is None:
-            raise _Refusal(status=401, detail=f"the session has ended; log in at {outside('/login')}")
+            raise _Refusal(status=401, detail=f"the session has expired; log in at {outside('/login')}")
         _check_proof(connection, session)
         return token
 
 
 def _check_proof(connection: HTTPConnection, session: Session) -> None:
-    """Keeps the session of a request, unless it changes something and is of no page of that session."""
-    # A form carries the proof in a field, which its route checks.
+    """The session of a request, unless it is a change that did not come from a page of that session."""
+    # For a form, the proof is in a field, which its route checks.
     is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
     if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
-        detail = f"a session's request that changes something needs the header {CSRF_HEADER} of its page, or a token"
+        detail = (
+            f"a request of a session that changes something needs the header {CSRF_HEADER} from its page, or a token"
+        )
         raise _Refusal(status=403, detail=detail)
     connection.scope[SESSION] = session
 
 
 async def _answer(refusal: _Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-    """The refusal as a problem; people are led to the login."""
+    """The refusal as a problem; people are redirected to the login."""
     headers: dict[str, str] = {}
     if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="tuner"'

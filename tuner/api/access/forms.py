@@ -1,4 +1,4 @@
-"""What the pages' forms send: read, and proven to be of a page of the sender's session."""
+"""Form data from the pages: parsed, and verified to come from a page of the sender's session."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tuner.errors import Forbidden
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields that were filled in, the last of equals.
+    """The filled fields, the last of equal names.
 
     Raises:
-        Forbidden: a session sent it, and it is not of a page of that session.
+        Forbidden: it was sent with a session, but not from a page of that session.
     """
     fields = {
         name: values[-1].strip() for name, values in parse_qs((await request.body()).decode(errors="replace")).items()
     }
     session = session_of(request)
     if session is not None and not session.is_ours(fields.get("csrf", "")):
-        raise Forbidden("the form is not of this session; open the page again")
+        raise Forbidden("the form belongs to another session; open the page again")
     return {name: value for name, value in fields.items() if name != "csrf" and value}
 
 
@@ -31,13 +31,13 @@ Form = Annotated[dict[str, str], Depends(form_of)]
 
 
 class DropEmptyFields:
-    """ASGI middleware: a form that was sent by GET names fields that were left empty; for pages these are not given."""
+    """ASGI middleware: a form sent with GET contains fields that were left empty; pages treat these as missing."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Calls the application with the fields that say something."""
+        """Calls the application with the non-empty fields."""
         if scope["type"] == "http" and (scope["path"] in ("/", "/.json") or scope["path"].startswith("/ui/")):
             given = [field for field in scope["query_string"].split(b"&") if not field.endswith(b"=")]
             scope = {**scope, "query_string": b"&".join(given)}

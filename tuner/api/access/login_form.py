@@ -1,4 +1,4 @@
-"""The dashboard's login: a token goes in, a session comes out."""
+"""The dashboard's login: exchanges a token for a session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Next = Annotated[str, Query(alias="next", max_length=2000)]
 
 
 def local_path(wanted: str) -> str:
-    """A path of this server that `wanted` names; the front page where it leads elsewhere."""
+    """A path of this server from `wanted`; the front page if it leads elsewhere."""
     parts = urlsplit(wanted)
     is_local = not parts.scheme and not parts.netloc and wanted.startswith("/") and "\\" not in wanted
     is_safe = is_local and wanted.isprintable() and not wanted.startswith("//")
@@ -31,7 +31,7 @@ def local_path(wanted: str) -> str:
 
 
 def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
-    """Adds the pages, which are no part of the API, and who one is."""
+    """Adds the pages, which are not part of the API, and the route for the own identity."""
     access = service.access
 
     @router.get("/login", include_in_schema=False)
@@ -43,7 +43,7 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
 
     @router.post("/login", include_in_schema=False)
     async def log_in(request: Request, wanted: Next = "/") -> Response:
-        """Begins a session for the token in the form."""
+        """Starts a session for the token in the form."""
         fields = parse_qs((await request.body()).decode(errors="replace"))
         secret, target = fields.get("token", [""])[0].strip(), local_path(wanted)
         address = caller_of(request).address
@@ -63,11 +63,11 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
 
     @router.post("/logout", include_in_schema=False)
     async def log_out(request: Request, caller: Asker) -> Response:
-        """Ends the session, of which the browser may not have the only cookie."""
+        """Ends the session, since the browser may not have the only copy of the cookie."""
         session = session_of(request)
         fields = parse_qs((await request.body()).decode(errors="replace"))
         if session is not None and not session.is_ours(fields.get("csrf", [""])[0]):
-            raise Forbidden("the form is not of this session; open the page again")
+            raise Forbidden("the form belongs to another session; open the page again")
         response = RedirectResponse("/login" if access.is_on else "/", 303)
         if session is not None and session.token_id:
             await to_thread.run_sync(access.end_session, caller, session.token_id, session.csrf)
@@ -76,5 +76,5 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
 
     @router.get("/whoami")
     def who_am_i(caller: Asker) -> CallerView:
-        """Who the token belongs to, and what it is good for."""
+        """Who the token belongs to, and what it allows."""
         return CallerView(owner=caller.owner, role=caller.role, token_id=caller.token_id, needs_token=access.is_on)

@@ -31,12 +31,12 @@ def access_page_routes(router: APIRouter, service: Service) -> None:
     @router.get("/ui/access.json", response_model=AccessPage, include_in_schema=False)
     @router.get(_PAGE, response_model=AccessPage)
     def show_access(request: Request) -> Response:
-        """Tokens and quotas, for admins; as JSON with `Accept: application/json` or `.json` behind the path."""
+        """Tokens and quotas, for admins; as JSON with `Accept: application/json` or `.json` after the path."""
         return _page(request, service)
 
     @router.post("/ui/access/tokens", include_in_schema=False)
     def make_token(request: Request, caller: Asker, form: Form) -> Response:
-        """Makes a token, and shows its secret: once."""
+        """Creates a token, and shows its secret once."""
         asked = _filled(TokenRequest, form)
         token, secret = service.access.make_token(caller, asked.owner, asked.role, asked.note, asked.days)
         return _page(request, service, NewTokenView(token=TokenView.of(token, time.time()), secret=secret))
@@ -74,7 +74,7 @@ def _page(request: Request, service: Service, made: NewTokenView | None = None) 
 
 
 def _filled(model: type[Model], form: Mapping[str, str]) -> Model:
-    """What a form says, as the API's body would."""
+    """A form's data, in the model of the API's body."""
     try:
         return model.model_validate_strings(dict(form))
     except ValidationError as error:
@@ -84,5 +84,5 @@ def _filled(model: type[Model], form: Mapping[str, str]) -> Model:
 def _whose(form: Mapping[str, str]) -> tuple[QuotaScope, str]:
     scope = form.get("scope", "")
     if scope not in tuple(QuotaScope):
-        raise InvalidInput("scope", f"{scope[:80]!r} is none", f"give one of {', '.join(QuotaScope)}")
+        raise InvalidInput("scope", f"{scope[:80]!r} is none", f"use one of {', '.join(QuotaScope)}")
     return QuotaScope(scope), form.get("name", "")

@@ -1,4 +1,4 @@
-"""Routes about access: who one is, who did what; and how the description of the API says what a token is."""
+"""Routes about access: the own identity and the audit log; and the description of tokens in the API."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tuner.wire.responses.responses import PageView
 
 
 def access_routes(service: Service, rates: Rates) -> APIRouter:
-    """Who one is, and who did what."""
+    """The own identity, and the audit log."""
     router = APIRouter(tags=["access"], responses=PROBLEM_RESPONSES)
     add_login(router, service, rates)
 
     @router.get("/audit")
     def list_audit(cursor: Cursor = None, limit: Limit = 100) -> PageView[AuditEntryView]:
-        """Who changed what, and when, the newest first; for admins."""
+        """Who changed what, and when, newest first; for admins."""
         page = service.access.entries(cursor=cursor, limit=limit)
         return PageView(items=[AuditEntryView.of(entry) for entry in page.items], next_cursor=page.next_cursor)
 
@@ -32,7 +32,7 @@ def access_routes(service: Service, rates: Rates) -> APIRouter:
 
 
 def describe_access(app: FastAPI) -> None:
-    """Has the description of the API name the two ways to prove who one is, and the routes that need one of them."""
+    """Adds to the description of the API the two ways to authenticate, and the routes that need one of them."""
     plain = app.openapi
 
     def described() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def describe_access(app: FastAPI) -> None:
             for path, methods in schema["paths"].items():
                 for method, route in methods.items():
                     needs_one = role_for(method.upper(), path) is not None
-                    # The empty one: a service that knows no tokens asks for none.
+                    # The empty one: a service without tokens needs none.
                     route["security"] = [{"token": []}, {"session": []}, {}] if needs_one else []
         assert app.openapi_schema is not None
         return app.openapi_schema

@@ -1,4 +1,4 @@
-"""The page of the audit log: who changed what; for admins."""
+"""The page of the audit log: audit log; for admins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def audit_page_routes(router: APIRouter, service: Service) -> None:
     @router.get("/ui/audit.json", response_model=AuditPage, include_in_schema=False)
     @router.get("/ui/audit", response_model=AuditPage)
     def show_audit(request: Request, cursor: Cursor = None) -> Response:
-        """Who changed what, the newest first; as JSON with `Accept: application/json` or `.json` behind the path."""
+        """Who changed what, newest first; as JSON with `Accept: application/json` or `.json` after the path."""
         found = service.access.entries(cursor=cursor, limit=_ROWS_PER_PAGE)
         views = [AuditEntryView.of(entry) for entry in found.items]
         return render(

@@ -14,7 +14,7 @@ from tuner.service import Service
 from tuner.wire.responses.access import NewTokenView, QuotaRequest, QuotaView, TokenRequest, TokenView
 
 TokenId = Annotated[str, Path(max_length=100, description="a token's id, e.g. `tok-0123456789ab`")]
-Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner's or a project's; `*` for all others")]
+Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner or a project; `*` for all others")]
 
 
 def admin_routes(service: Service) -> APIRouter:
@@ -24,29 +24,29 @@ def admin_routes(service: Service) -> APIRouter:
 
     @router.get("/tokens")
     def list_tokens() -> list[TokenView]:
-        """All tokens ever made, the oldest first, without their secrets; for admins."""
+        """All tokens ever created, oldest first, without their secrets; for admins."""
         return [TokenView.of(one, time.time()) for one in access.tokens()]
 
     @router.post("/tokens", status_code=201)
     def make_token(body: TokenRequest, caller: Asker, response: Response) -> NewTokenView:
-        """Makes a token; its secret is in this answer alone. For admins."""
+        """Creates a token; only this response contains its secret. For admins."""
         token, secret = access.make_token(caller, body.owner, body.role, body.note, body.days)
         response.headers["cache-control"] = "no-store"
         return NewTokenView(token=TokenView.of(token, time.time()), secret=secret)
 
     @router.post("/tokens/{token_id}:revoke")
     def revoke_token(token_id: TokenId, caller: Asker) -> TokenView:
-        """Has a token refused from now on; for admins."""
+        """Revokes a token from now on; for admins."""
         return TokenView.of(access.revoke_token(caller, token_id), time.time())
 
     @router.get("/quotas")
     def list_quotas() -> list[QuotaView]:
-        """The quotas of owners and projects, and what is used of them; for admins."""
+        """The quotas of owners and projects, and their usage; for admins."""
         return [QuotaView.of(*one) for one in quotas.every()]
 
     @router.put("/quotas/{scope}/{name:path}", status_code=204)
     def set_quota(scope: QuotaScope, name: Name, body: QuotaRequest, caller: Asker) -> None:
-        """Sets how much an owner, or a project, may have; for admins."""
+        """Sets the limits of an owner or a project; for admins."""
         quotas.put(Quota(scope=scope, name=name, **body.model_dump()), caller)
 
     @router.delete("/quotas/{scope}/{name:path}", status_code=204)

@@ -1,4 +1,4 @@
-"""The page of the fleet: cards, what they do, and who changed what."""
+"""The page of the fleet: cards, what they do, and audit log."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every request passes: connection, guards, errors, rendering."""
+"""What applies to every request: connection, guards, errors, rendering."""

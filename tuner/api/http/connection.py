@@ -1,4 +1,4 @@
-"""HTTP of a connection: one that sends nothing, or very slowly, is not kept for ever, nor is a head without an end."""
+"""HTTP connections: slow or silent ones are closed, and so are those with an endless head."""
 
 from __future__ import annotations
 
@@ -7,37 +7,36 @@ from itertools import chain
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: Bytes of a request's head, and of what stands between two parts of its body, at most.
+#: Maximum bytes of a request's head, and between two parts of its body.
 MAX_HEAD_BYTES = 64 * 1024
 
 
 class _BadHead(Exception):
-    """The parser takes it for an error of the request, and answers 400."""
+    """The parser treats it as an error of the request, and responds with 400."""
 
 
 def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsProtocol]:
-    """The server's protocol. It closes a connection on which no request's head is complete after `deadline_s`, or whose
-    other side has not taken what was sent for so long. Where there are `most` connections, a new one takes the place of
-    the oldest that has never asked, or else of the oldest that asks nothing now: silence keeps nobody out.
-    """
+    """The server's protocol. It closes a connection if no request's head is complete after `deadline_s`, or if the
+    other side has not received what was sent for that long. If there are `most` connections, a new one replaces the
+    oldest that has never sent a request, otherwise the oldest that is idle: silent connections keep nobody out."""
 
-    #: Connections that have not asked yet, and those between two requests, the longest silent first.
+    #: Connections without a request so far, and those between two requests, the longest idle first.
     silent: dict[Bounded, None] = {}
     idle: dict[Bounded, None] = {}
 
     class Bounded(HttpToolsProtocol):
-        """Between two requests the server's own, shorter limit holds, until the first byte of the next one.
+        """Between two requests the server's own, shorter limit applies, until the first byte of the next one.
 
-        The parser in C takes a quarter of the time of one in Python. It has no limits of its own, so they are here.
+        The C parser takes a quarter of the time of one in Python. It has no limits, so they are here.
         """
 
         _timer: asyncio.TimerHandle | None = None
-        #: Runs while the other side does not take what is sent.
+        #: Runs while the other side does not receive what is sent.
         _stalled: asyncio.TimerHandle | None = None
-        #: Whether the head that comes is not whole yet, and whether a request was received to its end.
+        #: Whether the current head is incomplete, and whether a request was received completely.
         _awaits_head = True
         _is_received = False
-        #: Bytes since the last part of a request that was understood.
+        #: Bytes since the last parsed part of a request.
         _unread = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -49,8 +48,8 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             self._watch()
 
         def _make_room(self) -> None:
-            """Ends the connection that has asked nothing for the longest time. If all others work, this one stays until
-            the next one comes, and is told so."""
+            """Closes the connection that has been idle for the longest time. If all others are active, this one
+            stays until the next one arrives, and gets a response that says so."""
             longest = next((other for other in chain(silent, idle) if other is not self), None)
             if longest is not None:
                 longest._is_at_work()
@@ -62,7 +61,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             idle.pop(self, None)
 
         def pause_writing(self) -> None:
-            """The other side is slow: it has until the deadline, then what is sent is for nobody."""
+            """The other side is slow: after the deadline, the data is dropped."""
             super().pause_writing()
             self._stalled = self.loop.call_later(deadline_s, self.transport.abort)
 
@@ -77,7 +76,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
                 self._stalled = None
 
         def data_received(self, data: bytes) -> None:
-            """Takes bytes, and waits on while they are no whole head."""
+            """Receives bytes, and keeps waiting until the head is complete."""
             if self.transport.is_closing():
                 return
             if self._is_received:
@@ -85,22 +84,22 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             self._unread += len(data)
             super().data_received(data)
             if self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response(f"the head is larger than {MAX_HEAD_BYTES} bytes")
+                self.send_400_response(f"the request headers are larger than {MAX_HEAD_BYTES} bytes")
             self._watch()
 
         def on_message_begin(self) -> None:
-            """A request begins, maybe right after another one."""
+            """A request begins, possibly right after another one."""
             super().on_message_begin()
             self._is_received, self._awaits_head = False, True
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            """A line of the head. What stands behind a body in chunks has the same form, and is not of the head: no
-            proxy has looked at it."""
+            """A line of the head. What follows a chunked body has the same form, but is not part of the head: no
+            proxy has checked it."""
             if self._awaits_head:
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
-            """The head is whole. Its host is checked by the name, so there must be one name."""
+            """The head is whole. Its host is checked by name, so there must be exactly one."""
             num_hosts = sum(name == b"host" for name, _ in self.headers)
             if num_hosts != 1 and not (num_hosts == 0 and self.parser.get_http_version() == "1.0"):
                 raise _BadHead
@@ -121,7 +120,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             super().on_message_complete()
 
         def on_response_complete(self) -> None:
-            """It has its answer, and may ask again."""
+            """It has its response, and may send another request."""
             super().on_response_complete()
             if self.cycle.response_complete and not self.transport.is_closing():
                 idle[self] = None

@@ -1,4 +1,5 @@
-"""A request that the end of the server cuts is told so: it is no fault, and asking again is right."""
+"""A request that is interrupted by a shutdown gets a response that says so: it is not an error, and a retry is
+right."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _RETRY_AFTER_S = 5
 
 
 class AnswerAtTheEnd:
-    """Where a request is cancelled before its answer has begun, it is a 503; uvicorn would answer 500."""
+    """If a request is cancelled before its response has begun, it is a 503; uvicorn would send 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -35,6 +36,8 @@ class AnswerAtTheEnd:
         except asyncio.CancelledError:
             if has_begun or scope["type"] != "http":
                 raise
-            log.warning("%s %s was cut: the server ends", scope["method"], scope["path"])
-            document = problem(503, "the server ends, and this request was cut; ask again when it is back")
+            log.warning("%s %s was aborted: the server is shutting down", scope["method"], scope["path"])
+            document = problem(
+                503, ("the server is shutting down, and this request was aborted; ask again when it is back")
+            )
             await problem_response(document, {"Retry-After": str(_RETRY_AFTER_S)})(scope, receive, send)

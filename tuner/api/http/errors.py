@@ -1,4 +1,4 @@
-"""Every error leaves as a problem document, or as a page where a page was requested."""
+"""Every error is returned as a problem document, or as a page if a page was requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.wire.requests.problems import MEDIA_TYPE, Problem, of_invalid_input, 
 
 log = logging.getLogger(__name__)
 
-#: HTTP status of each exception; a subclass inherits its parent's, and the root is a fault of ours.
+#: HTTP status of each exception; a subclass inherits its parent's, and the root is an internal error.
 STATUS: dict[type[TunerError], int] = {
     InvalidInput: 422,
     Forbidden: 403,
@@ -33,45 +33,45 @@ STATUS: dict[type[TunerError], int] = {
 
 
 def _problem_schema() -> dict[str, Any]:
-    """JSON schema of a problem document in one piece: a reference would lead out of the description of a route."""
+    """JSON schema of a problem document without references: they would point outside the description of a route."""
     schema = Problem.model_json_schema()
     schema["properties"]["errors"]["items"] = schema.pop("$defs")["FieldProblem"]
     return schema
 
 
-#: For OpenAPI: what any route may answer instead.
+#: For OpenAPI: what any route may return instead.
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
-        400: "The body is no JSON, or the request asks for another version of the wire format",
-        401: "A token is needed, and there is none, or it is unknown, expired or revoked",
-        403: "The token may not do that, or the request names another host, or a page of another site sent it",
-        404: "What was named does not exist",
-        405: "The path does not know the method; `Allow` lists those that it knows",
+        400: "The body is not JSON, or the request asks for another version of the wire format",
+        401: "A token is needed, but it is missing, unknown, expired or revoked",
+        403: "The token does not allow that, or the request names another host, or a page of another site sent it",
+        404: "The named resource does not exist",
+        405: "The path does not support the method; `Allow` lists those that it supports",
         408: "The body did not arrive in time",
-        409: "The state of a thing forbids what was asked",
+        409: "The resource's state does not allow the request",
         413: "The body is too large",
         415: "The content type of the body is not `application/json`, or the body is compressed",
-        422: "A field is wrong: which, why, and what would be right",
-        429: "The token, or the address, asks too often; `Retry-After` says when to ask again",
-        503: "The database or the worker cannot be used",
+        422: "A field is invalid: which, why, and what would be valid",
+        429: "The token, or the address, sends too many requests; `Retry-After` says when to ask again",
+        503: "The database or the worker is not available",
     }.items()
 }
 
 _HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
 
-#: The same for pages, where a page was requested.
+#: The same for pages, if a page was requested.
 PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": _HTML},
     **{status: {**one, "content": {**one["content"], **_HTML}} for status, one in PROBLEM_RESPONSES.items()},
 }
 
-#: What even a route may answer that takes nothing.
+#: What even a route without input may return.
 BASE_RESPONSES: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] for status in (400, 403, 405)}
 
 _REMEDIES = {
     404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
-    405: "this path does not know the method {method}; it knows {allowed}",
+    405: "this path does not support the method {method}; it supports {allowed}",
 }
 
 
@@ -81,12 +81,12 @@ def problem_response(document: Problem, headers: Mapping[str, str] | None = None
 
 
 def store_problem(error: StoreError) -> Response:
-    """What a middleware answers where the database does not."""
+    """The response of a middleware if the database does not respond."""
     return problem_response(problem(STATUS[StoreError], str(error)))
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Teaches `app` what each exception means."""
+    """Registers a response for each exception."""
     app.add_exception_handler(TunerError, on_tuner_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -98,7 +98,7 @@ def _answer(request: Request, document: Problem, headers: Mapping[str, str] | No
 
 
 async def on_tuner_error(request: Request, error: Exception) -> Response:
-    """What an exception of ours means to who sent the request."""
+    """The response for one of our exceptions."""
     status = next(STATUS[parent] for parent in type(error).__mro__ if parent in STATUS)
     if status >= 500:
         log.error("%s %s: %s", request.method, request.url.path, error)
@@ -110,7 +110,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
-        return _answer(request, problem(400, f"the body is no JSON: {found[0]['ctx']['error']}"))
+        return _answer(request, problem(400, f"the body is not valid JSON: {found[0]['ctx']['error']}"))
     errors = [of_validation(one) for one in found]
     detail = "; ".join(f"{one.field}: {one.problem}; {one.remedy}" for one in errors)
     return _answer(request, problem(422, detail, errors))
@@ -125,7 +125,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """The methods that the path knows, over all its routes; HEAD answers wherever GET does."""
+    """The methods that the path supports, over all its routes; HEAD works wherever GET does."""
     known = [
         method
         for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -136,4 +136,4 @@ def _allowed(request: Request) -> str:
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _answer(request, problem(500, f"a fault of {culprit(error, 'this server')}; the server's log says more"))
+    return _answer(request, problem(500, f"an error in {culprit(error, 'this server')}; see the server's log"))

@@ -20,24 +20,24 @@ _FORM_PATHS = ("/login", "/logout")
 _FORM_FOLDER = "/ui/"
 _FORM = "application/x-www-form-urlencoded"
 
-#: How long what still arrives of a refused body is thrown away, so that the sender can read why.
+#: How long the rest of a refused body is read and dropped, so that the sender can read the reason.
 _LINGER_S = 1.0
 
 
 def takes_form(path: str) -> bool:
-    """Whether a page sends forms there; else bodies are JSON."""
+    """Whether a page sends forms there; otherwise bodies are JSON."""
     return path in _FORM_PATHS or path.startswith(_FORM_FOLDER)
 
 
 class BodyGuard:
-    """ASGI middleware: reads a body, at most `MAX_BODY_BYTES` of it, and hands it on in one piece."""
+    """ASGI middleware: reads a body of at most `MAX_BODY_BYTES`, and passes it on in one piece."""
 
     def __init__(self, app: ASGIApp, deadline_s: float) -> None:
         self._app = app
         self._deadline_s = deadline_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers 408, 413 or 415, or calls the application."""
+        """Responds with 408, 413 or 415, or calls the application."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
@@ -56,7 +56,7 @@ class BodyGuard:
             detail = f"the content type is {headers.get('content-type', 'absent')!a}; send `{media_type}`"
             return await _refuse(415, detail, scope, receive, send)
         if body and (encoding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
-            return await _refuse(415, f"the body is encoded: {encoding!a}; send it as it is", scope, receive, send)
+            return await _refuse(415, f"the body is encoded: {encoding!a}; send it unencoded", scope, receive, send)
         return await self._app(scope, _replay([{"type": "http.request", "body": body}], receive), send)
 
 
@@ -76,7 +76,7 @@ async def _read(receive: Receive) -> bytes | None:
 
 
 def _replay(messages: Iterable[Message], receive: Receive) -> Receive:
-    """A receive that gives `messages` first."""
+    """A receive function that returns `messages` first."""
     waiting = iter(messages)
 
     async def replay() -> Message:
@@ -90,7 +90,7 @@ async def _refuse(status: int, detail: str, scope: Scope, receive: Receive, send
 
 
 async def refuse(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """Sends the answer, then lingers: a socket closed on unread bytes is reset, and the answer lost with it."""
+    """Sends the response, then waits: a socket closed with unread bytes is reset, and the response lost with it."""
 
     async def send_but_keep_open(message: Message) -> None:
         await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)

@@ -8,13 +8,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadAsGet:
-    """ASGI middleware: runs GET's route, passes its status and headers on, and hangs up before the body."""
+    """ASGI middleware: runs GET's route, passes its status and headers on, and stops before the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers HEAD; hands anything else on."""
+        """Handles HEAD; passes anything else on."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             return await self._app(scope, receive, send)
         is_answered = asyncio.Event()
@@ -26,7 +26,7 @@ class HeadAsGet:
                 is_answered.set()
 
         async def hang_up() -> Message:
-            """An event stream would never end: once its head is out, it is told that the asker has gone."""
+            """An event stream would never end: once its head is sent, it is told that the client has gone."""
             await is_answered.wait()
             return {"type": "http.disconnect"}
 

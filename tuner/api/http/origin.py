@@ -1,7 +1,7 @@
-"""Refuses what was sent to another name than this server's, or by a page of another site.
+"""Refuses requests that were sent to another name than this server's, or from a page of another site.
 
-A page of any site can make a browser send requests here. By DNS rebinding it can even have them take this server for
-its own, and read the answers: then the request names the page's host. An address that is written in digits cannot be
+A page of any site can make a browser send requests here. With DNS rebinding, the browser even treats this server as the
+page's own, and the page can read the responses: then the request names the page's host. A numeric address cannot be
 rebound.
 """
 
@@ -17,14 +17,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tuner.api.http.errors import problem_response
 from tuner.wire.requests.problems import problem
 
-#: Methods that change nothing: a link on another site's page may lead here by them.
+#: Methods that change nothing: links on other sites' pages may use them.
 _READING = ("GET", "HEAD", "OPTIONS")
-#: What browsers say of a request by this server's own pages, or by the user himself.
+#: What browsers send for a request from this server's own pages, or from the user directly.
 _OWN_SITES = (None, "same-origin", "none")
 
 
 def host_of(netloc: str) -> str | None:
-    """The host of `host`, `host:port` or `[address]:port`, in small letters; None where it is none of these."""
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; None if it is none of these."""
     try:
         parts = urlsplit(f"//{netloc}")
         _ = parts.port
@@ -35,7 +35,7 @@ def host_of(netloc: str) -> str | None:
 
 
 def is_own(host: str | None, allowed: Collection[str]) -> bool:
-    """Whether `host` names this server: `localhost`, an address in digits, or a name that is `allowed`."""
+    """Whether `host` names this server: `localhost`, a numeric address, or a name that is `allowed`."""
     if host is None:
         return False
     if host == "localhost" or host.endswith(".localhost") or host in allowed or "*" in allowed:
@@ -48,15 +48,15 @@ def is_own(host: str | None, allowed: Collection[str]) -> bool:
 
 
 class OriginGuard:
-    """ASGI middleware: answers 403 to foreign hosts and origins, before anything is done."""
+    """ASGI middleware: responds with 403 to foreign hosts and origins, before anything is done."""
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str] = ()) -> None:
         self._app = app
-        # Names alone: another port of an address in digits, or of localhost, is another server.
+        # Only names: another port of a numeric address, or of localhost, is another server.
         self._allowed = frozenset(host.lower() for host in allowed_hosts if not is_own(host.lower(), ()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers 403, or calls the application."""
+        """Responds with 403, or calls the application."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         detail = self._refusal(scope["method"], Headers(scope=scope))
@@ -65,18 +65,18 @@ class OriginGuard:
         return await problem_response(problem(403, detail))(scope, receive, send)
 
     def _refusal(self, method: str, headers: Headers) -> str:
-        """Why the request is refused; empty where it is not."""
+        """Why the request is refused; empty if it is not."""
         host = headers.get("host", "")
         if not is_own(host_of(host), self._allowed):
             return (
-                f"this server is not called {host!a}; use its address, or have its administrator name that host in "
+                f"this server is not called {host!a}; use its address, or have its administrator add that host to "
                 "TUNER_ALLOWED_HOSTS"
             )
         for origin in headers.getlist("origin"):
             if not self._is_own_origin(origin, host):
-                return f"a page of {origin!a} sent this request; only this server's own pages may send any"
+                return f"a page of {origin!a} sent this request; only this server's own pages may do so"
         if method not in _READING and headers.get("sec-fetch-site") not in _OWN_SITES:
-            return "a page of another site sent this request; only this server's own pages may send any"
+            return "a page of another site sent this request; only this server's own pages may do so"
         return ""
 
     def _is_own_origin(self, origin: str, host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Pages: who asked for one, and Jinja templates that never reach outside this package."""
+"""Pages: who requested one, and Jinja templates that access nothing outside this package."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuner.wire.requests.problems import Problem
 
 STATIC_PATH = Path(__file__).parents[1] / "static"
 
-#: Nothing but this server's own files runs or loads.
+#: Only this server's own files run or load.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-#: The places that every page leads to.
+#: The destinations that every page links to.
 PLACES = (
     ("/", "Jobs"),
     ("/ui/batches", "Batches"),
@@ -55,12 +55,12 @@ def duration(seconds: float | None) -> str:
 
 
 def arrows(workload: str) -> str:
-    """`4096 → 14336 → 4096`: an arrow stays with what it leads away from, however narrow a column is."""
+    """`4096 → 14336 → 4096`: an arrow is not separated from the number before it, however narrow a column is."""
     return workload.replace(" -> ", "\u00a0\u2192 ")
 
 
 def query_of(chosen: BaseModel) -> str:
-    """The filters that are set, as the query of an address."""
+    """The active filters, as the query of an address."""
     given = {name: value for name, value in chosen.model_dump().items() if value is not None}
     return f"?{urlencode(given)}" if given else ""
 
@@ -75,7 +75,7 @@ _templates.filters.update(
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a page path was asked for as a page and not as its JSON form."""
+    """Whether a page path was requested as a page, not as JSON."""
     path = request.scope["path"]
     if not (path == "/" or path.startswith("/ui/")) or path.endswith(".json"):
         return False
@@ -84,7 +84,7 @@ def wants_page(request: Request) -> bool:
 
 
 def render(request: Request, template: str, page: BaseModel, *, status: int = 200, **context: object) -> Response:
-    """The page, or its JSON form: the very model that the template reads."""
+    """The page, or its JSON form: exactly the model that the template uses."""
     if not wants_page(request):
         return Response(page.model_dump_json(), media_type="application/json", headers={"Vary": "Accept"})
 
@@ -116,13 +116,13 @@ def render_error(document: Problem, headers: Mapping[str, str] | None = None) ->
 
 
 def render_form(template: str, status: int = 200, **context: object) -> Response:
-    """A page for whoever has no session yet."""
+    """A page for users without a session."""
     html = _templates.get_template(template).render(session=None, here="", **context)
     return HTMLResponse(link_from_outside(html), status, _HEADERS)
 
 
 def _other_query(url: URL) -> str:
-    """The same page with another query, wherever it is reached."""
+    """The same page with another query, under any root path."""
     return f"{url.path}?{url.query}"
 
 

@@ -1,4 +1,4 @@
-"""Gives each request an id: the answer has it, and so have all log lines about the request."""
+"""Assigns each request an id: it is in the response, and in all log lines about the request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.logs import about
 
 HEADER = "X-Request-ID"
-#: What a client may call its own request.
+#: Allowed ids from clients.
 _SANE = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 class RequestId:
-    """ASGI middleware around all routes. It takes the id that a client or a proxy gave, or makes one."""
+    """ASGI middleware around all routes. It uses the id from a client or a proxy, or creates one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

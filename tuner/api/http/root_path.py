@@ -1,4 +1,4 @@
-"""The service below a path of a site: what a proxy leaves in front of its paths is taken off, and put back on links."""
+"""The service below a path of a site: the prefix is removed from request paths, and added to links."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _LINKS = re.compile(r'(\s(?:href|src|action|formaction|data-[a-z]+)=")(?=/(?!/))
 
 
 def link_from_outside(html: str) -> str:
-    """A page whose links, styles, scripts, forms and streams lead below the root path."""
+    """A page whose links, styles, scripts, forms and streams start with the root path."""
     root = root_path()
     return _LINKS.sub(lambda found: found[1] + root, html) if root else html
 
 
 class BelowRootPath:
-    """ASGI middleware: takes `/tuner/jobs` for `/jobs`, and has every answer's links begin with `/tuner`.
+    """ASGI middleware: treats `/tuner/jobs` as `/jobs`, and makes every response's links begin with `/tuner`.
 
-    A request without the root path is taken as well: proxies may have taken it off, and probes go past them.
+    A request without the root path is accepted as well: proxies may have removed it, and probes bypass them.
     """
 
     def __init__(self, app: ASGIApp, path: str) -> None:
@@ -52,12 +52,13 @@ class BelowRootPath:
 
 
 def without_root_path(path: str) -> str:
-    """A path from outside as the application knows it."""
+    """An external path as the application knows it."""
     root = root_path()
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 def own_path(location: str, host: str) -> str:
-    """Where the application leads to: `/jobs` of `http://host/jobs` too, by which its router corrects a path."""
+    """Where the application redirects to: also `/jobs` for `http://host/jobs`, which its router uses to correct a
+    path."""
     parts = urlsplit(location)
     return parts._replace(scheme="", netloc="").geturl() if parts.netloc == host else location

@@ -1,4 +1,4 @@
-"""What browsers are told about every answer: take it for what it says it is, and load nothing on its behalf."""
+"""What browsers are told about every response: use the declared type, and load nothing for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Pages have a policy of their own; what is no page needs nothing.
+    # Pages have their own policy; other responses need nothing.
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
@@ -22,7 +22,7 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Adds the headers that an answer does not have."""
+        """Adds the headers that a response lacks."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""Sessions of the dashboard: a signed cookie that names a token, and what protects its forms."""
+"""Sessions of the dashboard: a signed cookie that names a token, and the protection of its forms."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tuner.core.access.caller import SESSION_S, Token
 from tuner.wire.base.root_path import root_path
 
 COOKIE = "tuner_session"
-#: Where a request's scope has who sends it, and his session.
+#: Where a request's scope has its sender and session.
 CALLER = "tuner.caller"
 SESSION = "tuner.session"
-#: The header by which a page's script proves that it is ours; forms have a field `csrf` for it.
+#: The header with which a page's script proves that it is ours; forms have a field `csrf` for it.
 CSRF_HEADER = "X-CSRF-Token"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What a browser is signed in as."""
+    """The login of a browser."""
 
-    #: Empty where a proxy says who it is.
+    #: Empty if a proxy names the user.
     token_id: str
-    #: Token of this session alone against cross-site requests; only its pages know it.
+    #: This session's token against cross-site requests; only its pages know it.
     csrf: str
 
     def is_ours(self, csrf: str | None) -> bool:
-        """Whether a request that carries `csrf` was sent by a page of this session."""
+        """Whether a request with `csrf` was sent by a page of this session."""
         return hmac.compare_digest((csrf or "").encode(), self.csrf.encode())
 
 
 def session_of(connection: HTTPConnection) -> Session | None:
-    """The session that a request was let in by; None where it was a token's, or needed none."""
+    """The session that authenticated a request; None if a token did, or none was needed."""
     session: Session | None = connection.scope.get(SESSION)
     return session
 
 
 def _cookie_path() -> str:
-    """Other services of the same site are not sent the cookie."""
+    """Limits the cookie to this service's path on the site."""
     return root_path() or "/"
 
 
@@ -51,7 +51,7 @@ def _signer(key: bytes) -> URLSafeTimedSerializer:
 
 
 def read_session(connection: HTTPConnection, key: bytes) -> Session | None:
-    """The session that a request's cookie names; None where there is none, or it is forged or too old."""
+    """The session in a request's cookie; None if there is none, or it is forged or too old."""
     cookie = connection.cookies.get(COOKIE)
     if not cookie:
         return None
@@ -63,7 +63,7 @@ def read_session(connection: HTTPConnection, key: bytes) -> Session | None:
 
 
 def begin_session(response: Response, connection: HTTPConnection, token: Token, key: bytes) -> None:
-    """Has the browser keep a session; scripts cannot read it, and other sites' forms do not send it."""
+    """Sets the session cookie; scripts cannot read it, and other sites' forms do not send it."""
     value = _signer(key).dumps([token.id, secrets.token_urlsafe(16)])
     is_secure = connection.url.scheme == "https"
     response.set_cookie(
@@ -72,5 +72,5 @@ def begin_session(response: Response, connection: HTTPConnection, token: Token, 
 
 
 def end_session(response: Response) -> None:
-    """Has the browser forget its session."""
+    """Deletes the session cookie."""
     response.delete_cookie(COOKIE, path=_cookie_path(), httponly=True, samesite="lax")

@@ -1,4 +1,4 @@
-"""Names the version of the wire format on every answer, and refuses a request that names another one."""
+"""Adds the version of the wire format to every response, and refuses a request with another one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.wire.requests.problems import problem
 
 
 class WireVersion:
-    """ASGI middleware around all routes. A request without the header takes what it gets."""
+    """ASGI middleware around all routes. A request without the header is accepted."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers 400 before anything is done, or calls the application."""
+        """Responds with 400 before anything is done, or calls the application."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 
@@ -31,7 +31,7 @@ class WireVersion:
         if asked in (None, str(WIRE_VERSION)):
             return await self._app(scope, receive, send_named)
         detail = (
-            f"this service, version {__version__}, speaks version {WIRE_VERSION} of the wire format, and the request "
-            f"asks for version {asked!a}; use the client of the service's version"
+            f"this service, version {__version__}, speaks version {WIRE_VERSION} of the wire format, but the request "
+            f"asks for version {asked!a}; use a client of the service's version"
         )
         return await problem_response(problem(400, detail))(scope, receive, send_named)

@@ -1,4 +1,5 @@
-"""The front page: targets, and jobs with where they stand, those of a batch in one row; and what ends several."""
+"""The front page: targets and jobs with their positions, those of a batch in one row; and cancelling several at
+once."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def jobs_page_routes(router: APIRouter, service: Service) -> None:
         n: Size = None,
         k: Size = None,
     ) -> Response:
-        """Targets and jobs, those under way first; as JSON with `Accept: application/json` or at `/.json`."""
+        """Targets and jobs, running ones first; as JSON with `Accept: application/json` or at `/.json`."""
         chosen = JobFilterView(
             state=state, target=target, owner=owner, project=project, label=label, batch=batch, m=m, n=n, k=k
         )  # fmt: skip
@@ -70,21 +71,21 @@ def jobs_page_routes(router: APIRouter, service: Service) -> None:
 
     @router.post("/ui/cancel", include_in_schema=False)
     async def cancel_several(request: Request, caller: Asker, form: Form) -> Response:
-        """Ends the jobs and batches that were ticked, and shows the page that they were ticked on."""
+        """Cancels the selected jobs and batches, and shows the same page again."""
         ticked = parse_qs((await request.body()).decode(errors="replace"))
         await to_thread.run_sync(_cancel, service, ticked.get("job", []), ticked.get("batch", []), caller)
         return RedirectResponse(f"/?{form['query']}" if "query" in form else "/", 303)
 
 
 def _cancel(service: Service, job_ids: Sequence[str], batch_ids: Sequence[str], caller: Caller) -> None:
-    """Ends each that he may end.
+    """Cancels each that the caller may cancel.
 
     Raises:
         InvalidInput: nothing was ticked.
-        Conflict: some could not be ended; it says which, and why.
+        Conflict: some could not be cancelled; the message says which, and why.
     """
     if not job_ids and not batch_ids:
-        raise InvalidInput("job", "nothing was ticked", "tick what is to end, and send the form again")
+        raise InvalidInput("job", "nothing was ticked", "select what to cancel, and send the form again")
     refused, num_ended = [], 0
     for ends, ids in ((service.cancel, job_ids), (service.batches.cancel, batch_ids)):
         for one in ids:
@@ -94,7 +95,7 @@ def _cancel(service: Service, job_ids: Sequence[str], batch_ids: Sequence[str], 
             except (Conflict, Forbidden, NotFound) as error:
                 refused.append(str(error))
     if refused:
-        raise Conflict(f"{num_ended} of {num_ended + len(refused)} were ended; {'; '.join(refused)}")
+        raise Conflict(f"{num_ended} of {num_ended + len(refused)} were cancelled; {'; '.join(refused)}")
 
 
 _NO_BATCHES: Mapping[str, BatchSummary] = {}
@@ -103,7 +104,7 @@ _NO_BATCHES: Mapping[str, BatchSummary] = {}
 def listed(
     service: Service, found: Page[JobRecord], batches: Mapping[str, BatchSummary] = _NO_BATCHES
 ) -> list[ListedJob]:
-    """The jobs of a page, with verdicts and places; of some the batch that the row stands for."""
+    """The jobs of a page, with verdicts and places; for some, the batch that the row represents."""
     verdicts = service.overview.verdicts([job.id for job in found.items])
     places = service.overview.places(found.items)
     nowhere = Place(position=None, eta_s=None)

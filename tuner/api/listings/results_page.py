@@ -1,4 +1,4 @@
-"""The page of what is known: results of finished jobs, and the winners that come with the program."""
+"""The page of results: those of finished jobs, and the built-in winners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def results_page_routes(router: APIRouter, service: Service) -> None:
     def show_results(
         request: Request, cursor: Cursor = None, target: Word = None, m: Size = None, n: Size = None, k: Size = None
     ) -> Response:
-        """What is known per GPU model: the library, ours, the verdict."""
+        """Results per GPU model: the library, ours, the verdict."""
         found = service.jobs(
             cursor=cursor, limit=_RESULTS_PER_PAGE, state=JobState.SUCCEEDED, target_id=target, m=m, n=n, k=k
         )

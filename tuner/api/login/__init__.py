@@ -1,1 +1,1 @@
-"""How people are let in whom a proxy has asked who they are."""
+"""Logins through an authenticating proxy."""

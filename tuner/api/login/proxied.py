@@ -1,4 +1,4 @@
-"""A login that a proxy has asked for: its header names the user. It is believed of listed peers alone."""
+"""A login through a proxy: its header names the user. Only listed peers are trusted."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tuner.api.http.session import Session
 from tuner.core.access.caller import Caller, Role
 from tuner.core.access.names import is_name
 
-#: Where a request's scope has the address that its connection came from, whatever a proxy says of its clients.
+#: Where a request's scope has the address of its connection, whatever a proxy reports about its clients.
 PEER = "tuner.peer"
 
 
 class BadLogin(Exception):
-    """A listed proxy says of a user what cannot be."""
+    """A listed proxy sends an invalid user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyLogin:
-    """Whose word counts, and what it is worth."""
+    """Which proxies are trusted, and the roles of their users."""
 
     #: The header that names the user, in lower case.
     header: str
-    #: From where it is believed.
+    #: The addresses from which it is trusted.
     peers: tuple[IPv4Network | IPv6Network, ...]
     #: What users may do.
     role: Role
@@ -36,10 +36,10 @@ class ProxyLogin:
     admins: frozenset[str]
 
     def caller(self, connection: HTTPConnection, address: str) -> Caller | None:
-        """Who a listed proxy says that the request is of; None where none says anything.
+        """The user that a listed proxy names; None if there is none.
 
         Raises:
-            BadLogin: it names several, or one who is no plain name.
+            BadLogin: it names several, or an invalid name.
         """
         name = self.header.encode()
         said = [value for key, value in connection.scope["headers"] if key == name]
@@ -49,8 +49,10 @@ class ProxyLogin:
             owner = said[0].decode().strip()
         except UnicodeDecodeError:
             owner = ""
-        if len(said) > 1 or not is_name(owner):
-            raise BadLogin(f"the proxy's {self.header} names no user: give one name of 1 to 64 printable characters")
+        # A proxy may send two lines of a header as one with a comma between them (RFC 9110, 5.3).
+        if len(said) > 1 or "," in owner or not is_name(owner):
+            words = "it must be one name of 1 to 64 printable characters without a comma"
+            raise BadLogin(f"the proxy's {self.header} names no user: {words}")
         return Caller(owner=owner, role=Role.ADMIN if owner in self.admins else self.role, token_id="", address=address)
 
     def _is_listed(self, peer: str) -> bool:
@@ -63,13 +65,15 @@ class ProxyLogin:
 
 
 def session_of_proxy(caller: Caller, key: bytes) -> Session:
-    """What proves that a form is of a page of this user: the browser sends what logs him in with other sites' forms."""
+    """The proof that a form comes from a page of this user: the browser also sends the user's login with other sites'
+    forms."""
     proof = hmac.new(key, b"tuner.proxied:" + caller.owner.encode(), hashlib.sha256).hexdigest()
     return Session(token_id="", csrf=proof)
 
 
 class NotePeer:
-    """ASGI middleware, outside of what believes a proxy's word of its clients: keeps the address of the connection."""
+    """ASGI middleware, outside the one that trusts a proxy's report about its clients: stores the address of the
+    connection."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

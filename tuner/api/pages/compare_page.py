@@ -1,4 +1,4 @@
-"""The page that shows two jobs, or two trials, side by side."""
+"""The page that compares two jobs or two trials."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuner.wire.responses.responses import BestView, FinalRowView, TrialView
 
 Named = Annotated[str, Query(max_length=120, description="a job's id, or `job-0123456789ab/7` for a trial")]
 _NUM_SUGGESTED = 50
-#: Groups whose rows are times, of which the ratio says something.
+#: Groups whose rows are times, for which a ratio is useful.
 _TIMES = "Times"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """What is compared: texts by group and name, and the times in microseconds."""
+    """One side of the comparison: texts by group and name, and the times in microseconds."""
 
     view: ComparedSide
     groups: dict[str, dict[str, Any]]
@@ -42,7 +42,7 @@ def compare_page_routes(router: APIRouter, service: Service) -> None:
     @router.get("/ui/compare.json", response_model=ComparePage, include_in_schema=False)
     @router.get("/ui/compare", response_model=ComparePage)
     def compare(request: Request, a: Named = "", b: Named = "") -> Response:
-        """Two jobs or two trials side by side, with marks where they differ."""
+        """Compares two jobs or two trials, with marks for differences."""
         sides = [_side(service, field, name.strip()) for field, name in (("a", a), ("b", b)) if name.strip()]
         groups = _groups(*sides) if len(sides) == 2 else []
         page = ComparePage(
@@ -61,11 +61,12 @@ def compare_page_routes(router: APIRouter, service: Service) -> None:
 
 def _side(service: Service, field: str, name: str) -> _Side:
     """Raises:
-    InvalidInput: it names neither a job nor a trial.
-    """
+    InvalidInput: it names neither a job nor a trial."""
     found = re.fullmatch(r"(job-[0-9a-f]+)(?:[/ ](\d{1,9}))?", name)
     if found is None:
-        raise InvalidInput(field, f"{name!r} is no job and no trial", "give job-0123456789ab, or job-0123456789ab/7")
+        raise InvalidInput(
+            field, f"{name!r} is neither a job nor a trial", ("use job-0123456789ab, or job-0123456789ab/7")
+        )
     return _job(service, found[1]) if found[2] is None else _trial(service, found[1], int(found[2]))
 
 
@@ -73,11 +74,11 @@ def _job(service: Service, job_id: str) -> _Side:
     record = service.job(job_id)
     job = JobView.of(record)
     groups: dict[str, dict[str, Any]] = {
-        "What was asked": {
+        "Request": {
             "pair": job.workload, "target": job.target, "objective": job.objective.model_dump(mode="json"),
             "budget": job.budget.model_dump(), "seed": job.seed, "priors": str(job.priors),
         },
-        "What came of it": {
+        "Outcome": {
             "state": str(job.state), "trials": job.num_trials, "measured": job.num_measured,
             "rejected": job.num_rejected, "failed": job.num_failed, "search": duration(job.search_s),
             "created": clock(job.created_at),
@@ -86,7 +87,7 @@ def _job(service: Service, job_id: str) -> _Side:
     times = {"ours": job.best_us, "library": job.library_us}
     if record.state is JobState.SUCCEEDED:
         best = BestView.of(service.best(job_id), record)
-        groups["What came of it"] |= {"verdict": str(best.verdict), "winner": best.winner.heading}
+        groups["Outcome"] |= {"verdict": str(best.verdict), "winner": best.winner.heading}
         rows = _fastest_of_each_kind(best.finals)
         groups["Speed-up over the library"] = {kind.heading: ratio(row.speedup) for kind, row in rows.items()}
         times |= {kind.heading: row.time_us for kind, row in rows.items()}

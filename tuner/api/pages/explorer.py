@@ -1,4 +1,4 @@
-"""The order explorer: grids of tiles, the path over them, and what the cache holds, as geometry for a template."""
+"""The order explorer: grids of tiles, the path over them, and the contents of the cache, as geometry for a template."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.responses.orders import DRAWN, EXACT, ExplorerPage, OrdersQuery, OrdersView, StepView, stops_of, text_of
 
-#: Side of a tile, width of a strip of panels, room between grids, and around all; SVG units.
+#: Side of a tile, width of a strip of panels, space between grids, and around all; SVG units.
 CELL, STRIP, GAP, MARGIN = 46.0, 24.0, 46.0, 24.0
 _PATH = "/ui/explorer"
-#: An order that everybody knows, to compare with.
+#: A well-known order for comparison.
 _PLAINEST = "row"
 _CHART_WIDTH, _CHART_HEIGHT, _CHART_LEFT, _CHART_BOTTOM = 420.0, 170.0, 34.0, 22.0
 
 
 class ExplorerQuery(OrdersQuery):
-    """What the page takes: an order, and how much of it is shown."""
+    """The page's parameters: an order, and how much of it is shown."""
 
-    step: Annotated[int | None, Query(ge=0, le=10_000, description="steps that are shown; all by default")] = None
+    step: Annotated[int | None, Query(ge=0, le=10_000, description="number of steps shown; default: all")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +42,16 @@ class Cell:
     y: float
     #: ``done``, ``now``, ``open`` or ``waiting``.
     state: str
-    #: Its place on the path; empty before it is met.
+    #: Its position on the path; empty before it is reached.
     number: str
-    #: Where it leads: to its step, or to the path with it at the end; empty for a tile that waits.
+    #: Its link: to its step, or to the path with it at the end; empty for a tile that waits.
     href: str
     label: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class PanelPiece:
-    """A piece of an operand as it is drawn beside or above the grid."""
+    """A piece of an operand next to or above the grid."""
 
     name: str
     x: float
@@ -64,7 +64,7 @@ class PanelPiece:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """From a point to another one."""
+    """A line between two points."""
 
     x1: float
     y1: float
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class TextAt:
-    """A word and where it stands."""
+    """A word and its position."""
 
     x: float
     y: float
@@ -103,7 +103,7 @@ class Chart:
     height: float
     left: float
     bottom: float
-    #: (CSS class, name, points, its last total).
+    #: (CSS class, name, points, last total).
     lines: list[tuple[str, str, str, int]]
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
@@ -116,7 +116,7 @@ def explorer_routes(service: Service) -> APIRouter:
     @router.get(_PATH, response_model=ExplorerPage)
     @router.get(f"{_PATH}.json", response_model=ExplorerPage, include_in_schema=False)
     def show_explorer(request: Request, query: Annotated[ExplorerQuery, Query()]) -> Response:
-        """The order explorer; as JSON with `Accept: application/json` or `.json` behind the path."""
+        """The order explorer; as JSON with `Accept: application/json` or `.json` after the path."""
         orders = OrdersView.of(query)
         step = len(orders.steps) if query.step is None else query.step
         if step > len(orders.steps):
@@ -146,7 +146,7 @@ class _Links:
         self._grid = query.model_dump(exclude={"order", "path", "step"}, mode="json")
         self._orders, self._step = orders, step
         self._shown = [one.tile for one in orders.steps[:step]]
-        #: The fields of the whole order, drawn or not.
+        #: The parameters of the whole order, drawn by the user or not.
         self.whole_path = {**self._grid, "order": DRAWN, "path": orders.path}
         self.start = self._drawn([])
         self.undo = self._drawn(self._shown[:-1]) if step else ""
@@ -156,16 +156,16 @@ class _Links:
         self.last = self.at(len(orders.steps)) if step < len(orders.steps) else ""
 
     def at(self, step: int) -> str:
-        """The same path, this many steps of it shown."""
+        """The same path up to this step."""
         own = {"path": self._orders.path} if self._orders.order == DRAWN else {}
         return self._href(order=self._orders.order, **own, step=step)
 
     def add(self, tile: str) -> str:
-        """What is shown, and then this tile."""
+        """The current path, followed by this tile."""
         return self._drawn([*self._shown, tile])
 
     def order(self, name: str) -> str:
-        """A standard order, or the optimum, from its first step on."""
+        """A standard order, or the optimum, from its first step."""
         return self._href(order=name, step=0)
 
     def whole(self, name: str) -> str:
@@ -180,7 +180,7 @@ class _Links:
 
 
 def _compared(query: OrdersQuery, orders: OrdersView) -> dict[str, list[int]]:
-    """The plainest order's and the best known one's traffic, step by step."""
+    """The traffic of a simple order and of the best known one, step by step."""
     names = [one.name for one in orders.standard]
     plain = next((name for name in names if name.rpartition(".")[2] == _PLAINEST), names[-1])
     found = {plain: _totals(query, plain)}
@@ -201,7 +201,7 @@ def _totals(query: OrdersQuery, name: str) -> list[int]:
 
 
 def _board(query: OrdersQuery, page: ExplorerPage, links: _Links) -> Board:
-    """Grids, strips, arrows and dependencies at the step that is shown."""
+    """Grids, strips, arrows and dependencies at the current step."""
     orders, shown = page.orders, page.orders.steps[: page.step]
     path = stops_of(text_of([stop for step in shown for stop in stops_of(step.tile)]))
     ops = 2 if orders.second_cols else 1
@@ -241,13 +241,13 @@ def _cell(stop: Stop, path: Sequence[Stop], origin: tuple[float, float], page: E
         step = page.orders.steps[place - 1]
         brought = ", ".join(step.loads) or "nothing"
         state, number, href = ("now" if place == len(path) else "done"), str(place), links.at(place)
-        label = f"Tile {where}: step {place}, which brought in {brought}. Show this step."
+        label = f"Tile {where}: step {place}, which loaded {brought}. Show this step."
     elif missing := _missing(stop, done, page.orders):
         state, number, href = "waiting", "", ""
         label = f"Tile {where}: waits for {', '.join(missing)}."
     else:
         state, number, href = "open", "", links.add(stop.name)
-        label = f"Tile {where}: not done. Go there next."
+        label = f"Tile {where}: not computed. Go there next."
     x, y = origin[0] + stop.col * CELL, origin[1] + stop.row * CELL
     return Cell(name=stop.name, x=x, y=y, state=state, number=number, href=href, label=label)
 
@@ -261,7 +261,7 @@ def _missing(stop: Stop, done: set[Stop], orders: OrdersView) -> list[str]:
 def _strips(
     op: int, origin: tuple[float, float], query: OrdersQuery, shown: Sequence[StepView]
 ) -> Iterator[PanelPiece]:
-    """The panels of a product: its inputs left of the grid, its weights above it, each in its pieces."""
+    """The panels of a product: its inputs left of the grid, its weights above it, each in pieces."""
     num_steps, inputs, weights = query.grid.num_steps_of(op), "AH"[op], "WV"[op]
     now = shown[-1] if shown else None
     part, (x0, y0) = (STRIP - 4) / num_steps, origin
@@ -294,7 +294,7 @@ def _words(orders: OrdersView, origins: Sequence[tuple[float, float]]) -> Iterat
 
 
 def _between(a: tuple[float, float], b: tuple[float, float], kind: str) -> Line:
-    """An arrow between two tiles, which leaves room for their numbers."""
+    """An arrow between two tiles, with space for their numbers."""
     (x1, y1), (x2, y2) = a, b
     length = max(1.0, ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5)
     dx, dy = (x2 - x1) / length, (y2 - y1) / length
@@ -309,7 +309,7 @@ def _between(a: tuple[float, float], b: tuple[float, float], kind: str) -> Line:
 
 
 def _needs(orders: OrdersView, path: Sequence[Stop], centre: object) -> Iterator[Line]:
-    """Who waits for whom: what the tile that is shown reads of the first product, or the tiles that wait for it."""
+    """Dependencies: the tiles of the first product that the current tile reads, or the tiles that wait for it."""
     if not path or not orders.second_cols or not callable(centre):
         return
     now, done = path[-1], set(path)
@@ -325,7 +325,7 @@ def _needs(orders: OrdersView, path: Sequence[Stop], centre: object) -> Iterator
 
 
 def _chart(page: ExplorerPage) -> Chart:
-    """The traffic of the path so far, beside others'."""
+    """The traffic of the path so far, compared with others'."""
     own = [step.total for step in page.orders.steps[: page.step]]
     lines = [*page.compared.items(), ("this path", own)]
     most = max(2, *(totals[-1] for _, totals in lines if totals))

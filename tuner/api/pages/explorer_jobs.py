@@ -1,4 +1,4 @@
-"""What is drawn in the order explorer, as a schedule file and as a job."""
+"""The order in the order explorer, as a schedule file and as a job."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def explorer_job_routes(router: APIRouter, service: Service) -> None:
 
     @router.get("/ui/explorer/schedule", include_in_schema=False)
     def fetch_schedule(query: Annotated[DrawnQuery, Query()]) -> Response:
-        """The order as a schedule file, which `tuner prove` and `submit --schedule` take."""
+        """The order as a schedule file for `tuner prove` and `submit --schedule`."""
         content = json.dumps(drawn_file(query, default_target_id(service)), indent=1) + "\n"
         headers = {"Content-Disposition": 'attachment; filename="order.json"'}
         return Response(content, media_type="application/json", headers=headers)
 
     @router.post("/ui/explorer/jobs", include_in_schema=False)
     def try_order(request: Request, caller: Asker, form: Form) -> Response:
-        """Tries the order beside the same kernel row by row, and leads to the study of both."""
+        """Tries the order next to the same kernel in row order, and redirects to the study of both."""
         try:
             query = DrawnQuery.model_validate(form)
         except ValidationError as error:

@@ -12,19 +12,19 @@ from tuner.wire.responses.inspections import InspectedFinalist, InspectionOnPage
 
 @dataclass(frozen=True, kw_only=True)
 class InspectionTable:
-    """What the page shows of inspections."""
+    """The inspections on the page."""
 
     finalists: Sequence[InspectedFinalist]
     #: (name, one text per finalist), counters first.
     rows: Sequence[tuple[str, Sequence[str]]]
-    #: Sentences: which inspections came to nothing, and why.
+    #: Sentences: which inspections have no result, and why.
     reasons: Sequence[str]
-    #: Whether more is to come, so that the page should ask again.
+    #: Whether more results will follow, so that the page should reload.
     is_pending: bool
 
 
 def inspection_table(finalists: Sequence[InspectedFinalist]) -> InspectionTable | None:
-    """The table of the finalists' inspections; None where nothing was inspected."""
+    """The table of the finalists' inspections; None if nothing was inspected."""
     if not finalists:
         return None
     taken = [_of_finalist(finalist) for finalist in finalists]

@@ -1,4 +1,4 @@
-"""What a person does to a job by its page: cancel, pause, resume, retry, delete."""
+"""Actions on a job's page: cancel, pause, resume, retry, delete."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Verb = Literal["cancel", "pause", "resume", "retry", "delete"]
 
 
 def job_action_routes(router: APIRouter, service: Service) -> None:
-    """Adds what the forms of a job's page are sent to."""
+    """Adds the targets of the forms on a job's page."""
 
     @router.post("/ui/jobs/{job_id}/{verb}", include_in_schema=False)
     def act(job_id: JobId, verb: Verb, caller: Asker, form: Form) -> Response:
-        """Does it, and shows the job: after a retry, the new one; after a deletion, the jobs that are left."""
+        """Performs the action, and shows the job: after a retry, the new one; after a deletion, the remaining jobs."""
         if verb == "delete":
             left = service.submissions.delete(job_id, caller)
             return RedirectResponse("/" if left is None else f"/ui/jobs/{job_id}", 303)

@@ -1,4 +1,4 @@
-"""The pages of a job: the job itself, what its charts are drawn from, and its trials as a file."""
+"""The pages of a job: the job itself, the data of its charts, and its trials as a file."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ from tuner.wire.responses.inspections import InspectedFinalist
 from tuner.wire.responses.responses import BestView, TrialView
 
 _TRIALS_PER_PAGE = 100
-#: Trials that a file reads at a time.
+#: Trials per query for a file.
 _TRIALS_PER_READ = 500
-Columns = Annotated[list[str], Query(alias="column", max_length=40, description="columns of the table; the usual ones")]
+Columns = Annotated[
+    list[str], Query(alias="column", max_length=40, description=("columns of the table; default: the usual ones"))
+]
 
 #: What the filters offer.
 _CHOICES = {
@@ -50,8 +52,8 @@ _CHOICES = {
 
 
 def job_page_routes(router: APIRouter, service: Service) -> None:
-    """Adds the pages. A JSON form is registered first (decorators go upwards): the plain path would take `.json` for a
-    part of the id."""
+    """Adds the pages. A JSON form is registered first (decorators apply from bottom to top): the plain path would
+    treat `.json` as part of the id."""
 
     @router.get("/ui/jobs/{job_id}", response_model=JobPage)
     @router.get("/ui/jobs/{job_id}.json", response_model=JobPage, include_in_schema=False)
@@ -66,7 +68,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
         sort: Sort = "number",
         columns: Columns = [],  # noqa: B006  FastAPI copies it
     ) -> Response:
-        """A job with charts, finals and trials; as JSON with `Accept: application/json` or `.json` behind the path."""
+        """A job with charts, finals and trials; as JSON with `Accept: application/json` or `.json` after the path."""
         chosen = TrialFilterView(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         table = chosen_columns(columns)
         page = job_page(service, job_id, cursor, chosen)
@@ -99,7 +101,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
         job, found = service.job(job_id), service.charts.importances(job_id)
         page = AxesPage(
             simulated=is_simulated(job.spec.target_id),
-            method="Optuna's PED-ANOVA, of the logarithm of the speed-up",
+            method="Optuna's PED-ANOVA of the logarithm of the speed-up",
             num_trials=len(found.numbers),
             num_measured=job.num_measured,
             shares={name: round(share, 4) for name, share in found.shares.items()},
@@ -111,7 +113,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
 
     @router.get("/ui/jobs/{job_id}/forecasts.json", include_in_schema=False)
     def list_forecasts(job_id: JobId) -> Response:
-        """Forecast and measured time of fused trials, launched in one way."""
+        """Forecast and measured time of fused trials with one kind of launch."""
         job = service.job(job_id)
         pairs = service.charts.forecasts(job_id)
         library_us = job.library_us or 0.0
@@ -129,7 +131,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
         reason: ReasonFilter = None,
         sort: Sort = "number",
     ) -> Response:
-        """All trials that the filters let through, with every column, as a file."""
+        """All trials that match the filters, with every column, as a file."""
         job = service.job(job_id)
         chosen = TrialFilterView(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
         headers = {"Content-Disposition": f'attachment; filename="{job.id}-trials.csv"'}
@@ -141,7 +143,7 @@ def _json(page: BaseModel) -> Response:
 
 
 def _csv(service: Service, job: JobRecord, chosen: TrialFilterView) -> Iterator[str]:
-    """The file in pieces, so that a job of 100,000 trials is never in memory as a whole."""
+    """The file in pieces, so that a job of 100,000 trials is never completely in memory."""
     yield _csv_lines([CSV_HEADER])
     cursor = None
     while True:
@@ -185,7 +187,7 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
 
 
 def _fetched(best: Best | None) -> Candidate | None:
-    """The candidate that the winner is, or where the library won, our fastest."""
+    """The winning candidate, or if the library won, our fastest."""
     if best is None:
         return None
     ours = [(row.time_us, row.candidate) for row in best.finals if row.time_us is not None]
@@ -194,7 +196,7 @@ def _fetched(best: Best | None) -> Candidate | None:
 
 
 def job_reference_us(service: Service, job: JobRecord) -> float | None:
-    """The bound on the job's GPU: a live card of this server, else the catalogue's, else nobody knows."""
+    """The bound on the job's GPU: a live card of this server, otherwise the catalogue's, otherwise unknown."""
     live = {target.id: target.gpu for target, _ in service.targets()}
     try:
         gpu = live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu
@@ -204,7 +206,7 @@ def job_reference_us(service: Service, job: JobRecord) -> float | None:
 
 
 def _plot(page: JobPage) -> Plot | None:
-    """The curve for readers without JavaScript. The bound is a sentence: as a line it would squash the curve."""
+    """The curve for readers without JavaScript. The bound is a sentence: as a line it would flatten the curve."""
     curve = [(point.trial_number, point.best_us) for point in page.curve]
     baselines = [
         ("library", "library", page.job.library_us),

@@ -48,5 +48,5 @@ def add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/favicon.ico", include_in_schema=False)
     def get_icon() -> FileResponse:
-        """What browsers ask for beside a page that names no icon, such as its JSON form."""
+        """The icon that browsers request for a page that names none, such as its JSON form."""
         return FileResponse(STATIC_PATH / "icon.svg")

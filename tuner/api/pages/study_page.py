@@ -1,4 +1,4 @@
-"""The page of a study: the schedules of a job side by side, as a table and a plot."""
+"""The page of a study: a comparison of the schedules of a job, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.api.routes.jobs import JobId, study_view
 from tuner.service import Service
 from tuner.wire.responses.study import StudyMember, StudyQuery, StudyView
 
-#: Share of the width that stays free at either end.
+#: Share of the width that stays free on each side.
 _MARGIN = 0.04
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A time on the axis, and its interval; per cent of the width."""
+    """A time on the axis, and its interval; percent of the width."""
 
     at: float
     begin: float
@@ -31,14 +31,14 @@ def study_page_routes(router: APIRouter, service: Service) -> None:
     @router.get("/ui/studies/{job_id}.json", response_model=StudyView, include_in_schema=False)
     @router.get("/ui/studies/{job_id}", response_model=StudyView)
     def show_study(request: Request, job_id: JobId, query: Annotated[StudyQuery, Query()]) -> Response:
-        """A study as a table and a plot; as JSON with `Accept: application/json` or `.json` behind the path."""
+        """A study as a table and a plot; as JSON with `Accept: application/json` or `.json` after the path."""
         page = study_view(service, job_id, query.cache)
         best = fastest(page.members)
         return render(request, "study.html", page, marks=marks_of(page.members), best=best, shared=shared_words(page))
 
 
 def shared_words(page: StudyView) -> str:
-    """What the lines of all schedules have."""
+    """What the lines of all schedules have in common."""
     lines = [one.candidate.text.split() for one in page.members if one.candidate.text]
     return " ".join(word for word in (lines[0] if lines else []) if all(word in line for line in lines))
 
@@ -50,8 +50,8 @@ def fastest(members: list[StudyMember]) -> StudyMember | None:
 
 
 def marks_of(members: list[StudyMember]) -> list[Mark | None]:
-    """Of each member with a time, where it is on the axis that they share: from the least to the most of ours. The
-    library may lie beyond it, and is at its end then."""
+    """The position of each member with a time on the shared axis: from our smallest to our largest time. The library
+    may be outside that range, and is then drawn at the end."""
     ends = [_ends(one) for one in members]
     ours = [pair for one, pair in zip(members, ends, strict=True) if pair and one.candidate.plan_kind.is_ours]
     known = [value for pair in ours for value in pair]

@@ -1,4 +1,4 @@
-"""What the page of a trial is made of."""
+"""The data of a trial's page."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from tuner.wire.responses.inspections import CountersView, InspectionOnPage
 from tuner.wire.responses.samples import SamplesView
 
 _ASSIGNMENTS = {
-    STATIC: "queues, dealt before the launch",
+    STATIC: "queues, filled before the launch",
     TICKET: "tickets",
-    FIRST_WAVE: "a first wave that is dealt, then tickets",
+    FIRST_WAVE: "an assigned first wave, then tickets",
 }
 #: Waits that the tables list.
 _MAX_WAITS = 20
@@ -112,7 +112,7 @@ def _best_view(best: Trial) -> BestTrialView:
 
 
 def _differences(trial: Trial, best: Trial) -> list[DifferenceView]:
-    """What differs, axis by axis; nothing of a trial that has no schedule but its kind."""
+    """The differences, axis by axis; nothing for a trial whose schedule is only its kind."""
     if trial.number == best.number:
         return []
     here, there = trial.candidate, best.candidate
@@ -161,7 +161,7 @@ def _counters(service: Service, job: JobRecord, number: int) -> CountersView | N
 
 
 def _trace(service: Service, job: JobRecord, number: int) -> InspectionOnPage | None:
-    """The trace that was asked for last, without its spans: the page loads them by itself."""
+    """The most recently requested trace, without its spans: the page loads them separately."""
     found = [one for one in service.inspections(job.id, {number}) if one.kind is InspectionKind.TRACE]
     return InspectionOnPage.of(found[-1], job) if found else None
 
@@ -190,7 +190,7 @@ def _waterfall(service: Service, job: JobRecord, trial: Trial) -> WaterfallView 
 
 
 def _advice(service: Service, job: JobRecord, trial: Trial, counters: CountersView | None) -> AdviceView | None:
-    """By counted bytes, where there are counters; else by the fewest."""
+    """From counted bytes, if there are counters; otherwise from the minimum."""
     gpu, workload, outcome = gpu_of(service, job), job.spec.workload, trial.outcome
     if gpu is None or not isinstance(outcome, Measured) or not trial.candidate.plan_kind.is_ours:
         return None
@@ -249,7 +249,7 @@ def _downloads(
 
 
 def _artifact(service: Service, job: JobRecord, trial: Trial) -> list[DownloadView]:
-    """The job's artifact, where it is this trial's kernel."""
+    """The job's artifact, if it is this trial's kernel."""
     try:
         best = service.best(job.id)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Pages of one trial: all about it, its timeline in tables, and its source."""
+"""Pages of one trial: an overview, its timeline in tables, and its source."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def trial_page_routes(service: Service) -> APIRouter:
     @router.get(f"{_TRIAL}/source", response_model=SourcePage)
     @router.get(f"{_TRIAL}/source.json", response_model=SourcePage, include_in_schema=False)
     def show_source(request: Request, job_id: JobId, number: TrialNumber) -> Response:
-        """The source of a trial's kernel, with its words in colour."""
+        """The source of a trial's kernel, with syntax highlighting."""
         source = service.source(job_id, number)
         schedule = service.trial(job_id, number).candidate.schedule
         lines = source.count("\n")
@@ -65,6 +65,6 @@ def trial_page_routes(service: Service) -> APIRouter:
 
 @lru_cache(maxsize=4)
 def _highlighted(source: str) -> str:
-    """HTML with classes alone: the policy of the pages allows no inline style."""
+    """HTML that uses only classes: the policy of the pages allows no inline style."""
     formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, wrapcode=True, cssclass="source")
     return str(highlight(source, CudaLexer(), formatter))

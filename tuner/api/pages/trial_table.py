@@ -1,4 +1,4 @@
-"""The table of a job's trials: which columns it can have, and what each says of a trial."""
+"""The table of a job's trials: the possible columns, and their values for a trial."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tuner.wire.responses.responses import MeasuredView, TrialView
 class Column:
     """A column of the table."""
 
-    #: In the address of the page, and in the first line of a CSV file.
+    #: Its name in the address of the page, and in the first line of a CSV file.
     name: str
     heading: str
-    #: What a cell says to people.
+    #: A cell's text for people.
     text: Callable[[TrialView], str]
-    #: What it says in a file: plain numbers, microseconds and seconds.
+    #: Its value in a file: plain numbers, microseconds and seconds.
     value: Callable[[TrialView], object]
-    #: What the heading means, where it is not plain.
+    #: The meaning of the heading, if it is not obvious.
     title: str = ""
     is_number: bool = True
-    #: By which order of the listing it is sorted; empty where there is none.
+    #: The sort order of the listing that it uses; empty if there is none.
     sort: Literal["number", "time", "speedup", ""] = ""
-    #: Whether the table has it unless told otherwise.
+    #: Whether the table shows it by default.
     is_usual: bool = False
 
 
@@ -70,7 +70,7 @@ def _schedule(trial: TrialView) -> str:
 
 
 def _schedule_or_reason(trial: TrialView) -> str:
-    """What a reader wants to know of it first."""
+    """The most important information about it."""
     first, second = trial.candidate.text, _reason(trial)
     if _measured(trial) is None:
         first, second = second, first
@@ -103,18 +103,20 @@ COLUMNS = (
     _words("plan_kind", "Plan kind", lambda trial: trial.candidate.plan_kind.heading, True),
     _words("outcome", "Outcome", _outcome, True),
     _figure("time_us", "Time", _of_measured("time_us"), microseconds, sort="time", is_usual=True),
-    _figure("speedup", "Speed-up", _of_measured("speedup"), ratio, "library time over this time", "speedup", True),
-    _figure("spread", "Spread", _of_measured("spread"), _percent, "half the interquartile range over the median",
+    _figure("speedup", "Speed-up", _of_measured("speedup"), ratio, (
+        "library time divided by this time"
+    ), "speedup", True),
+    _figure("spread", "Spread", _of_measured("spread"), _percent, "half the interquartile range divided by the median",
             is_usual=True),
     _figure("library_us", "Library", _of_measured("library_us"), microseconds, "the library's time in the same rounds"),
-    _figure("forecast_us", "Forecast", _of_metrics("forecast"), microseconds, "by the simulator, before it ran"),
+    _figure("forecast_us", "Forecast", _of_metrics("forecast"), microseconds, "from the simulator, before it ran"),
     _figure("rel_error", "Error", _of_measured("rel_error"), lambda value: "–" if value is None else f"{value:.1e}",
-            "of the numbers, against the reference"),
+            "of the results, compared with the reference"),
     _figure("registers", "Registers", _of_metrics("registers_per_thread"), _plain(""), "of a thread"),
     _figure("shared_memory", "Shared memory", _of_metrics("dynamic_smem"), _plain("bytes"), "of a CTA"),
     _figure("tasks", "Tasks", _of_metrics("num_tasks"), _plain("")),
     _figure("build_s", "Build", _of_stage("build"), _plain("s")),
-    _figure("time_s", "Timing", _of_stage("time"), _plain("s"), "for which the card timed it"),
+    _figure("time_s", "Timing", _of_stage("time"), _plain("s"), "time for which the card was busy with it"),
     Column(name="finished_at", heading="Finished", text=lambda trial: clock(trial.finished_at),
            value=lambda trial: trial.finished_at.isoformat(), is_number=False),
     Column(name="schedule", heading="Schedule, or reason", text=_schedule_or_reason, value=_schedule, is_number=False,
@@ -125,7 +127,7 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of those names, in the table's order; the usual ones where none is named.
+    """The columns of those names, in the table's order; the default ones if none is named.
 
     Raises:
         InvalidInput: there is no such column.
@@ -137,11 +139,11 @@ def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
 
 
 def csv_rows(trials: Sequence[TrialView]) -> Iterator[list[object]]:
-    """A row per trial with a value for each of all columns."""
+    """A row per trial with a value for every column."""
     for trial in trials:
         values = [column.value(trial) for column in COLUMNS]
         yield ["" if value is None else value for value in values] + [trial.simulated]
 
 
-#: The first line of the file: the mark of simulated figures stands in each row.
+#: The first line of the file: the mark of simulated figures is in each row.
 CSV_HEADER = [*_BY_NAME, "simulated"]

@@ -1,4 +1,5 @@
-"""The finals as bars against the data sheet's bound: shares of the longest bar, which a template turns into SVG."""
+"""The finals as bars, compared with the bound from the data sheet: shares of the longest bar, which a template turns
+into SVG."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from tuner.wire.responses.responses import BestView, FinalRowView
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One plan kind, PyTorch, or a program of a user's own."""
+    """One plan kind, PyTorch, or a user's own program."""
 
     name: str
     time_us: float
-    #: Per cent of the width: where it ends, and its 95 % interval (None for the library, which is the measure).
+    #: Percent of the width: where it ends, and its 95 % interval (None for the library, which is the reference).
     width: float
     interval: tuple[float, float] | None
     is_winner: bool
@@ -25,16 +26,16 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """All of them, and the lines across."""
+    """All bars, and the lines across."""
 
     bars: tuple[Bar, ...]
-    #: Per cent of the width.
+    #: Percent of the width.
     floor: float
     library: float | None
 
 
 def finals_bars(best: BestView, *, is_study: bool = False) -> Bars | None:
-    """The bars of the finals that have a time; None where none has. Those of a study are named by what is varied."""
+    """The bars of the finals that have a time; None if none has. Those of a study are named after what is varied."""
     rows = [(index, row) for index, row in enumerate(best.finals) if row.time_us]
     finals = [row.candidate for row in best.finals]
     kinds = [one.plan_kind for one in finals]
@@ -57,7 +58,7 @@ def finals_bars(best: BestView, *, is_study: bool = False) -> Bars | None:
 
 
 def _torch_bar(best: BestView, full_us: float) -> tuple[Bar, ...]:
-    """PyTorch's, where it was timed beside the library."""
+    """PyTorch's bar, if it was timed with the library."""
     if best.torch is None or not best.torch.time_us or best.torch.is_library:
         return ()
     over = best.torch.library_speedup

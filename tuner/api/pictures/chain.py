@@ -1,4 +1,4 @@
-"""The ops of a chain: who reads whom, and where one launch ends and the next begins."""
+"""The ops of a chain: which op reads which, and the borders between launches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from tuner.wire.pages.pages import OpRow
 
 _WIDTH, _GAP, _MARGIN, _LINE, _HEAD = 184.0, 46.0, 18.0, 16.0, 44.0
-#: Room above the boxes for each op that an arc leads over, and below them for the launches' names.
+#: Space above the boxes for each op that an arc passes, and below them for the launches' names.
 _RISE, _FOOT = 20.0, 30.0
 _MIDDLE = _HEAD / 2 + 4
 
@@ -21,7 +21,7 @@ class OpBox:
     x: float
     name: str
     sizes: str
-    #: What it does beside the product, a line each.
+    #: What it does besides the product, one line each.
     notes: tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ class Arrow:
     """From an op to one that reads its output."""
 
     path: str
-    #: CSS class: what it is read as.
+    #: CSS class: how it is read.
     kind: str
     title: str
 
@@ -56,7 +56,7 @@ class ChainPicture:
     box_width: float
     boxes: tuple[OpBox, ...]
     arrows: tuple[Arrow, ...]
-    #: None known before there is a schedule.
+    #: Empty if there is no schedule.
     launches: tuple[Launch, ...]
     #: x of each border between two launches.
     borders: tuple[float, ...]
@@ -104,12 +104,13 @@ def _span(places: dict[str, int], op: OpRow, role: str) -> int:
 
 
 def _arrows(places: dict[str, int], op: OpRow, y: float) -> list[Arrow]:
-    """A straight one from the op before; an arc over the boxes from what is further away, or read as something else."""
+    """A straight one from the op before; an arc over the boxes from ops further away, or if it is read in another
+    role."""
     found, at = [], places[op.name]
     for role, source in op.reads_ops.items():
         begin, end, span = _x(places[source]) + _WIDTH, _x(at), _span(places, op, role)
         if role == "norm" and op.reads_ops.get("source") == source:
-            continue  # the note says it, and the arrow is there
+            continue  # the note mentions it, and the arrow exists already
         if role == "source" and span == 1:
             path = f"M{begin} {y + _MIDDLE}H{end - 3}"
         else:

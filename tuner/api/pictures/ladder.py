@@ -1,4 +1,4 @@
-"""What a ladder gains over the library, by rows: a curve with intervals, over the ranges that each kernel serves."""
+"""The gain of a ladder over the library, by rows: a curve with intervals, over the ranges that each kernel serves."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from tuner.wire.responses.batches import GainView, LadderView, RungView
 
 WIDTH, HEIGHT = 760.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 16.0, 30.0, 38.0
-#: Colours of kernels; a ladder with more begins again.
+#: Colours of kernels; with more kernels they repeat.
 _NUM_COLOURS = 7
-#: SVG units that a label of a tick, and one of a range, need at least.
+#: Minimum SVG units for the label of a tick, and of a range.
 _TICK_ROOM, _LABEL_ROOM = 28.0, 52.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Neighbouring numbers of rows for which the same runs."""
+    """Adjacent numbers of rows with the same kernel."""
 
     x: float
     width: float
     #: CSS class: a kernel's colour, or the library's.
     kind: str
-    #: What runs; empty where there is no room for it.
+    #: What runs; empty if there is no space for it.
     label: str
     title: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """The gain at a number of rows that was measured."""
+    """The gain at a measured number of rows."""
 
     x: float
     y: float
-    #: Upper and lower end of the 95 % interval; None where it is not known.
+    #: Upper and lower end of the 95 % interval; None if unknown.
     interval: tuple[float, float] | None
     kind: str
     title: str
@@ -64,7 +64,7 @@ class LadderPicture:
 
 
 def draw_ladder(ladder: LadderView) -> LadderPicture | None:
-    """The picture; None where nothing was measured."""
+    """The picture; None if nothing was measured."""
     if not ladder.gains or not ladder.rungs:
         return None
     most = math.log2(ladder.rungs[-1].m_hi + 0.5)
@@ -102,7 +102,7 @@ def _point(gain: GainView, x: Callable[[float], float], y: Callable[[float], flo
 
 
 def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Range, ...]:
-    """From half a row before the first to half a row after the last, so that one row has a width."""
+    """From half a row before the first to half a row after the last, so that a single row has a width."""
     found = []
     for kernel, members in groupby(rungs, key=lambda rung: rung.kernel):
         same = list(members)
@@ -116,7 +116,7 @@ def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Ran
 
 
 def _row_ticks(rows: Sequence[int], x: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
-    """The measured numbers of rows, from the largest down as far as there is room."""
+    """The measured numbers of rows, from the largest down as far as there is space."""
     ticks: list[tuple[float, str]] = []
     for m in sorted(rows, reverse=True):
         if not ticks or ticks[-1][0] - x(m) >= _TICK_ROOM:

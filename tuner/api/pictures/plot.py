@@ -24,13 +24,13 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A horizontal line to compare with."""
+    """A horizontal reference line."""
 
     #: CSS class of the line.
     name: str
     label: str
     time_us: float
-    #: SVG units; the label may be moved aside so that labels do not overlap.
+    #: SVG units; the label may be moved so that labels do not overlap.
     y: float
     label_y: float
 
@@ -60,7 +60,8 @@ def draw(
     num_planned: int,
     baselines: Sequence[tuple[str, str, float | None]],
 ) -> Plot | None:
-    """Draws (trial number, microseconds) of each best so far up to the trials run, on an axis of the trials planned.
+    """Draws (trial number, microseconds) of each best so far, up to the number of completed trials, on an axis of
+    planned trials.
 
     None before the first point. Baselines are (CSS class, label, microseconds); one without a time is left out.
     """
@@ -97,7 +98,7 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 times the powers of ten from `low` to `high`; the powers alone where that is many."""
+    """1, 2, 5 times the powers of ten from `low` to `high`; only the powers if there are too many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if len(powers) <= 4 else (1,)
     return [f * 10.0**p for p in powers for f in factors if low <= f * 10.0**p <= high]
@@ -125,7 +126,7 @@ class _Scale:
 
 
 def _place(known: Sequence[tuple[str, str, float]], scale: _Scale) -> tuple[Baseline, ...]:
-    """Lines from the top down, each label at least a line's height below the one before."""
+    """Lines from the top down, each label at least a line's height below the previous one."""
     placed: list[Baseline] = []
     for name, label, time_us in sorted(known, key=lambda row: -row[2]):
         y = scale.y(time_us)

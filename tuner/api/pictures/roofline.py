@@ -1,4 +1,4 @@
-"""The roofline: what the data sheet allows at each intensity, and where runs stand.
+"""The roofline: the limit from the data sheet at each intensity, and the positions of runs.
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -23,7 +23,7 @@ class RooflineDot:
     name: str
     title: str
     is_counted: bool
-    #: Its share of what the roof allows at its intensity.
+    #: Its share of the roof's limit at its intensity.
     share: float
 
 
@@ -46,7 +46,7 @@ class RooflinePlot:
 
 
 def draw_roofline(view: RooflineView | None) -> RooflinePlot | None:
-    """The plot; None where there is no run to show."""
+    """The plot; None if there is no run to show."""
     if view is None or not view.points:
         return None
     ridge = view.flops_per_s / view.dram_bytes_per_s

@@ -1,4 +1,4 @@
-"""The samples of a trial: each round as a dot for the candidate and one for the library, with their quartiles."""
+"""The samples of a trial: a dot for each round of the candidate and of the library, with their quartiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Band:
     height: float
     #: (x, y, whether it counts, tooltip).
     dots: list[tuple[float, float, bool, str]]
-    #: Lower quartile, median, upper quartile; None where too few rounds count.
+    #: Lower quartile, median, upper quartile; None if too few rounds count.
     box: tuple[float, float, float] | None
     median_us: float
 
@@ -42,7 +42,7 @@ class SamplesPlot:
 
 
 def draw_samples(samples: SamplesView | None) -> SamplesPlot | None:
-    """The plot; None where there are no samples."""
+    """The plot; None if there are no samples."""
     if samples is None or not samples.rounds:
         return None
     sides = [("this trial", "own", [(one.time_us, one) for one in samples.rounds])]

@@ -1,4 +1,4 @@
-"""The schedule as a picture: each op's tiles in the order in which they are begun, and who waits for whom."""
+"""The schedule as a picture: each op's tiles in starting order, and which tiles wait for which."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Ints = npt.NDArray[np.int64]
 WIDTH = 960.0
 _LEFT, _TOP, _HEAD, _GAP = 8.0, 4.0, 22.0, 20.0
 _MAX_CELL, _MIN_HEIGHT, _MAX_HEIGHT = 34.0, 12.0, 300.0
-#: Beyond this many a side, or in an op, neighbouring tiles are drawn as one cell: a browser pays for each.
+#: With more tiles per side, or per op, neighbouring tiles are drawn as one cell: each costs the browser time.
 MAX_SIDE, MAX_CELLS = 64, 1024
-#: Cells that have room for a number.
+#: Minimum size of a cell with a number.
 _NUMBER_FROM = 20.0
-#: This many of what a task waits for are drawn with a line; the others are marked alone.
+#: Maximum number of a task's dependencies drawn with a line; the others are only marked.
 _MAX_LINES = 24
 
 
@@ -33,9 +33,9 @@ class TileCell:
     y: float
     width: float
     height: float
-    #: 0.0 for what is begun first, 1.0 for the last.
+    #: 0.0 for the first, 1.0 for the last.
     rank: float
-    #: Its place in the order; empty where there is no room.
+    #: Its place in the order; empty if there is no space.
     number: str
     #: ``waiter``, ``awaited`` or nothing.
     role: str
@@ -49,7 +49,7 @@ class OpPicture:
     name: str
     y: float
     cells: list[TileCell]
-    #: Points of the walk; empty where it would hide the tiles.
+    #: Points of the walk; empty if it would hide the tiles.
     path: str
     note: str
 
@@ -61,13 +61,13 @@ class SchedulePicture:
     width: float
     height: float
     ops: list[OpPicture]
-    #: From what is awaited to the one who waits.
+    #: From the awaited tile to the waiting one.
     lines: list[tuple[float, float, float, float]]
     sentence: str
 
 
 def begin_ranks(plan: Plan) -> Ints:
-    """[task] its place in the order in which tasks are begun: turn by turn over the queues, or the order of tickets."""
+    """[task] its place in starting order: alternating between the queues, or the order of tickets."""
     if plan.assignment != STATIC:
         return np.arange(plan.num_tasks, dtype=np.int64)
     queue = np.repeat(np.arange(plan.num_ctas), np.diff(plan.queues))
@@ -78,7 +78,7 @@ def begin_ranks(plan: Plan) -> Ints:
 
 
 def draw_schedule(plans: Sequence[VerifiedPlan]) -> SchedulePicture | None:
-    """The picture of a candidate's launches; None where there are none."""
+    """The picture of a candidate's launches; None if there are none."""
     if not plans:
         return None
     waiter, awaited, sentence = _example(plans)
@@ -114,7 +114,7 @@ def _op(
     top: float,
     example: tuple[Key | None, set[Key], int],
 ) -> tuple[OpPicture, dict[Key, tuple[float, float]]]:
-    """One op's grid, and where the tiles of the example are, by (op, row, column)."""
+    """One op's grid, and the positions of the example's tiles, by (op, row, column)."""
     waiter, awaited, _ = example
     num_rows, num_cols = grid
     tasks = plan.plan.tasks
@@ -163,7 +163,7 @@ def _op(
 
 
 def _coarseness(num_rows: int, num_cols: int) -> tuple[int, int]:
-    """Rows and columns of tiles of one cell."""
+    """Rows and columns of tiles per cell."""
     side = MAX_SIDE
     while True:
         down, right = -(-num_rows // side), -(-num_cols // side)
@@ -174,12 +174,12 @@ def _coarseness(num_rows: int, num_cols: int) -> tuple[int, int]:
 
 def _title(row: int, col: int, block: Ints) -> str:
     if block.size == 1:
-        return f"tile ({row}, {col}): begun as number {int(block.min())}"
-    return f"tiles from ({row}, {col}) on: begun as numbers {int(block.min())} to {int(block.max())}"
+        return f"tile ({row}, {col}): started as number {int(block.min())}"
+    return f"tiles from ({row}, {col}) on: started as numbers {int(block.min())} to {int(block.max())}"
 
 
 def _example(plans: Sequence[VerifiedPlan]) -> tuple[Key | None, set[Key], str]:
-    """The task that is begun first of those that wait, and the tiles that it waits for."""
+    """The first task that waits, and the tiles that it waits for."""
     for plan in plans:
         tasks, waits = plan.plan.tasks, plan.plan.waits
         waiting = np.flatnonzero(tasks[:, 4] > tasks[:, 3])

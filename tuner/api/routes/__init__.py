@@ -1,1 +1,1 @@
-"""The JSON API: routes by subject."""
+"""The JSON API: routes by topic."""

@@ -1,4 +1,4 @@
-"""Routes of batches: jobs that are asked for together, and which kernel runs for which rows."""
+"""Routes of batches: jobs that were submitted together, and which kernel runs for which rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batch_routes(service: Service) -> APIRouter:
         caller: Asker,
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> BatchView:
-        """Asks for several jobs at once; those of one shape share what they find, and answer as a ladder."""
+        """Submits several jobs at once; those of one shape share their results, which form a ladder."""
         batch, created = service.batches.submit(
             body.to_specs(default_target_id(service)),
             neighbour_trials=body.neighbour_trials,
@@ -56,37 +56,37 @@ def batch_routes(service: Service) -> APIRouter:
     def list_batches(
         cursor: Cursor = None, limit: Limit = 50, owner: Word = None, project: Word = None
     ) -> PageView[BatchView]:
-        """All batches, the newest first."""
+        """All batches, newest first."""
         return batches_page(service, cursor, limit, owner, project).batches
 
     @router.get("/batches/{batch_id}")
     def get_batch(batch_id: BatchId) -> BatchView:
-        """A batch as it stands."""
+        """A batch and its state."""
         return _view(service, service.batches.get(batch_id))
 
     @router.post("/batches/{batch_id}:cancel")
     def cancel_batch(batch_id: BatchId, caller: Asker) -> BatchView:
-        """Ends a batch, and those of its jobs that nobody else waits for; their trials remain."""
+        """Cancels a batch, and those of its jobs that nobody else requested; their trials are kept."""
         return _view(service, service.batches.cancel(batch_id, caller))
 
     @router.post("/batches/{batch_id}:pause")
     def pause_batch(batch_id: BatchId, caller: Asker) -> BatchView:
-        """Has its open jobs wait; what is at the card is recorded first. Those that others share go on."""
+        """Pauses its open jobs; results from the card are recorded first. Those that others share continue."""
         return _view(service, service.batches.pause(batch_id, caller, True))
 
     @router.post("/batches/{batch_id}:resume")
     def resume_batch(batch_id: BatchId, caller: Asker) -> BatchView:
-        """Has its open jobs go on."""
+        """Resumes its open jobs."""
         return _view(service, service.batches.pause(batch_id, caller, False))
 
     @router.get("/batches/{batch_id}/jobs")
     def list_batch_jobs(batch_id: BatchId, cursor: Cursor = None, limit: Limit = 50) -> PageView[BatchJobView]:
-        """The jobs of a batch, in the order in which they are searched."""
+        """The jobs of a batch, in search order."""
         return _jobs(service, batch_id, cursor, limit)
 
     @router.get("/batches/{batch_id}/best")
     def get_batch_best(batch_id: BatchId) -> BatchBestView:
-        """Which kernel runs for which rows, or the library; 404 before the first ladder has its answer."""
+        """Which kernel runs for which rows, or the library; 404 before the first ladder has a result."""
         ladders = service.batches.ladders(batch_id)
         workloads = service.batches.workloads(batch_id)
         return BatchBestView.of(service.batches.get(batch_id), ladders, workloads)
@@ -122,7 +122,7 @@ def _view(service: Service, batch: BatchRecord) -> BatchView:
 
 
 def _views(service: Service, found: Sequence[BatchRecord]) -> list[BatchView]:
-    """Batches, each with what it is of, its gains and its place in the queue."""
+    """Batches, each with its workloads, its gains and its place in the queue."""
     facts = service.batches.facts([batch.id for batch in found])
     places = service.overview.places([one.next_open for one in facts.values() if one.next_open is not None])
     views = []

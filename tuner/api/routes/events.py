@@ -25,17 +25,17 @@ from tuner.wire.requests.problems import problem
 from tuner.wire.responses.responses import EventView
 
 _BATCH = 200
-#: Threads that read events, for all streams: a request has those of the others. Who waits for an event holds none.
+#: Threads that read events, for all streams: requests use other threads. A stream that waits for an event needs none.
 _NUM_READERS = 8
-#: A stream that nothing wakes looks so often whether its job, or its batch, is there yet and continues, seconds.
+#: Interval in which a stream without events checks whether its job, or its batch, still exists and runs, seconds.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
-#: Who is refused may ask again after so long, seconds.
+#: After a refusal, clients may retry after this many seconds.
 _RETRY_S = 10
 
 
 class Seats:
-    """How many streams are open, and how many may be. All of it is in one event loop."""
+    """How many streams are open, and the maximum. It is used only in one event loop."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most
@@ -43,7 +43,7 @@ class Seats:
 
     @contextmanager
     def one(self) -> Iterator[bool]:
-        """A seat for as long as the block; whether there was one."""
+        """A seat for the duration of the block; returns whether there was one."""
         if self._most is not None and self._taken >= self._most:
             yield False
             return
@@ -54,16 +54,16 @@ class Seats:
             self._taken -= 1
 
     def refusal(self) -> Response:
-        """What is answered where there is none."""
+        """The response if there is none."""
         detail = (
-            f"{self._taken} event streams are open, and there may be no more: ask for the job now and then, or have "
+            f"{self._taken} event streams are open, which is the maximum: poll the job instead, or have "
             "TUNER_MAX_CONNECTIONS raised; one eighth of these connections is kept for requests"
         )
         return problem_response(problem(503, detail), {"retry-after": str(_RETRY_S), "connection": "close"})
 
 
 class _Stream(EventSourceResponse):
-    """Has a seat as long as it lasts."""
+    """Holds a seat as long as it lasts."""
 
     def __init__(self, events: AsyncIterator[ServerSentEvent], seats: Seats) -> None:
         super().__init__(events)
@@ -77,30 +77,30 @@ class _Stream(EventSourceResponse):
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """What a stream is fed from: the events of a job, or of a batch."""
+    """The source of a stream: the events of a job, or of a batch."""
 
-    #: Those after an id, at most this many, the oldest first.
+    #: Those after an id, at most this many, oldest first.
     events: Callable[[int, int], Sequence[Event]]
-    #: Within the block, what it is given is set whenever there may be another one.
+    #: Within the block, its argument is set whenever there may be another one.
     listening: Callable[[Wake], AbstractContextManager[None]]
-    #: Seconds after which it looks for itself.
+    #: Seconds after which it checks without being woken.
     check_s: float
-    #: Whether nothing happens any more.
+    #: Whether nothing more will happen.
     is_over: Callable[[], bool]
     #: Whether this event is known to be the last one.
     is_last: Callable[[Event], bool]
 
     def answer(self, last_event_id: int | None, after: int, readers: CapacityLimiter, seats: Seats) -> Response:
-        """Everything from the event that the asker saw last."""
+        """Everything after the last event that the client saw."""
         after_id = after if last_event_id is None else last_event_id
         is_final = self.is_over()
         if is_final and last_event_id is not None and not self.events(after_id, 1):
-            return Response(status_code=204)  # the one answer after which a browser does not reconnect
+            return Response(status_code=204)  # the only response after which a browser does not reconnect
         return _Stream(_events(self, after_id, is_final, readers), seats)
 
 
 def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
-    """What watchers hold open, at most this many of them at a time."""
+    """The event streams, at most this many of them at a time."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
     readers, seats = CapacityLimiter(_NUM_READERS), Seats(max_streams)
 
@@ -109,15 +109,17 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
         response_class=EventSourceResponse,
         responses={
             200: {"description": "Events `state`, `trial`, `best`, then `end`", "content": {"text/event-stream": {}}},
-            204: {"description": "The job has ended, and the asker has seen all of it"},
+            204: {"description": "The job has ended, and the client has seen all of it"},
         },
     )
     def stream_events(
         job_id: JobId,
         last_event_id: Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)] = None,
-        after: Annotated[int, Query(ge=0, le=_MAX_EVENT_ID, description="as Last-Event-ID, which goes first")] = 0,
+        after: Annotated[
+            int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
+        ] = 0,
     ) -> Response:
-        """Everything that happened to a job and happens from now on, until it ends."""
+        """All past events of a job, and new ones until it ends."""
         feed = Feed(
             events=partial(service.events, job_id),
             listening=partial(service.listening, job_id),
@@ -132,15 +134,17 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
         response_class=EventSourceResponse,
         responses={
             200: {"description": "Events of all its jobs, then `end`", "content": {"text/event-stream": {}}},
-            204: {"description": "The batch has ended, and the asker has seen all of it"},
+            204: {"description": "The batch has ended, and the client has seen all of it"},
         },
     )
     def stream_batch_events(
         batch_id: BatchId,
         last_event_id: Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)] = None,
-        after: Annotated[int, Query(ge=0, le=_MAX_EVENT_ID, description="as Last-Event-ID, which goes first")] = 0,
+        after: Annotated[
+            int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
+        ] = 0,
     ) -> Response:
-        """Everything that happened to the jobs of a batch and happens from now on, until it ends."""
+        """All past events of the jobs of a batch, and new ones until it ends."""
         feed = Feed(
             events=partial(service.batches.events, batch_id),
             listening=partial(service.batches.listening, batch_id),
@@ -154,7 +158,7 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
 
 
 class _Awakening:
-    """A `Wake` of this loop's."""
+    """A `Wake` for this loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -166,7 +170,7 @@ class _Awakening:
             self._loop.call_soon_threadsafe(self._event.set)
 
     def clear(self) -> None:
-        """What was before does not count."""
+        """Resets it: earlier events do not count."""
         self._event.clear()
 
     async def wait(self, timeout_s: float) -> bool:
@@ -197,5 +201,5 @@ async def _events(
 
 
 def _is_last(event: Event) -> bool:
-    """Whether nothing happens to the job any more."""
+    """Whether nothing more will happen to the job."""
     return event.kind == "state" and JobState(event.data["state"]).is_final

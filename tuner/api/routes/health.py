@@ -1,4 +1,4 @@
-"""Probes, and figures for whoever watches the service."""
+"""Probes, and figures for monitoring."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def health_routes(service: Service) -> APIRouter:
 
     @router.get("/livez", responses={503: PROBLEM_RESPONSES[503]})
     async def get_liveness() -> Health:
-        """Whether the process answers and its runners live; 503 means that only a restart helps."""
+        """Whether the process responds and its runners work; 503 means that only a restart helps."""
         service.check_alive()
         return Health()
 
     @router.get("/readyz", responses={503: PROBLEM_RESPONSES[503]})
     def get_readiness() -> Readiness:
-        """Whether the database answers, jobs are being run, and a GPU is fit to measure on."""
+        """Whether the database responds, jobs are running, and a GPU can be measured on."""
         return Readiness(quarantined=service.ready())
 
     @router.get(

@@ -1,4 +1,4 @@
-"""Routes of what was found elsewhere."""
+"""Routes for results of external searches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tuner.wire.requests.imports import ImportRequest, ImportView
 
 
 def import_routes(service: Service) -> APIRouter:
-    """What later jobs may begin with."""
+    """What later jobs may start from."""
     router = APIRouter(tags=["imports"], responses=PROBLEM_RESPONSES)
 
     @router.post("/imports", status_code=201)
     def import_winners(body: ImportRequest, caller: Asker) -> ImportView:
-        """Keeps winners of a search elsewhere: jobs on that target may begin with them. They never answer for it."""
+        """Stores winners of an external search: jobs on that target may start from them. They are never the result of a
+        job."""
         found = body.to_found()
         num_new = service.import_winners(body.target, found, caller)
         return ImportView(num_imported=num_new, num_known=len(found) - num_new)

@@ -40,8 +40,12 @@ _VIEWS: dict[InspectionKind, type[EnergyView] | type[CountersView] | type[TraceV
 
 
 def _responses(model: type[BaseModel], *, asked: bool) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: what is pending is a 202, and what has ended a 200, whoever asks."""
-    also = {200: "It was taken before, or could not be"} if asked else {202: "It is pending: ask again a little later"}
+    """For OpenAPI: a pending one is a 202, and an ended one a 200, for all requests."""
+    also = (
+        {200: ("It was collected before, or could not be collected")}
+        if asked
+        else {202: "It is pending: ask again later"}
+    )
     return {status: {"model": model, "description": text} for status, text in also.items()}
 
 
@@ -50,7 +54,7 @@ def inspection_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["inspections"], responses=PROBLEM_RESPONSES)
 
     def answer(inspection: Inspection, *, asked: bool = False) -> Response:
-        """An inspection as JSON, with the status that its state means."""
+        """An inspection as JSON, with the status code for its state."""
         job = service.job(inspection.job_id)
         view = _VIEWS[inspection.kind].of(inspection, job)
         status = 202 if inspection.state is InspectionState.PENDING else 200
@@ -70,7 +74,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(EnergyView, asked=True),
     )
     def ask_energy(job_id: JobId, number: TrialNumber, caller: Asker) -> Response:
-        """Asks for the energy of a run of a measured trial."""
+        """Requests the energy per run of a measured trial."""
         return ask(caller, job_id, number, InspectionKind.ENERGY)
 
     @router.get(
@@ -94,7 +98,7 @@ def inspection_routes(service: Service) -> APIRouter:
         caller: Asker,
         body: Annotated[CountersRequest | None, Body(openapi_examples=COUNTERS_EXAMPLES)] = None,
     ) -> Response:
-        """Asks for the hardware counters of a measured trial: the base set, or metrics by name."""
+        """Requests the hardware counters of a measured trial: the base set, or metrics by name."""
         return ask(caller, job_id, number, InspectionKind.COUNTERS, body.names if body else None)
 
     @router.get(
@@ -103,7 +107,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(CountersView, asked=False),
     )
     def get_counters(job_id: JobId, number: TrialNumber) -> Response:
-        """The counters that were asked for last."""
+        """The most recently requested counters."""
         return answer(service.inspection(job_id, number, InspectionKind.COUNTERS))
 
     @router.post(
@@ -113,7 +117,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(TraceView, asked=True),
     )
     def ask_trace(job_id: JobId, number: TrialNumber, caller: Asker) -> Response:
-        """Asks for a trace of a measured trial of ours, taken from inside the kernel."""
+        """Requests a trace of a measured trial of ours, recorded inside the kernel."""
         return ask(caller, job_id, number, InspectionKind.TRACE)
 
     @router.get(
@@ -122,7 +126,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(TraceView, asked=False),
     )
     def get_trace(job_id: JobId, number: TrialNumber, format: TraceFormat = "json") -> Response:
-        """The trace; with `format=perfetto` as a file, and 409 where there is nothing to draw."""
+        """The trace; with `format=perfetto` as a file, and 409 if there is nothing to draw."""
         inspection = service.inspection(job_id, number, InspectionKind.TRACE)
         if inspection.state is InspectionState.PENDING or format == "json":
             return answer(inspection)

@@ -24,18 +24,18 @@ from tuner.wire.responses.study import StudyQuery, StudyView
 
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
-Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the previous page")]
 Word = Annotated[str | None, Query(max_length=100, description="only jobs that have it")]
 Size = Annotated[int | None, Query(ge=1, lt=2**31, description="only jobs whose first product has this size")]
-Limit = Annotated[int, Query(ge=1, le=500, description="most items of the page")]
+Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items on the page")]
 OutcomeFilter = Annotated[Literal["measured", "rejected", "failed"] | None, Query(description="only these outcomes")]
 KindFilter = Annotated[PlanKind | None, Query(description="only this plan kind")]
 ReasonFilter = Annotated[FailureKind | None, Query(description="only trials that failed for this reason")]
-Sort = Annotated[Literal["number", "time", "speedup"], Query(description="fastest first for time and speedup")]
+Sort = Annotated[Literal["number", "time", "speedup"], Query(description="for time and speedup, fastest first")]
 
 
 def default_target_id(service: Service) -> str | None:
-    """What is meant where no target is named."""
+    """The target if none is named."""
     return service.submissions.default_target_id()
 
 
@@ -49,7 +49,7 @@ def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView
 
 
 def study_view(service: Service, job_id: str, cache: int) -> StudyView:
-    """A job's schedules side by side, as far as it is."""
+    """A comparison of a job's schedules, as far as it has progressed."""
     job = service.job(job_id)
     trials = service.trials(job_id, limit=MAX_SCHEDULES + 1).items if job.spec.tried else []
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
@@ -59,7 +59,7 @@ def study_view(service: Service, job_id: str, cache: int) -> StudyView:
 
 
 def job_detail(service: Service, job: JobRecord) -> JobDetail:
-    """A job with all that is shown of it but its trials."""
+    """A job with all its details except its trials."""
     return JobDetail.with_trials(
         job,
         service.forecast_quality(job.id),
@@ -84,9 +84,10 @@ def job_routes(service: Service) -> APIRouter:
         caller: Asker,
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> Response:
-        """Asks for a tuned kernel pair. The same open problem posted again answers with the job that exists."""
+        """Submits a kernel pair for tuning. If the same problem is posted again while open, the existing job is
+        returned."""
         job, is_new = await submit(service, body, caller, idempotency_key)
-        # As bytes: FastAPI would check the model once more, at hundreds of submissions a second.
+        # As bytes: FastAPI would validate the model once more, at hundreds of submissions per second.
         content, headers = JobView.of(job).model_dump_json(), {"location": f"/jobs/{job.id}"}
         return Response(content, 202 if is_new else 200, headers, "application/json")
 
@@ -103,7 +104,7 @@ def job_routes(service: Service) -> APIRouter:
         n: Size = None,
         k: Size = None,
     ) -> PageView[JobView]:
-        """All jobs, the newest first; by state, owner, project, label, target, and the sizes of the first product."""
+        """All jobs, newest first; by state, owner, project, label, target, and the sizes of the first product."""
         page = service.jobs(
             cursor=cursor, limit=limit, state=state, owner=owner, project=project, label=label, target_id=target,
             m=m, n=n, k=k,
@@ -112,30 +113,30 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}")
     def get_job(job_id: JobId) -> JobDetail:
-        """A job as it stands, with how well its trials were forecast, with what its search began, and its place in the
-        queue."""
+        """A job and its state, with the accuracy of its forecasts, what its search started from, and its place in
+        the queue."""
         return job_detail(service, service.job(job_id))
 
     @router.delete("/jobs/{job_id}", response_model=JobView, responses={204: {"description": "It is deleted"}})
     def delete_job(job_id: JobId, caller: Asker) -> Response | JobView:
-        """Deletes a job that has ended, with its trials, events, result and artifact. Where others share its run, it
-        stays theirs: the answer is the job without its former owner."""
+        """Deletes an ended job, with its trials, events, result and artifact. If others share its run, it stays
+        theirs: the response is the job without its former owner."""
         left = service.submissions.delete(job_id, caller)
         return Response(status_code=204) if left is None else JobView.of(left)
 
     @router.post("/jobs/{job_id}:cancel")
     def cancel_job(job_id: JobId, caller: Asker) -> JobView:
-        """Ends a job; its trials remain. Where others share its run, it goes on for them."""
+        """Cancels a job; its trials are kept. If others share its run, it continues for them."""
         return JobView.of(service.cancel(job_id, caller))
 
     @router.post("/jobs/{job_id}:pause")
     def pause_job(job_id: JobId, caller: Asker) -> JobView:
-        """Has an open job wait; what is at the card is recorded first."""
+        """Pauses an open job; results from the card are recorded first."""
         return JobView.of(service.submissions.pause(job_id, caller, True))
 
     @router.post("/jobs/{job_id}:resume")
     def resume_job(job_id: JobId, caller: Asker) -> JobView:
-        """Has a paused job go on."""
+        """Resumes a paused job."""
         return JobView.of(service.submissions.pause(job_id, caller, False))
 
     @router.post(
@@ -167,18 +168,19 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}/trials/{number}/samples")
     def get_samples(job_id: JobId, number: TrialNumber) -> SamplesView:
-        """The raw samples of a measured trial, round by round; 404 where there are none (any more)."""
+        """The raw samples of a measured trial, round by round; 404 if there are none (any more)."""
         trial, measured = service.samples(job_id, number)
         return SamplesView.of(trial, measured, service.job(job_id))
 
     @router.get("/jobs/{job_id}/best")
     def get_job_best(job_id: JobId) -> BestView:
-        """The result of a job that succeeded."""
+        """The result of a succeeded job."""
         return BestView.of(service.best(job_id), service.job(job_id))
 
     @router.get("/jobs/{job_id}/study")
     def get_study(job_id: JobId, query: Annotated[StudyQuery, Query()]) -> StudyView:
-        """The schedules that a job was given, or its finalists, side by side: times of the rounds that they share."""
+        """A comparison of the schedules that a job was given, or of its finalists: times in the rounds that they
+        share."""
         return study_view(service, job_id, query.cache)
 
     return router

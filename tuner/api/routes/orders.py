@@ -1,4 +1,4 @@
-"""The route of orders: a path over a small grid of tiles, and what a cache makes of it."""
+"""The route of orders: a path over a small grid of tiles, and its effect on a cache."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from tuner.wire.responses.orders import OrdersQuery, OrdersView
 
 
 def order_routes(_: Service) -> APIRouter:
-    """Asks nothing of the service: the answer is computed from the question alone."""
+    """Does not use the service: the response is computed from the request alone."""
     router = APIRouter(tags=["orders"], responses=PROBLEM_RESPONSES)
 
     @router.get("/orders")
     def follow_order(query: Annotated[OrdersQuery, Query()]) -> OrdersView:
-        """Each step of an order, drawn or standard, with what the cache holds; other orders and the optimum beside."""
+        """Each step of an order, drawn or standard, with the contents of the cache; other orders and the optimum for
+        comparison."""
         return OrdersView.of(query)
 
     return router

@@ -1,4 +1,4 @@
-"""Routes of packs: one file with the kernels of many shapes, made of finished jobs."""
+"""Routes of packs: one file with the kernels of many shapes, made from finished jobs."""
 
 from __future__ import annotations
 

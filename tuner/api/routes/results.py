@@ -24,7 +24,7 @@ Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="sha256 of th
 
 
 def target_views(service: Service) -> list[TargetView]:
-    """What the server measures on, and whether it does now."""
+    """What the server measures on, and whether it currently does."""
     return [
         TargetView.of(target, environment, service.quarantine(target.id)) for target, environment in service.targets()
     ]
@@ -44,11 +44,11 @@ def result_routes(service: Service) -> APIRouter:
         response_class=Response,
         responses={
             200: {"content": {"application/zip": {}}, "headers": _SIGNATURE},
-            304: {"description": "The asker has it already"},
+            304: {"description": "The client already has it"},
         },
     )
     def get_artifact(digest: Digest, if_none_match: Annotated[str | None, Header()] = None) -> Response:
-        """A kernel as a zip: source, cubin, plan, and a manifest that is the launch recipe. A header signs it."""
+        """A kernel as a zip: source, cubin, plan, and a manifest with the launch recipe. A header signs it."""
         headers = {"ETag": f'"{digest}"', "Cache-Control": "private, max-age=31536000, immutable"}
         content = service.artifact(digest)
         seen = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]

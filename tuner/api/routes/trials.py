@@ -1,4 +1,4 @@
-"""Routes of one trial: what it is, its source, its plans, and its run as columns."""
+"""Routes of one trial: its details, its source, its plans, and its run as columns."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ T = TypeVar("T")
 
 GanttOf = Annotated[
     Literal["measured", "forecast"],
-    Query(description="`measured`: the trace that was taken last; `forecast`: what the simulator says"),
+    Query(description="`measured`: the latest trace; `forecast`: the simulator's"),
 ]
 Launch = Annotated[int, Query(ge=0, le=100, description="which launch of the candidate")]
 
 
 def trial_view(service: Service, job: JobRecord, trial: Trial) -> TrialView:
-    """The trial as listings have it, with the figures of its inspections."""
+    """The trial as in listings, with the figures of its inspections."""
     return trials_view(service, job, Page(items=[trial], next_cursor=None)).items[0]
 
 
 def gpu_of(service: Service, job: JobRecord) -> Gpu | None:
-    """The job's GPU: a live card of this server, else the catalogue's, else nobody knows."""
+    """The job's GPU: a live card of this server, otherwise the catalogue's, otherwise unknown."""
     live = {target.id: target.gpu for target, _ in service.targets()}
     try:
         return live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu
@@ -51,7 +51,7 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
     """The plans of a trial's launches; none for the library.
 
     Raises:
-        Conflict: they are refused, or the GPU is not known; the message says why.
+        Conflict: they are refused, or the GPU is unknown; the message says why.
     """
     return _on_its_gpu(service, job, trial, _plans)
 
@@ -59,7 +59,7 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
 def _on_its_gpu(service: Service, job: JobRecord, trial: Trial, asked: Callable[[Workload, Gpu, Candidate], T]) -> T:
     gpu = gpu_of(service, job)
     if gpu is None:
-        raise Conflict(f"nothing is known here of the GPU of {job.spec.target_id}; ask a server that has it")
+        raise Conflict(f"the GPU of {job.spec.target_id} is unknown here; ask a server that knows it")
     try:
         return asked(job.spec.workload, gpu, trial.candidate)
     except (IllegalSchedule, PlanError) as error:
@@ -68,25 +68,25 @@ def _on_its_gpu(service: Service, job: JobRecord, trial: Trial, asked: Callable[
 
 @lru_cache(maxsize=8)
 def _plans(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
-    """A page asks for them several times."""
+    """A page requests them several times."""
     return plans_for(workload, gpu, candidate)
 
 
 def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
-    """The run of a trial, as it was traced or as it is forecast.
+    """The run of a trial, traced or forecast.
 
     Raises:
-        NotFound: no such job or trial, or nobody asked for a trace.
+        NotFound: no such job or trial, or no trace was requested.
         Conflict: there is nothing to draw; the message says why.
     """
     job, trial = service.job(job_id), service.trial(job_id, number)
     if not trial.candidate.plan_kind.is_ours:
-        raise Conflict(f"trial {number} of {job_id} runs the library's kernels, which leave no trace")
+        raise Conflict(f"trial {number} of {job_id} runs the library's kernels, which cannot be traced")
     if of == "forecast":
         return _on_its_gpu(service, job, trial, forecast_gantt)
     inspection = service.inspection(job_id, number, InspectionKind.TRACE)
     if not isinstance(inspection.result, Trace) or not inspection.result.spans:
-        raise Conflict(f"trial {number} of {job_id} has no trace: {inspection.reason or 'it is being taken'}")
+        raise Conflict(f"trial {number} of {job_id} has no trace: {inspection.reason or 'it is being collected'}")
     try:
         plans = plans_of(service, job, trial)
     except Conflict:
@@ -96,17 +96,17 @@ def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
 
 
 def trial_routes(service: Service) -> APIRouter:
-    """What a page of a trial loads and offers."""
+    """What a page of a trial loads and links to."""
     router = APIRouter(tags=["trials"], responses=PROBLEM_RESPONSES)
 
     @router.get("/jobs/{job_id}/trials/{number}")
     def get_trial(job_id: JobId, number: TrialNumber) -> TrialView:
-        """One trial: its candidate and what became of it."""
+        """One trial: its candidate and its outcome."""
         return trial_view(service, service.job(job_id), service.trial(job_id, number))
 
     @router.get("/jobs/{job_id}/trials/{number}/gantt", response_model=GanttView)
     def get_gantt(job_id: JobId, number: TrialNumber, of: GanttOf = "forecast") -> Response:
-        """Each task of a run with its times, column by column, and who waits for whom; 409 where there is none."""
+        """Each task of a run with its times, column by column, and which tasks wait for which; 409 if there is none."""
         view = GanttView.of_gantt(gantt_of(service, job_id, number, of), of)
         return Response(view.model_dump_json(), media_type="application/json")
 
@@ -126,10 +126,10 @@ def trial_routes(service: Service) -> APIRouter:
         responses={200: {"content": {"application/octet-stream": {}}, "description": "32-bit words"}},
     )
     def get_plan(job_id: JobId, number: TrialNumber, launch: Launch = 0) -> Response:
-        """The plan of one of the trial's launches, as the kernel reads it."""
+        """The plan of one of the trial's launches, in the kernel's format."""
         plans = plans_of(service, service.job(job_id), service.trial(job_id, number))
         if launch >= len(plans):
-            raise NotFound(f"trial {number} of {job_id} has {len(plans)} launches of ours, so none has number {launch}")
+            raise NotFound(f"trial {number} of {job_id} has {len(plans)} launches, so none has number {launch}")
         headers = {"Content-Disposition": f'attachment; filename="{job_id}-trial-{number}-plan{launch}.bin"'}
         return Response(plans[launch].plan.table, headers=headers, media_type="application/octet-stream")
 

@@ -176,7 +176,7 @@ function noteAxes(axes) {
   const isSample = axes.num_trials < axes.num_measured - 1;
   note.textContent = Object.keys(axes.shares).length
     ? `${axes.method}, over ${axes.num_trials} measured trials of ours${isSample ? ` of ${axes.num_measured}, evenly chosen` : ""}.`
-    : `Too few trials are measured to tell (${axes.num_trials}).`;
+    : `There are too few measured trials to tell (${axes.num_trials}).`;
   return Object.keys(axes.shares).length > 0;
 }
 
@@ -197,7 +197,7 @@ async function refresh() {
   points = await ask("points.json");
   const num = points.number.length;
   document.getElementById("sampled").textContent =
-    num < points.num_trials ? `${number.format(num)} of ${number.format(points.num_trials)} trials are drawn, evenly chosen, and each that was the best so far.` : "";
+    num < points.num_trials ? `${number.format(num)} of ${number.format(points.num_trials)} trials are drawn: an even sample, plus each that was the best so far.` : "";
   drawAll();
 }
 

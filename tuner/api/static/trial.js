@@ -61,7 +61,7 @@ async function load(figure) {
 
 async function addTables(figure) {
   const details = element("details", "");
-  details.append(element("summary", "The same in tables"));
+  details.append(element("summary", "The same as tables"));
   const place = element("div", "");
   details.append(place);
   figure.append(details);
@@ -138,7 +138,7 @@ for (const button of document.querySelectorAll("[data-ask]")) {
     const answer = await fetch(button.dataset.ask, { method: "POST", headers: { ...(button.dataset.ask.endsWith("counters") ? { "content-type": "application/json" } : {}), ...(csrf ? { "x-csrf-token": csrf } : {}) }, body: button.dataset.ask.endsWith("counters") ? "{}" : undefined });
     const body = await answer.json();
     if (answer.ok) {
-      button.textContent = "It is being taken";
+      button.textContent = "It is being collected";
       waitFor(button.dataset.ask);
     } else {
       button.after(element("span", ` ${body.detail}`, { class: "reason", role: "alert" }));

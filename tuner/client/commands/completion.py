@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 _PROGRAM = "tuner-client"
-#: Set by the script when the shell asks.
+#: Set by the script when the shell requests completions.
 _VARIABLE = "_TUNER_CLIENT_COMPLETE"
 
 

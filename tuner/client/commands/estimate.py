@@ -6,18 +6,21 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.progress import track
 from rich.table import Table
 
-from tuner.client.delivery.output import print_json, print_table
+from tuner.client.delivery.output import plain_console, print_json, print_table
 from tuner.client.errors import NoResult
-from tuner.client.models.kinds_in_models import kinds_with_context
+from tuner.client.models.kinds_in_models import KindInModels, kinds_with_context
 from tuner.client.models.models import ffn_shapes, merged
 from tuner.client.models.partly_known import what_remains
 from tuner.client.options.model_options import model_options, read_config, take_rows
@@ -29,13 +32,13 @@ from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.shapes import Shape
 from tuner.versions import install_command
 
-#: The simulator and the winners are not the client's: they run in a program of their own.
+#: The simulator and the winners do not belong to the client: they run in a separate program.
 _PROGRAM = "tuner.estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Gain of an op at a number of rows, or of sequences, in all of a model's layers."""
+    """Gain of an op for a number of rows or sequences, in all of a model's layers."""
 
     #: In words.
     shape: str
@@ -49,11 +52,11 @@ class Gain:
 
     @property
     def speedup(self) -> float | None:
-        """The library's time over ours."""
+        """The library's time divided by ours."""
         return None if self.library_us is None or self.ours_us is None else self.library_us / self.ours_us
 
     def saved_us(self, min_gain: float) -> float:
-        """Microseconds that a step of the model saves; 0 where a pack would keep the library, or nothing is known."""
+        """Microseconds that a step of the model saves; 0 if a pack would use the library, or nothing is known."""
         if self.library_us is None or self.ours_us is None or (self.speedup or 0.0) < min_gain:
             return 0.0
         return self.layers * (self.library_us - self.ours_us)
@@ -64,7 +67,7 @@ class Gain:
 
 
 def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[int, float] | None:
-    """Numbers of rows with their share of the steps, which need not sum to 1.
+    """Numbers of rows with their share of the steps; the shares need not sum to 1.
 
     Raises:
         click.BadParameter: it is none.
@@ -79,7 +82,9 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         except ValueError:
             rows, weight = 0, 0.0
         if rows < 1 or not 0 < weight < math.inf or rows in found:
-            raise click.BadParameter(f"{value!r} is no mix; give rows with their shares, each once, like 1:0.2,32:0.8")
+            raise click.BadParameter(
+                f"{value!r} is not a mix; write rows with their shares, each once, like 1:0.2,32:0.8"
+            )
         found[rows] = weight
     return found
 
@@ -87,20 +92,18 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 @click.command()
 @click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @model_options
-@click.option(
-    "--mix", callback=read_mix, help="In place of --m: how often steps have how many rows, e.g. 1:0.2,32:0.8."
-)
-@click.option("--context", type=click.IntRange(min=1), help="The attentions, too: of so many tokens.")
-@click.option("--page-tokens", type=click.IntRange(min=1), help="With --context: of a page of the cache.")
+@click.option("--mix", callback=read_mix, help="Instead of --m: shares of steps by number of rows, e.g. 1:0.2,32:0.8.")
+@click.option("--context", type=click.IntRange(min=1), help="Include the attentions, with this many tokens.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="With --context: tokens per page of the cache.")
 @click.option("--target", type=click.Choice(sorted(CATALOGUE)), default="h200", show_default=True, help="The card.")
 @click.option(
-    "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="As of a pack."
+    "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="As for a pack."
 )
 @as_json
 def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: bool, **options: Any) -> None:
-    """Says what kernels would gain for a model, before anything is tuned.
+    """Estimates how much a model would gain, before anything is tuned.
 
-    The figures are of cards that were measured, of shapes like the model's, or of the simulator: each line says which.
+    The figures come from measured cards, from similar shapes, or from the simulator: each line shows which.
     """
     if mix is not None:
         options["rows"] = tuple(sorted(mix))
@@ -108,7 +111,7 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
     how = {name: options[name] for name in ("tp", "dtype", "context", "page_tokens")}
     asked = list(_asked(configs, rows, **how))
     if not asked:
-        raise NoResult("no op of these models has a kernel here")
+        raise NoResult("no op of these models is supported by a kernel")
     gains = _gains(asked, options["target"])
     if as_json:
         for gain in gains:
@@ -120,7 +123,7 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
 
 
 def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
-    """Of a model, or of what remains of one that is refused in part, which is said."""
+    """The shapes of a model, or of the supported part of one, which is reported."""
     config = read_config(path)
     try:
         return ffn_shapes(config, **how)
@@ -140,19 +143,34 @@ def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
 def _asked(
     configs: Sequence[Path], rows: Sequence[int], context: int | None, page_tokens: int | None, **how: Any
 ) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """What is asked of the models: in words, layers, rows, and as `POST /jobs` has it."""
+    """The questions about the models: in words, layers, rows, and in the form of `POST /jobs`."""
     for shape, layers in merged([_shapes_of(path, **how) for path in configs]).items():
         yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
     if context is None:
         return
-    for path, m, kind in product(configs, rows, kinds_with_context()):
+    how |= {"max_length": context, "page_tokens": page_tokens}
+    for path, kind in product(configs, kinds_with_context()):
+        yield from _with_context(path, kind, rows, **how)
+
+
+def _with_context(
+    path: Path, kind: KindInModels, rows: Sequence[int], **how: Any
+) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """What a model has of a kind whose ops have a context, or what remains of it where the model is refused."""
+    config = read_config(path)
+    take = kind.counted_pairs
+    try:
+        take(config, sequences=1, **how)
+    except InvalidInput as refused:
         try:
-            config = read_config(path)
-            pairs = kind.counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
+            kind.remaining_pairs(config, sequences=1, **how)
         except InvalidInput as error:
-            click.echo(f"{path}: {error.field}: {error.problem}: what has a context is not estimated", err=True)
-            break
-        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in pairs)
+            click.echo(f"{path}: {error.field}: {error.problem}: ops with a context are not estimated", err=True)
+            return
+        click.echo(f"{path}: {refused.field}: {refused.problem}: contexts are estimated without windows", err=True)
+        take = kind.remaining_pairs
+    for m in rows:
+        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in take(config, sequences=m, **how))
 
 
 def _gains(asked: Sequence[tuple[str, int, int, dict[str, Any]]], target: str) -> list[Gain]:
@@ -169,18 +187,42 @@ def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
         NoResult: it cannot run here; the message says why.
     """
     command = [sys.executable, "-m", _PROGRAM]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
-    if done.returncode == 0:
-        return [json.loads(line) for line in done.stdout.splitlines()]
-    why = (done.stderr.strip().splitlines() or [f"the program that estimates ended with {done.returncode}"])[-1]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as program,
+    ):
+        assert program.stdin is not None
+        assert program.stdout is not None
+        try:
+            with suppress(BrokenPipeError), program.stdin:
+                json.dump(asked, program.stdin)
+            found = list(_as_they_come(program.stdout, len(asked["pairs"])))
+        except BaseException:
+            program.kill()
+            raise
+        if program.wait() == 0:
+            return found
+        errors.seek(0)
+        why = (errors.read().strip().splitlines() or [f"the program that estimates ended with {program.returncode}"])[
+            -1
+        ]
     if "ModuleNotFoundError" in why:
         why = f"{why}; run: {install_command('server')}"
-    raise NoResult(f"nothing can be estimated here: {why}")
+    raise NoResult(f"estimates are not possible here: {why}")
+
+
+def _as_they_come(lines: Iterable[str], total: int) -> Iterator[dict[str, Any]]:
+    """The answers, with a progress bar while waiting."""
+    console = plain_console(stderr=True)
+    for line in track(
+        lines, "estimating", total=total, console=console, transient=True, disable=not console.is_terminal
+    ):
+        yield json.loads(line)
 
 
 def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
     table = Table("shape", "layers", "rows", "library", "ours", "speed-up", "saved a step", "from")
-    table.title = f"estimates for {target}: nothing of this was measured for the model"
+    table.title = f"estimates for {target}: nothing was measured for this model"
     for gain in gains:
         saved = gain.saved_us(min_gain)
         table.add_row(
@@ -197,13 +239,22 @@ def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
 
 
 def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, is_mix: bool) -> list[str]:
-    """What is saved a step, with each number of rows or with the mix, and how much of it no card measured."""
+    """Savings per step, for each number of rows or for the mix, and how much of it was not measured on a card."""
     total = {m: sum(gain.saved_us(min_gain) for gain in gains if gain.m == m) for m in mix}
     if is_mix:
         saved = sum(share * total[m] for m, share in mix.items()) / sum(mix.values())
-        lines = [f"a step of the mix saves {render.microseconds(saved)}, and each of its sequences as much a token"]
+        lines = [
+            (
+                f"a step of the mix saves {render.microseconds(saved)}, which is "
+                "also the saving per token of each sequence"
+            )
+        ]
     else:
         best = max(total, key=lambda m: total[m])
-        lines = [f"most is saved with {best} rows: {render.microseconds(total[best])} a step, for each of its tokens"]
+        lines = [f"{best} rows save the most: {render.microseconds(total[best])} per step, for each of its tokens"]
     unsure = sum(1 for gain in gains if gain.basis != "measured")
-    return [*lines, f"{unsure} of {len(gains)} figures are of other shapes, or of the simulator"] if unsure else lines
+    return (
+        [*lines, (f"{unsure} of {len(gains)} figures come from other shapes, or from the simulator")]
+        if unsure
+        else lines
+    )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format", "format", type=click.Choice(["csv", "optuna", "perfetto", "t1", "t4", "t4-metadata"]), required=True
 )
-@click.option("--trial", "number", type=click.IntRange(min=0), help="Of perfetto: by default the winner's.")
+@click.option("--trial", "number", type=click.IntRange(min=0), help="For perfetto: default is the winner's.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="By default stdout.")
 @click.pass_obj
 def export(client: Client, job_id: str, format: str, number: int | None, output: Path | None) -> None:
@@ -32,26 +32,26 @@ def export(client: Client, job_id: str, format: str, number: int | None, output:
     problem, in the formats of the autotuning community; `perfetto` is the trace of one trial, for ui.perfetto.dev.
     """
     if number is not None and format != "perfetto":
-        raise click.UsageError("--trial belongs to --format perfetto: the other formats have all trials")
+        raise click.UsageError("--trial needs --format perfetto: the other formats have all trials")
     if format == "perfetto":
         content = trace_file(client, job_id, _winners_trial(client, job_id) if number is None else number)
     else:
         job = client.job(job_id)
         if job["simulated"]:
-            click.echo("tuner-client: the trials are simulated: no card has run them", err=True)
+            click.echo("tuner-client: the trials are simulated: they never ran on a card", err=True)
         content = _WRITERS[format](client, job, list(client.trials(job_id, limit=500)))
     write_or_print(content, output)
 
 
 def trace_file(client: Client, job_id: str, number: int, timeout_s: float | None = None) -> bytes:
-    """The trace of a trial as Perfetto reads it.
+    """The trace of a trial in Perfetto's format.
 
     Raises:
         NothingSeen: it could not be taken.
     """
     found = client.trace(job_id, number, format="perfetto", timeout_s=timeout_s)
     if found["otherData"]["simulated"]:
-        click.echo("tuner-client: the trace is simulated: no card has run it", err=True)
+        click.echo("tuner-client: the trace is simulated: it never ran on a card", err=True)
     return (json.dumps(found, separators=(",", ":")) + "\n").encode()
 
 
@@ -63,7 +63,7 @@ def _winners_trial(client: Client, job_id: str) -> int:
     """
     rows = [row for row in client.best(job_id)["finals"] if row["candidate"]["schedule"] and row["time_us"] is not None]
     if not rows:
-        raise NoResult(f"no kernel of ours was measured in the finals of {job_id}; name a trial by --trial")
+        raise NoResult(f"no generated kernel was measured in the finals of {job_id}; choose a trial with --trial")
     return min(rows, key=lambda row: row["time_us"] or 0.0)["trial_number"]
 
 
@@ -108,7 +108,7 @@ def _document(found: dict[str, Any]) -> bytes:
     return (json.dumps(found, indent=1) + "\n").encode()
 
 
-#: A format's content: of a job and its trials.
+#: A format's content for a job and its trials.
 _WRITERS: dict[str, Callable[[Any, Any, list[Any]], bytes]] = {
     "csv": _csv,
     "optuna": _optuna,

@@ -26,50 +26,53 @@ from tuner.client.terminal import render
 from tuner.core.schedule.levels import LaunchOpSchedule, schedule_class
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.reports.torch_time import COMPILE_MODE
+from tuner.packs.stored import stored_in
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
-#: Options that may stand beside `--job`.
+#: Options that may be combined with `--job`.
 _ABOUT_THE_MATCH = ("l2", "regime", "match", "max_distance")
 
 
 @click.group(invoke_without_command=True)
-@click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), help="Brings exactly what this file locks.")
-@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Where packs are kept by digest.")
-@click.option("--offline", is_flag=True, help="Take packs from the cache alone.")
+@click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), help="Fetches exactly what this file locks.")
+@click.option(
+    "--cache", type=click.Path(file_okay=False, path_type=Path), help=("Folder in which packs are cached by digest.")
+)
+@click.option("--offline", is_flag=True, help="Use only cached packs.")
 @click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="By default here.")
-@click.option("--key", help="The public key that must have signed them; by default the lock's.")
+@click.option("--key", help="The public key of the required signature; default: the lock's.")
 @click.pass_context
 def fetch(
     ctx: click.Context, lock: Path | None, cache: Path | None, offline: bool, into: Path, key: str | None
 ) -> None:
-    """Fetches what jobs found: `fetch best`, or `fetch --lock` what a lock file names."""
+    """Fetches the results of jobs: `fetch best`, or with `fetch --lock` the packs of a lock file."""
     if ctx.invoked_subcommand is not None:
         return
     if lock is None:
-        raise click.UsageError("give --lock, or a command: best")
+        raise click.UsageError("pass --lock, or a command: best")
     fetch_locked(ctx.obj, lock, Cache(cache), into, offline=offline, key=pinned(key))
 
 
 @pair_options
 @fetch.command("best")
-@click.option("--job", "job_id", help="The result of this job; else give a pair.")
+@click.option("--job", "job_id", help="The result of this job; otherwise specify a pair.")
 @click.option("--batch", "batch_id", help="Which kernel runs for which rows, and these kernels: -o names a folder.")
 @match_options
 @click.option(
-    "--accept-nearest", is_flag=True, help="Take a match that is weaker than exact: the nearest, or what --match says."
+    "--accept-nearest", is_flag=True, help="Accept a match that is weaker than exact: the nearest, or as --match says."
 )
-@click.option("--accept-unfused", is_flag=True, help="Take our kernel where several launches of it are the answer.")
-@click.option("--even-if-slower", is_flag=True, help="Take our kernel whatever the answer is, the library too.")
+@click.option(
+    "--accept-unfused", is_flag=True, help=("Accept a kernel of tuner's if the answer is several launches of it.")
+)
+@click.option("--even-if-slower", is_flag=True, help="Take tuner's kernel whatever the answer is, even the library.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="By default stdout.")
-@click.option(
-    "--elsewhere", is_flag=True, help="The kernel will not run on this machine: compare no GPU or driver of it."
-)
+@click.option("--elsewhere", is_flag=True, help="The kernel will run on another machine: do not compare GPU or driver.")
 @click.option("--gpu-name", help="The GPU it will run on, e.g. 'NVIDIA H200'.")
 @click.option("--driver", help="The driver it will run with.")
 @click.option("--cuda", help="The CUDA version it will run with.")
-@click.option("--kernel-version", help="The kernel sources' version that is wanted.")
-@click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it.")
+@click.option("--kernel-version", help="The required version of the kernel sources.")
+@click.option("--key", help="The public key of the required signature, as printed by `tuner key show`.")
 @click.pass_obj
 def fetch_best(
     client: Client,
@@ -88,17 +91,17 @@ def fetch_best(
     """Writes the best result: of a job, or for a pair and a target.
 
     `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Nothing
-    is written for a weaker match, or where the answer is not to fuse, unless that is asked for.
+    is written for a weaker match, or if the result is not to fuse, unless options accept that.
     """
     if batch_id is not None:
         _fetch_batch(client, batch_id, format, output, pinned(key))
         return
     if output is not None and output.is_dir():
-        raise click.UsageError(f"{output} is a folder; give -o the name of a file")
+        raise click.UsageError(f"{output} is a folder; pass a file name to -o")
     facts = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
     if job_id is not None and (others := [name for name in options if name not in _ABOUT_THE_MATCH and is_given(name)]):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
-        raise click.UsageError(f"--job names a result by itself; leave out {flags}")
+        raise click.UsageError(f"--job already identifies a result; leave out {flags}")
     here = {} if elsewhere else detect()
     asker = Asker(**(here | {name: value for name, value in facts.items() if value is not None}))
     if accept_nearest and not is_given("match"):
@@ -107,51 +110,52 @@ def fetch_best(
     found = find(client, asked, asker)
     best = found["best"]
     if best["simulated"]:
-        click.echo("tuner-client: the result is simulated: no card has run it", err=True)
+        click.echo("tuner-client: the result is simulated: it never ran on a card", err=True)
     check_match(found, accept_nearest=accept_nearest)
     check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)
     write_or_print(_content(client, found, format, pinned(key), asked), output)
 
 
 def is_given(name: str) -> bool:
-    """Whether an option of this command was said: by the command line, the environment or the configuration file."""
+    """Whether an option of this command was set: on the command line, in the environment or in the configuration
+    file."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None, key: str | None) -> None:
-    """Writes the answers of a batch: as JSON, or with its kernels into a folder.
+    """Writes the results of a batch: as JSON, or with its kernels into a folder.
 
     Raises:
-        click.UsageError: the format is that of one kernel, or no folder is named.
-        LibraryWins: the library is the answer everywhere.
+        click.UsageError: the format is for a single kernel, or no folder was given.
+        LibraryWins: the library is the result everywhere.
     """
     best = best_of(client, batch_id)
     if best["simulated"]:
-        click.echo("tuner-client: the result is simulated: no card has run it", err=True)
+        click.echo("tuner-client: the result is simulated: it never ran on a card", err=True)
     if not best["is_complete"]:
-        click.echo("tuner-client: not every ladder has its answer yet", err=True)
+        click.echo("tuner-client: not every ladder has an answer yet", err=True)
     if format == "json":
         check_kernels(client, best, key)
         write_or_print(document(best), output)
         return
     if format != "zip" or output is None:
-        raise click.UsageError("of a batch --format json writes the answers, and -o FOLDER all of its kernels")
+        raise click.UsageError("for a batch, --format json writes the answers, and -o FOLDER all of its kernels")
     if output.is_file():
-        raise click.UsageError(f"{output} is a file; give -o the name of a folder")
+        raise click.UsageError(f"{output} is a file; pass a folder name to -o")
     if not any(ladder["kernels"] for ladder in best["ladders"]):
-        raise LibraryWins(f"the library is the answer of {batch_id} for all rows; nothing is written")
+        raise LibraryWins(f"the library is the answer of {batch_id} for all rows; nothing was written")
     write_kernels(client, best, output, key)
 
 
 def ask_for_best(client: Client, query: Mapping[str, Any], accepting: str = "--match {match}") -> dict[str, Any]:
-    """What the service has for a question.
+    """The service's answer to a question.
 
     Args:
         query: the parameters of `GET /best`.
-        accepting: the options of this command that take a match such as `nearest`.
+        accepting: the options of this command that accept a match such as `nearest`.
 
     Raises:
-        NoResult: nothing fits; what would is said in options of this program.
+        NoResult: nothing fits; the message names options of this program that would help.
     """
     try:
         return client.find_best(**query)
@@ -170,43 +174,43 @@ def find(client: Client, asked: Asked, asker: Asker) -> dict[str, Any]:
 
 
 def check_match(found: Mapping[str, Any], *, accept_nearest: bool) -> None:
-    """Says on stderr what differs from what was asked.
+    """Prints to stderr what differs from the request.
 
     Raises:
-        WeakerMatch: it is no exact match, and that was not accepted.
+        WeakerMatch: it is not an exact match, and that was not accepted.
     """
     if found["match"] == "exact":
         return
     weaker = f"the match is {found['match']}: {'; '.join(found['differences'])}"
     if not accept_nearest:
-        raise WeakerMatch(f"{weaker}; nothing is written without --accept-nearest")
+        raise WeakerMatch(f"{weaker}; nothing was written without --accept-nearest")
     click.echo(f"tuner-client: {weaker}", err=True)
 
 
 def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slower: bool) -> None:
-    """Says on stderr what the answer is, where it is not to fuse.
+    """Prints the result to stderr if it is not to fuse.
 
     Raises:
-        LibraryWins: the library is the answer, and a slower kernel was not asked for.
-        UnfusedWins: several launches of our kernel are the answer, and these were not asked for.
+        LibraryWins: the library is the result, and a slower kernel was not accepted.
+        UnfusedWins: the result is several launches of our kernel, and these were not accepted.
     """
-    verdict = f"{best['job_id']} says to run {render.headline(best)}{render.mark(best['simulated'])}"
+    verdict = f"{best['job_id']} recommends {render.headline(best)}{render.mark(best['simulated'])}"
     if is_the_librarys(best):
         words = "\n".join([verdict, *recipe_lines(best)])
         if not even_if_slower:
-            raise LibraryWins(f"{words}\nnothing is written without --even-if-slower")
+            raise LibraryWins(f"{words}\nnothing was written without --even-if-slower")
     elif not PlanKind(best["winner"]).is_fused:
-        words = f"{verdict}, which is our kernel in several launches"
+        words = f"{verdict}, which is tuner's kernel in several launches"
         if not (accept_unfused or even_if_slower or has_launch_op(best)):
-            raise UnfusedWins(f"{words}; nothing is written without --accept-unfused")
+            raise UnfusedWins(f"{words}; nothing was written without --accept-unfused")
     else:
         return
     click.echo(f"tuner-client: {words}", err=True)
 
 
 def has_launch_op(best: Mapping[str, Any]) -> bool:
-    """Whether an op of the winner has a launch of its own in every plan kind: nobody who calls the kernel counts on a
-    single one. Of a kind that is not known here it is taken to have one."""
+    """Whether an op of the winner has its own launch in every plan kind: then nobody expects a single one. An
+    unknown kind is assumed to have one."""
     schedule = best["finals"][best["winner_row"]]["candidate"].get("schedule") or {}
     if "ops" in schedule:
         kinds = (schedule_class(op["op"]) for op in schedule["ops"] if "op" in op)
@@ -215,18 +219,18 @@ def has_launch_op(best: Mapping[str, Any]) -> bool:
 
 
 def is_the_librarys(best: Mapping[str, Any]) -> bool:
-    """Whether the library is the answer."""
+    """Whether the result is the library."""
     return bool(best["winner"] == "library")
 
 
 def recipe_lines(best: Mapping[str, Any]) -> list[str]:
-    """How to call the library, a line for each product, and one for what stands among them."""
-    recipe, torch = best["library"], best.get("torch") or {}  # older services say nothing of PyTorch
+    """How to call the library, a line for each product, and one for the op between them."""
+    recipe, torch = best["library"], best.get("torch") or {}  # older services do not report PyTorch
     if torch.get("is_library"):
         share = f"{torch['library_speedup']:.3f} of cuBLASLt's time"
         return [f"torch.compile with mode={COMPILE_MODE!r} in a CUDA graph, {share}"]
     if recipe is None:
-        return ["its algorithm is not known: the library was simulated, or measured by an older version"]
+        return ["its algorithm is unknown: the library was simulated, or measured by an older version"]
     others = [recipe["attention"]] if recipe.get("attention") else []  # older services do not name it
     if not recipe["calls"]:
         return others
@@ -244,15 +248,17 @@ def _call_line(call: Mapping[str, Any]) -> str:
 
 
 def _content(client: Client, found: dict[str, Any], format: str, key: str | None, asked: Asked) -> bytes:
-    """The bytes of the format asked for."""
+    """The bytes in the requested format."""
     best = found["best"]
     asked.check_result(best, is_exact=found["match"] == "exact")
     if format == "json" and key is None:
         return document(found)
     if best["artifact"] is None:
-        raise NoResult(f"{best['job_id']} has no kernel of ours: it says to run {render.headline(best)}")
+        raise NoResult(f"{best['job_id']} has no kernel of tuner's: it recommends {render.headline(best)}")
     artifact = client.artifact(best["artifact"]["digest"], key)
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
     asked.check(artifact.manifest, best, is_exact=found["match"] == "exact")
+    for words in stored_in(artifact.manifest):
+        click.echo(f"tuner-client: weights are laid out for it first: {words}", err=True)
     return document(found) if format == "json" else artifact.in_format(format)

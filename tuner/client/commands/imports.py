@@ -1,4 +1,4 @@
-"""`tuner-client import`: the winners of a file of results, handed to a service whose jobs may begin with them."""
+"""`tuner-client import`: sends the winners in a file of results to a service, as a start for its jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, schedule_schema
 
-#: Of each plan kind this many, the fastest: what a search begins with has place for eight.
+#: The fastest ones of each plan kind: a search starts from at most eight.
 _EACH = 2
 
 
@@ -25,25 +25,25 @@ _EACH = 2
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.pass_obj
 def import_(client: Client, path: Path) -> None:
-    """Hands the winners of a file of results to the service, whose jobs may begin with them.
+    """Imports the winners in a file of results into the service, whose jobs may start from them.
 
-    FILE is what `tuner-client export --format t4` wrote. Later jobs of like shapes on the same target try its fastest
-    schedules early, and measure them as every other. They never answer for a job, nor for `best`.
+    FILE was written by `tuner-client export --format t4`. Later jobs of similar shapes on the same target try its
+    fastest schedules early, and measure them like all others. They are never the result of a job or of `best`.
     """
     body = body_of(path)
     made = client.import_winners(body)
     words = f"{made['num_imported']} schedules of {body['source']} imported for {body['target']}"
-    click.echo(f"tuner-client: {words}; {made['num_known']} were known", err=True)
+    click.echo(f"tuner-client: {words}; {made['num_known']} had already been imported", err=True)
 
 
 def body_of(path: Path) -> dict[str, Any]:
     """The body of `POST /imports` for a file.
 
     Raises:
-        click.UsageError: it is no such file, or of another program.
+        click.UsageError: it is not such a file, or it comes from another program.
     """
     try:
-        document = read_json(path, "give what tuner-client export --format t4 wrote")
+        document = read_json(path, "pass a file written by tuner-client export --format t4")
         own, rows = document[OWN], document["results"]
         job = own["job"]
         winners = [
@@ -56,22 +56,22 @@ def body_of(path: Path) -> dict[str, Any]:
         raise click.UsageError(f"{where}{error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise click.UsageError(
-            f"{path} has no schedules of ours; give what tuner-client export --format t4 wrote. What other programs "
-            "call their parameters means nothing here"
+            f"{path} has no schedules of tuner's; pass a file written by tuner-client export --format t4. Parameter "
+            "names of other programs have no meaning here"
         ) from error
     fastest = sorted((one for one in winners if one is not None), key=lambda one: float(one["time_us"]))
     chosen = [one for kind in PlanKind for one in [each for each in fastest if each["plan_kind"] == kind][:_EACH]]
     if not chosen:
-        raise click.UsageError(f"{path} has no measured schedule of ours; there is nothing to begin with")
+        raise click.UsageError(f"{path} has no measured schedule of tuner's; there is nothing to start from")
     named = {name: job[name] for name in ("target", "pair", "objective")}
     return {**named, "source": job["id"], "winners": chosen}
 
 
 def _check_job(job: Mapping[str, Any]) -> None:
-    """Checks that the two ways in which a file says what it is of say the same.
+    """Checks that the two descriptions of the workload in the file agree.
 
     Raises:
-        InvalidInput: one was changed without the other.
+        InvalidInput: only one of them was changed.
     """
     of_pair = workload_of(job["pair"]).describe()
     if job["workload"] != of_pair:
@@ -80,12 +80,12 @@ def _check_job(job: Mapping[str, Any]) -> None:
 
 
 def _winner(row: Mapping[str, Any], where: str) -> dict[str, Any] | None:
-    """A row as the service takes it; None for the library.
+    """A row in the form that the service accepts; None for the library.
 
-    A row has its schedule twice: as T4's `configuration`, which other programs change, and as our own copy.
+    A row contains its schedule twice: as T4's `configuration`, which other programs change, and as our own copy.
 
     Raises:
-        InvalidInput: a key of the schedule is none, or the two differ.
+        InvalidInput: a key is not part of a schedule, or the two differ.
     """
     candidate = row[OWN]["candidate"]
     if candidate["schedule"] is None:

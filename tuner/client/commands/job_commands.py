@@ -1,9 +1,9 @@
-"""`tuner-client` on jobs: submits them, follows them, lists them, and prints what they found."""
+"""`tuner-client` commands for jobs: submit, follow and list them, and print their results."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ import click
 
 import tuner
 from tuner.client.commands.fetch import ask_for_best, is_the_librarys, recipe_lines
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import Client
 from tuner.client.delivery.output import plain_console, print_json, print_table, table_width
-from tuner.client.errors import JobFailed, WeakerMatch
-from tuner.client.follow.batch import best_of, follow, is_batch, ladder_tables, status_lines
+from tuner.client.errors import ClientError, JobFailed, WeakerMatch
+from tuner.client.follow.batch import best_of, follow, ladder_tables, status_lines
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.follow.many import follow_many, standing_table
 from tuner.client.options.options import Finite, as_json, match_options
@@ -27,25 +28,25 @@ from tuner.core.schedule.plan_kinds import PlanKind
 
 @click.command("cmake-dir")
 def cmake_dir() -> None:
-    """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
+    """Prints the folder to use as Tuner_DIR in CMake, for find_package(Tuner)."""
     click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
 
 
 @click.command()
 @click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
-@click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Seconds to wait at most.")
+@click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Maximum seconds to wait.")
 @as_json
 @click.pass_obj
 def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
-    """Follows a job or a batch until it ends, then prints its result; of several a table, until all have ended.
+    """Follows a job or a batch until it ends, then prints its result; for several, shows a table until all have ended.
 
-    Ctrl-C ends the watching alone: the jobs go on.
+    Ctrl-C only ends the watching: the jobs continue.
     """
     ids = tuple(dict.fromkeys(job_ids))
     if len(ids) == 1:
         watch_one(client, ids[0], timeout_s, as_json)
         return
-    with what_goes_on(ids):
+    with what_goes_on(client, ids):
         found = follow_many(client, ids, plain_console(stderr=True), timeout_s)
     if as_json:
         for one in found:
@@ -58,7 +59,7 @@ def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_
 
 def watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
     """Follows a job or a batch until it ends, then prints its result."""
-    with what_goes_on([job_id]):
+    with what_goes_on(client, [job_id]):
         _watch_one(client, job_id, timeout_s, as_json)
 
 
@@ -84,7 +85,7 @@ def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bo
 @as_json
 @click.pass_obj
 def status(client: Client, job_id: str, as_json: bool) -> None:
-    """Prints a job, or a batch, as it stands; a job with how well its trials were forecast."""
+    """Prints the state of a job or a batch; for a job also the accuracy of its forecasts."""
     if is_batch(job_id):
         batch = client.batch(job_id)
         print_json(batch) if as_json else click.echo("\n".join(status_lines(batch)))
@@ -105,7 +106,7 @@ def status(client: Client, job_id: str, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
-    """Lists jobs, the newest first."""
+    """Lists jobs, newest first."""
     _list(client.jobs(**filters), as_json, partial(render.jobs_table, width=table_width()))
 
 
@@ -113,7 +114,7 @@ def jobs(client: Client, /, as_json: bool, **filters: Any) -> None:
 @as_json
 @click.pass_obj
 def batches(client: Client, as_json: bool) -> None:
-    """Lists batches, the newest first."""
+    """Lists batches, newest first."""
     for batch in client.batches():
         print_json(batch) if as_json else click.echo(": ".join(status_lines(batch)))
 
@@ -131,45 +132,70 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
     _list(client.trials(job_id, limit=500, **filters), as_json, render.trials_table)
 
 
-@click.command()
-@click.argument("job_id")
-@click.pass_obj
-def cancel(client: Client, job_id: str) -> None:
-    """Ends a job, or a batch; trials remain. Where others share a job's run, it goes on for them."""
-    if is_batch(job_id):
-        click.echo(client.cancel_batch(job_id)["state"])
-        return
-    job = client.cancel(job_id)
-    click.echo(job["state"])
-    if job["state"] != "cancelled":
-        click.echo(f"tuner-client: {job_id} is no longer yours, and continues for {', '.join(job['owners'])}", err=True)
+def _each(name: str, change: Callable[[Client, str], str], words: str) -> click.Command:
+    """The command `name`, which applies `change` to each given job, and prints the results. A failure is reported,
+    and the other jobs are still changed."""
 
-
-def _change(verb: str, words: str) -> click.Command:
-    """The command that has a job do `verb`."""
-
-    @click.argument("job_id")
+    @click.argument("ids", metavar="JOB...", nargs=-1, required=True)
     @click.pass_obj
-    def change(client: Client, job_id: str) -> None:
-        job = client.change(job_id, verb)
-        click.echo(job["id"] if verb == "retry" else "paused" if job["is_paused"] else job["state"])
+    def changed(client: Client, ids: tuple[str, ...]) -> None:
+        refused: list[ClientError] = []
+        for one in dict.fromkeys(ids):
+            try:
+                click.echo(change(client, one))
+            except ClientError as error:
+                refused.append(error)
+        for other in refused[:-1]:
+            click.echo(f"tuner-client: {other}", err=True)
+        if refused:
+            raise refused[-1]
 
-    return click.command(verb, help=words)(change)
+    return click.command(name, help=words)(changed)
 
 
-pause = _change("pause", "Has an open job wait; what is at the card is recorded first.")
-resume = _change("resume", "Has a paused job go on.")
-retry = _change("retry", "Submits a job that failed or was cancelled again, and prints the new id.")
+def _cancel(client: Client, some_id: str) -> str:
+    if is_batch(some_id):
+        return client.cancel_batch(some_id)["state"]
+    job = client.cancel(some_id)
+    if job["state"] != "cancelled":
+        owners = ", ".join(job["owners"])
+        click.echo(f"tuner-client: {some_id} is no longer yours, and continues for {owners}", err=True)
+    return job["state"]
 
 
-@click.command()
-@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
-@click.pass_obj
-def delete(client: Client, job_ids: tuple[str, ...]) -> None:
-    """Deletes jobs that have ended, with trials, results and kernels. What others share stays theirs."""
-    for job_id in job_ids:
-        job = client.delete(job_id)
-        click.echo(f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}")
+def _pause(client: Client, some_id: str) -> str:
+    return _standing(client.change(some_id, "pause"))
+
+
+def _resume(client: Client, some_id: str) -> str:
+    return _standing(client.change(some_id, "resume"))
+
+
+def _standing(one: Mapping[str, Any]) -> str:
+    is_paused = one["is_paused"] if "is_paused" in one else one["num_paused"] > 0
+    return "paused" if is_paused else str(one["state"])
+
+
+def _retry(client: Client, job_id: str) -> str:
+    return str(client.change(job_id, "retry")["id"])
+
+
+def _delete(client: Client, job_id: str) -> str:
+    job = client.delete(job_id)
+    return f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}"
+
+
+cancel = _each(
+    "cancel", _cancel, "Cancels jobs and batches; trials are kept. If others share a job's run, it continues for them."
+)
+pause = _each("pause", _pause, "Pauses open jobs and batches; results from the card are recorded first.")
+resume = _each("resume", _resume, "Resumes paused jobs and batches.")
+retry = _each("retry", _retry, "Submits jobs again that failed or were cancelled, and prints the new ids.")
+delete = _each(
+    "delete",
+    _delete,
+    "Deletes ended jobs, with trials, results and kernels. Jobs that others share stay theirs.",
+)
 
 
 @pair_options

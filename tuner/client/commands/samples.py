@@ -1,4 +1,4 @@
-"""`tuner-client samples`: what each round of a trial gave."""
+"""`tuner-client samples`: the results of each round of a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tuner-client study`: the schedules of a job side by side."""
+"""`tuner-client study`: a comparison of the schedules of a job."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ from tuner.client.terminal.study import study_csv, study_svg, study_table
 @click.command()
 @click.argument("job_id")
 @click.option(
-    "--cache", type=click.IntRange(2, 512), default=4, show_default=True, help="Panels of the cache that is counted by."
+    "--cache",
+    type=click.IntRange(2, 512),
+    default=4,
+    show_default=True,
+    help=("Number of panels in the cache that traffic is counted with."),
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a plot.svg, or a .csv or .json."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=("Write a plot as .svg, or the data as .csv or .json."),
 )
 @as_json
 @click.pass_obj
 def study(client: Client, job_id: str, cache: int, output: Path | None, as_json: bool) -> None:
-    """Prints the schedules that a job was given side by side, as table and plot: their times in the rounds that all of
-    them share, with 95 % intervals, the simulator's forecasts, and what `tuner orders` counts.
+    """Prints the schedules that a job was given side by side, as table and plot: their times in the rounds that all
+    of them share,
+    with 95 % intervals, the simulator's forecasts, and the counts of `tuner orders`.
 
-    Of other jobs it prints the finalists.
+    For other jobs it prints the finalists.
     """
     found = client.study(job_id, cache=cache)
     if output is not None:
         writers = {".svg": study_svg, ".csv": study_csv, ".json": document}
         if output.suffix not in writers:
-            raise click.UsageError(f"--output {output}: give a name that ends with {', '.join(writers)}")
+            raise click.UsageError(f"--output {output}: use a name that ends with {', '.join(writers)}")
         write_or_print(writers[output.suffix](found), output)
     elif as_json:
         print_json(found)

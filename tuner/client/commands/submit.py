@@ -1,13 +1,14 @@
-"""`tuner-client submit`: a job, by the options of what is to be tuned or by a file with the ops of a chain.
+"""`tuner-client submit`: a job, from options that describe the workload or from a file with the ops of a chain.
 
-`submit KIND` has the options of one kind. Without a kind the options of all of them are taken, and say by themselves
-which one is meant.
+`submit KIND` has the options of one kind. Without a kind, the options of all kinds are accepted, and determine which
+one is meant.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,16 +31,16 @@ from tuner.core.problem.asked import CHAIN, asked_workloads
 if TYPE_CHECKING:
     from tuner.client.connection.http import Client
 
-#: Options of a job that say what "fast" means, and those that its body has under their own names.
+#: Options of a job that define what "fast" means, and those that have the same names in its body.
 _OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
 _BUDGET = ("trials", "seconds", "patience")
 _NAMED = ("target", "seed", "priors", "sweep", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
 _CHAIN_FILE = click.Path(dir_okay=False, path_type=Path)
-_CHAIN_WORDS = "up to eight ops of a JSON file, as POST /jobs takes them"
+_CHAIN_WORDS = "up to eight ops in a JSON file, as POST /jobs accepts them"
 
 
 def _job_options(*, hidden: bool = False) -> list[click.Option]:
-    """Those of a job of any kind."""
+    """Options of a job of any kind."""
 
     def option(*names: str, **more: Any) -> click.Option:
         return click.Option(names, hidden=hidden, **more)
@@ -50,49 +51,53 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
         option("--trials", type=click.IntRange(min=1), metavar="N", help="Budget: recorded outcomes."),
         option("--seconds", type=seconds, metavar="S", help="Budget: seconds of search."),
         option("--patience", type=click.IntRange(min=1), metavar="N", help="Budget: trials without progress."),
-        option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts."),
+        option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2 when a sample starts."),
         option("--regime", type=click.Choice(["burst", "sustained"]), help="Sustained from 256 rows on."),
         option(
             "--energy-within",
             "energy_within_percent",
             metavar="PERCENT",
             type=Finite(min=0, max=100, min_open=True),
-            help="Least energy, so much slower at most.",
+            help="Least energy, at most this much slower.",
         ),
-        option("--torch-compile", is_flag=True, default=None, help="Judge against torch.compile, too."),
-        option("--seed", type=click.IntRange(min=0), metavar="N", help="Of the search and the inputs."),
-        option("--priors", type=click.Choice(["nearest", "none"]), help="Earlier winners, or a fair search."),
+        option("--torch-compile", is_flag=True, default=None, help="Also compare with torch.compile."),
+        option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the search and the inputs."),
+        option("--priors", type=click.Choice(["nearest", "none"]), help="Start from earlier winners, or not at all."),
         option(
             "--schedule",
             "schedules",
             multiple=True,
-            metavar="FILE|LINE",
-            help="Try exactly these, and search nothing.",
+            metavar="ONE",
+            help="Try only this FILE, LINE or JOB/TRIAL.",
         ),
-        option("--sweep", metavar="WHAT", help="Of --schedule: vary rasters, merges, signals ..."),
-        option("--order", "orders", multiple=True, metavar="FILE", help="Of --schedule: tiles.json, or file.py:NAME."),
-        option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="Of --schedule: e.g. fused."),
-        option("--reuse", is_flag=True, help="Take a finished job of the same problem."),
-        option("--priority", type=click.IntRange(-10, 10), metavar="N", help="-10 to 10; above 0 for admins."),
-        option("--project", help="What it belongs to."),
-        option("--label", "labels", multiple=True, help="A word to find it by; may be repeated."),
-        option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds to its end."),
-        option("--webhook", metavar="URL", help="Gets a message at its end."),
-        option("--idempotency-key", metavar="KEY", help="Sent again, it gives the same job."),
+        option("--sweep", metavar="WHAT", help="With --schedule: vary rasters, merges, signals ..."),
+        option(
+            "--order", "orders", multiple=True, metavar="FILE", help=("With --schedule: tiles.json, or file.py:NAME.")
+        ),
+        option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="With --schedule: e.g. fused."),
+        option("--reuse", is_flag=True, help="Use a finished job of the same problem."),
+        option(
+            "--priority", type=click.IntRange(-10, 10), metavar="N", help=("-10 to 10; values above 0 are for admins.")
+        ),
+        option("--project", help="Free text: what it belongs to."),
+        option("--label", "labels", multiple=True, help="A label to find it by; may be repeated."),
+        option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds until it must end."),
+        option("--webhook", metavar="URL", help="Address that is notified when it ends."),
+        option("--idempotency-key", metavar="KEY", help="Repeating it returns the same job."),
         option("--watch", "watching", is_flag=True, help="Then watch it until it ends."),
-        option("--json", "as_json", is_flag=True, help="Print JSON, one document a line."),
+        option("--json", "as_json", is_flag=True, help="Print JSON, one document per line."),
     ]
 
 
 class _Submit(click.Group):
-    """A command for each kind, made when it is requested."""
+    """A command for each kind, created on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The chain last, which is of no kind."""
+        """The chain last, since it has no kind."""
         return [*asked_workloads(), CHAIN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """By the name, or by the end of one name alone: `layer` is `decoder-layer`."""
+        """By the name, or by a unique ending of a name: `layer` is `decoder-layer`."""
         if cmd_name == CHAIN:
             return _of_chain()
         near = [name for name in asked_workloads() if name.endswith(f"-{cmd_name}")]
@@ -100,19 +105,19 @@ class _Submit(click.Group):
         return _of_kind(name) if name else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The kinds, with what they are."""
+        """The kinds and their descriptions."""
         rows = [(name, one.SUMMARY) for name, one in asked_workloads().items()]
         with formatter.section("Kinds (their options: submit KIND --help)"):
             formatter.write_dl([(name, _shortened(words)) for name, words in (*rows, (CHAIN, _CHAIN_WORDS))])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Behind the kinds, those of any job."""
+        """After the kinds, the options of any job."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
 
 def _shortened(words: str) -> str:
-    """On one line of 80 columns, beside the longest name."""
+    """On one line of 80 columns, next to the longest name."""
     room = 56
     return words if len(words) <= room else f"{words[: room - 1].rstrip()}…"
 
@@ -138,7 +143,7 @@ def _of_chain() -> click.Command:
 
 
 def _submit(options: dict[str, Any]) -> None:
-    """By the options of a kind, and those of the job in front of it."""
+    """From the options of a kind, and those of the job before it."""
     context = click.get_current_context()
     assert context.parent is not None
     in_front = context.parent.params
@@ -148,7 +153,7 @@ def _submit(options: dict[str, Any]) -> None:
         if context.parent.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     if spelled := spelled_among(typed) or ("--chain" if typed.get("chain") else ""):
-        raise click.UsageError(f"{spelled}: give what spells the pair behind its kind, or no kind")
+        raise click.UsageError(f"{spelled}: put the options of the pair after its kind, or leave out the kind")
     known = {option.name for option in _job_options()}
     merged = {name: in_front[name] for name in known if not options.get(name) and in_front.get(name)}
     _send(context.obj, options | merged)
@@ -160,7 +165,7 @@ def _submit(options: dict[str, Any]) -> None:
     params=[
         *_job_options(),
         *flat_options(hidden=True),
-        click.Option(["--chain"], type=_CHAIN_FILE, hidden=True, help="In place of a pair: the file of a chain."),
+        click.Option(["--chain"], type=_CHAIN_FILE, hidden=True, help="Instead of a pair: a JSON file of a chain."),
     ],
     subcommand_metavar="[KIND] [OPTIONS OF THE KIND]",
 )
@@ -172,7 +177,7 @@ def submit(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _send(client: Client, options: dict[str, Any]) -> None:
-    """Submits what the options say, and prints or watches it."""
+    """Submits what the options describe, and prints or watches it."""
     from tuner.client.commands.job_commands import watch_one
     from tuner.client.connection.addresses import address_of
     from tuner.client.documents.given import given_schedules
@@ -182,9 +187,9 @@ def _send(client: Client, options: dict[str, Any]) -> None:
         options["m"] = rows[0]
     files, kinds = options["schedules"], options["plan_kinds"]
     if files and isinstance(rows, tuple):
-        raise click.UsageError("--schedule is of one number of rows: give --m once")
+        raise click.UsageError("--schedule is for one number of rows: pass --m once")
     pair = _pair(options, is_needed=not files)
-    given = given_schedules(files, kinds, pair, options["orders"])
+    given = given_schedules(files, kinds, pair, options["orders"], trial_of=partial(_trial_of, client))
     pair = pair or (given.pair if given else {})
     body: dict[str, Any] = _given(options, _NAMED)
     body |= {"objective": _given(options, _OBJECTIVE), "budget": _given(options, _BUDGET)}
@@ -204,18 +209,23 @@ def _send(client: Client, options: dict[str, Any]) -> None:
         click.echo(json.dumps(job) if options["as_json"] else job["id"])
 
 
+def _trial_of(client: Client, job_id: str, number: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The pair of a job, and the candidate of one of its trials."""
+    return client.job(job_id)["pair"], client.trial(job_id, number)["candidate"]
+
+
 def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
-    """What is to be tuned, as the options or the file of a chain say it; None where they need not and do not."""
+    """The workload, from the options or the file of a chain; None if it is optional and missing."""
     spelled, chain = spelled_among(options), options.get("chain")
     if chain is not None:
         if spelled:
-            raise click.UsageError(f"{spelled}: not with --chain, whose file has it all")
+            raise click.UsageError(f"{spelled}: not allowed with --chain, whose file has it all")
         return chain_body(chain)
     return pair_body(take_pair(options)) if spelled or is_needed else None
 
 
 def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """What `POST /batches` is requested: an FFN's shape with its rows, or another pair once for each."""
+    """The request to `POST /batches`: an FFN's shape with its rows, or another pair once for each."""
     if pair["kind"] != "ffn":
         return {"pairs": [{**pair, "m": m} for m in rows]}
     return {"shapes": [{name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}]}

@@ -18,9 +18,11 @@ from tuner.client.delivery.output import plain_console, print_table
 from tuner.client.delivery.signatures import pinned
 from tuner.client.errors import JobFailed
 from tuner.client.follow.batch import follow, ladder_shapes
-from tuner.client.follow.interrupted import what_goes_on
+from tuner.client.follow.interrupted import SAME_COMMAND, what_goes_on
+from tuner.client.models.described import described, is_described
 from tuner.client.models.kinds_in_models import kinds_with_context
-from tuner.client.models.models import ffn_shapes, merged
+from tuner.client.models.models import ffn_blocks, merged
+from tuner.client.models.quantised import Block
 from tuner.client.options.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.options.options import Finite
 from tuner.client.options.pack_options import pack_options
@@ -30,67 +32,85 @@ from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
 Found = TypeVar("Found")
-#: Labels of a job, which the service takes.
+#: Maximum labels of a job that the service accepts.
 _MOST_LABELS = 16
 
 
 @click.command("tune-model")
 @click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @model_options
-@click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
-@click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
-@click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
+@click.option("--residual", is_flag=True, help="The kernel adds the residual; only on one rank.")
+@click.option("--context", type=click.IntRange(min=1), help="Also tunes the attentions, for up to this many tokens.")
+@click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv before each attention, in one job.")
 @click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")
-@click.option("--layers", is_flag=True, help="With --context: whole layers, too, as vLLM runs them.")
-@click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
+@click.option("--layers", is_flag=True, help="With --context: also whole layers, as vLLM runs them.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="Tokens per page of the cache; contiguous by default.")
 @click.option("--tokens-first", is_flag=True, help="With --page-tokens: a page's tokens come before its heads.")
 @click.option("--lengths", type=click.Choice(["full", "uniform"]), help="With --context: at which it is timed.")
+@click.option(
+    "--timed-length", type=click.IntRange(min=1), help="With --context: tokens of the longest at which it is timed."
+)
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
 @click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
-@click.option("--project", help="What the jobs belong to.")
-@click.option("--label", "labels", multiple=True, help="A word to find them again by, beside the models' names.")
+@click.option("--project", help="Free text: what the jobs belong to.")
+@click.option("--label", "labels", multiple=True, help="A label to find them by, in addition to the models' names.")
 @click.option(
     "--between/--no-between",
     default=True,
-    help="Measures rows between those of --m that no kernel would serve unmeasured, with a third of the budget.",
+    help=(
+        "Also measures some numbers of rows between those of --m, with a third of the "
+        "budget, where kernels would otherwise be used unmeasured."
+    ),
 )
-@click.option("--anew", is_flag=True, help="Search again where a job has finished already.")
+@click.option("--anew", is_flag=True, help="Search again even if a job has finished already.")
 @pack_options
 @click.pass_obj
 def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
     """Tunes the feed-forward blocks of a model, and with --context its attentions or whole blocks, and writes a pack.
 
-    CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. All jobs are one batch,
-    in which the rows of a shape share what they find. Interrupted and run again, it attaches to the jobs that are
-    running and takes what has finished.
+    CONFIGS are config.json files of Hugging Face models, including quantised ones, or descriptions of
+    networks by their layers, where --m is the number of images. Shapes that they share are tuned
+    once. All jobs form one batch, in which the rows of a shape share their results. If interrupted and run again, it
+    attaches to the running jobs and uses finished ones.
     """
     if options["context"] is None and options["page_tokens"] is not None:
-        raise click.UsageError("--page-tokens is of an attention's cache: give --context, too")
+        raise click.UsageError("--page-tokens needs an attention's cache: add --context")
     if options["context"] is None and options["with_qkv"]:
-        raise click.UsageError("--with-qkv is of an attention's queries: give --context, too")
+        raise click.UsageError("--with-qkv needs an attention's queries: add --context")
     if options["blocks"] and (options["context"] is None or options["with_qkv"] or options["residual"]):
         raise click.UsageError(
-            "--blocks is of all ops of a block: give --context, and neither --with-qkv nor --residual"
+            "--blocks covers all ops of a block: use --context, and neither --with-qkv nor --residual"
         )
     if options["layers"] and (options["context"] is None or options["with_qkv"] or options["blocks"]):
-        raise click.UsageError("--layers is of whole layers: give --context, and neither --with-qkv nor --blocks")
+        raise click.UsageError("--layers covers whole layers: use --context, and neither --with-qkv nor --blocks")
     if options["lengths"] and options["context"] is None:
-        raise click.UsageError("--lengths is of contexts: give --context, too")
+        raise click.UsageError("--lengths needs contexts: add --context")
+    if options["timed_length"] and options["timed_length"] > (options["context"] or 0):
+        raise click.UsageError("--timed-length is of contexts: give --context, too, which is no less")
     if options["tokens_first"] and options["page_tokens"] is None:
-        raise click.UsageError("--tokens-first is of a page of the cache: give --page-tokens, too")
+        raise click.UsageError("--tokens-first needs a paged cache: add --page-tokens")
     if options["context"] is not None and options["batch_invariant"]:
-        raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
+        raise click.UsageError(
+            "an attention does not support batch invariance: use --context or --batch-invariant, not both"
+        )
+    networks = [path for path in configs if is_described(read_config(path))]
+    if networks and options["rows"] is None:
+        raise click.UsageError(f"{networks[0]}: give --m, how many images there are")
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
-    shapes = {} if options["blocks"] else _shapes(configs, **how)
-    pairs = [] if options["context"] is None else _pairs(configs, rows, options)
-    tuned = with_between(rows) if options["between"] and shapes else rows
+    models = [path for path in configs if path not in networks]
+    blocks = {} if options["blocks"] else _blocks(models, **how)
+    shapes = {block: layers for block, layers in blocks.items() if isinstance(block, Shape)}
+    pairs = [] if options["context"] is None else _pairs(models, rows, options)
+    pairs += _chains(networks, rows, options["dtype"])
+    tuned = with_between(rows) if options["between"] and blocks else rows
+    pairs += [block.pair(m) for block, m in product(blocks, tuned) if isinstance(block, Block)]
     if more := sorted(set(tuned) - set(rows)):
-        click.echo(f"and between these rows {', '.join(map(str, more))}, or --no-between", err=True)
-    for shape, layers in shapes.items():
-        click.echo(f"{shape}: {layers} layers, {len(tuned)} row counts", err=True)
+        click.echo(f"and between these rows {', '.join(map(str, more))}, unless --no-between is used", err=True)
+    for block, layers in blocks.items():
+        click.echo(f"{block}: {layers} layers, {len(tuned)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
@@ -99,7 +119,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     body["labels"] = _labels(options["labels"], configs)
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
-    with what_goes_on([batch["id"]], "the same command again: it takes what has finished, and writes the pack"):
+    again = SAME_COMMAND + (" without --anew" if options["anew"] else "")
+    with what_goes_on(client, [batch["id"]], f"{again}: it takes what has finished, and writes the pack"):
         follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     ffns = [{"kind": "ffn", "m": m, **vars(shape)} for shape, m in product(shapes, tuned)]
@@ -108,7 +129,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     lost = [job for job in jobs if job["state"] != "succeeded"]
     for job in lost:
         why = f": {job['reason']}" if job["reason"] else ""
-        click.echo(f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; the library is kept", err=True)
+        click.echo(f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; the library is used", err=True)
     if not done:
         raise JobFailed("no job has succeeded, so there is nothing to pack")
     order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
@@ -117,20 +138,21 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
 
 
 def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
-    """Those that were given, and the models' names while there is room."""
+    """The given labels, and the models' names while they fit."""
     room = max(0, _MOST_LABELS - len(given))
     return list(dict.fromkeys([*given, *[name_of(path) for path in configs][:room]]))
 
 
-def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
+def _blocks(configs: Sequence[Path], **how: Any) -> dict[Shape | Block, int]:
     """Shapes of all configs, each once."""
-    return merged([_read(path, partial(ffn_shapes, **how)) for path in configs])
+    return merged([_read(path, partial(ffn_blocks, **how)) for path in configs])
 
 
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Pairs of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
     how |= {"heads_first": not options["tokens_first"], "lengths": options["lengths"] or "full"}
+    how |= {"timed_length": options["timed_length"]}
     once: list[dict[str, Any]] = []
     for kind in kinds_with_context():
         take = kind.what_to_take(**{name: options[name] for name in ("with_qkv", "blocks", "layers")})
@@ -142,11 +164,22 @@ def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, A
     return once
 
 
+def _chains(networks: Sequence[Path], images: Sequence[int], dtype: str | None) -> list[dict[str, Any]]:
+    """Chains of all blocks of described networks, each once."""
+    once: list[dict[str, Any]] = []
+    for path, count in product(networks, images):
+        for name, chain in _read(path, partial(described, images=count, dtype=dtype)):
+            if chain not in once:
+                once.append(chain)
+                click.echo(f"{name}: {len(chain['ops'])} layers of {count} images", err=True)
+    return once
+
+
 def _read(path: Path, take: Callable[[Any], Found]) -> Found:
-    """What is taken of a config.
+    """What `take` reads from a config.
 
     Raises:
-        click.UsageError: it is none, or of a model that has no shape here.
+        click.UsageError: it is not a config, or the model has no supported shape.
     """
     try:
         return take(read_config(path))

@@ -1,15 +1,32 @@
-"""Addresses for people: what a service's answer links to, as a browser opens it."""
+"""What people open, paste and read: addresses from responses, command lines, ids."""
 
 from __future__ import annotations
 
+import shlex
+
 import httpx
+
+from tuner.client.connection.config import DEFAULT_URL, configured_url
+
+#: The prefix of a batch's id.
+_BATCH = "batch-"
+
+
+def is_batch(some_id: str) -> bool:
+    """Whether an id is a batch's; otherwise it is a job's."""
+    return some_id.startswith(_BATCH)
+
+
+def command_at(url: str, *words: str) -> str:
+    """A command line of the client for the service at `url`, for pasting where this one was typed."""
+    own = configured_url() or DEFAULT_URL
+    return shlex.join(["tuner-client", *([] if url == own else ["--url", url]), *words])
 
 
 def address_of(url: str, link: str) -> str:
     """Full URL of `link`, a path from a response, on the service at `url`.
 
-    A service that knows of the path that a proxy has it below names it in its links; one that does not is asked below
-    it all the same.
+    A service that knows its path behind a proxy includes it in its links; for others, the path of `url` is used.
     """
     base = httpx.URL(url)
     below = base.path.rstrip("/")

@@ -1,6 +1,6 @@
 """The client's configuration file: TOML with a key for each option, a table for each command.
 
-An option goes before an environment variable, and that before the file.
+Options have priority over environment variables, and those over the file.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ import click
 
 from tuner.client.errors import Misconfigured
 
-#: Where the service is sought unless somebody says otherwise.
+#: The default address of the service.
 DEFAULT_URL = "http://127.0.0.1:8000"
 #: The environment variable that names another file.
 CONFIG_VARIABLE = "TUNER_CONFIG"
 #: The environment variable that says where the service is.
 URL_VARIABLE = "TUNER_URL"
-#: Keys outside of any table.
+#: Keys outside any table.
 _TOP = ("url",)
 
 
 def config_path() -> Path:
-    """The file: that of the environment, else the one in the user's own folder for configuration."""
+    """The path of the file: from the environment, otherwise in the user's folder for configuration."""
     return Path(os.environ.get(CONFIG_VARIABLE) or Path(click.get_app_dir("tuner")) / "config.toml")
 
 
 def read_config(tables: Collection[str] | None = None) -> dict[str, Any]:
-    """What the file says; nothing where there is none.
+    """The contents of the file; empty if there is none.
 
     Args:
-        tables: the commands that there are; None where they are not of interest.
+        tables: the existing commands; None to skip the check.
 
     Raises:
-        Misconfigured: it cannot be read, or names what is not there.
+        Misconfigured: it cannot be read, or contains unknown names.
     """
     path = config_path()
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         if os.environ.get(CONFIG_VARIABLE):
-            words = f"{CONFIG_VARIABLE} names {path}, which is not there; unset it, or write the file"
+            words = f"{CONFIG_VARIABLE} names {path}, which does not exist; unset it, or create the file"
             raise Misconfigured(words) from None
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise Misconfigured(f"{path} cannot be read: {error}; mend it, or delete it") from error
+        raise Misconfigured(f"{path} cannot be read: {error}; fix it, or delete it") from error
     import tomllib
 
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Misconfigured(f"{path} is no TOML: {error}") from error
+        raise Misconfigured(f"{path} is not valid TOML: {error}") from error
     _check_top(found, tables, path)
     return found
 
@@ -62,15 +62,17 @@ def _check_top(found: Mapping[str, Any], tables: Collection[str] | None, path: P
     for key, value in found.items():
         if key in _TOP:
             if not isinstance(value, str):
-                raise Misconfigured(f'{path}: {key} is {value!r}; give a text, e.g. {key} = "{DEFAULT_URL}"')
+                raise Misconfigured(f'{path}: {key} is {value!r}; use a string, e.g. {key} = "{DEFAULT_URL}"')
         elif not isinstance(value, dict):
-            raise Misconfigured(f"{path}: no setting is called {key!r}; outside of tables there is {', '.join(_TOP)}")
+            raise Misconfigured(
+                f"{path}: there is no setting called {key!r}; outside of tables there is {', '.join(_TOP)}"
+            )
         elif tables is not None and key not in tables:
-            raise Misconfigured(f"{path}: [{key}] is no command; there are {', '.join(tables)}")
+            raise Misconfigured(f"{path}: [{key}] is not a command; there are {', '.join(tables)}")
 
 
 def commands_defaults(command: click.Command, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A command's table as click takes it: by parameters, where the file has the long names of options.
+    """A command's table in click's form: by parameters, while the file uses the long names of options.
 
     Raises:
         Misconfigured: the command has no such option.
@@ -96,5 +98,5 @@ def commands_defaults(command: click.Command, table: Mapping[str, Any], name: st
 
 
 def configured_url() -> str | None:
-    """Where the service is, by the environment, else by the file; None where neither says it."""
+    """The address of the service, from the environment, otherwise from the file; None if neither has it."""
     return os.environ.get(URL_VARIABLE) or read_config().get("url")

@@ -1,4 +1,4 @@
-"""Where `tuner-client login` keeps tokens: a file for its owner's eyes alone, with one token for each service."""
+"""Where `tuner-client login` stores tokens: a file that only its owner can read, with one token for each service."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuner.client.errors import ClientError
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
-#: The environment variable that goes before the file.
+#: The environment variable that has priority over the file.
 TOKEN_VARIABLE = "TUNER_TOKEN"
 
 
 def credentials_path() -> Path:
-    """The file, in the user's own folder for configuration."""
+    """The path of the file, in the user's folder for configuration."""
     return Path(click.get_app_dir("tuner")) / "credentials.json"
 
 
@@ -32,7 +32,7 @@ def _kept() -> dict[str, str]:
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror}; set {TOKEN_VARIABLE} instead") from error
     try:
-        found = read_json(path, "mend it, or delete it and log in again")
+        found = read_json(path, "fix it, or delete it and log in again")
     except InvalidInput as error:
         raise ClientError(str(error)) from error
     if not isinstance(found, dict):
@@ -41,12 +41,12 @@ def _kept() -> dict[str, str]:
 
 
 def token_for(url: str) -> str | None:
-    """The token for the service at `url`: that of the environment, else the kept one."""
+    """The token for the service at `url`: from the environment, otherwise the stored one."""
     return os.environ.get(TOKEN_VARIABLE) or _kept().get(url.rstrip("/"))
 
 
 def keep_token(url: str, token: str | None) -> Path:
-    """Keeps the token for the service at `url`, or with None forgets it; the file."""
+    """Stores the token for the service at `url`, or removes it if None; returns the file."""
     path = credentials_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +55,7 @@ def keep_token(url: str, token: str | None) -> Path:
             kept.pop(url.rstrip("/"), None)
             if token is not None:
                 kept[url.rstrip("/")] = token
-            # Closed to others before anything is in it; what replaces it keeps its mode.
+            # Closed to others before anything is in it; the file that replaces it keeps its mode.
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             path.chmod(0o600)
             write_atomically(path, json.dumps(kept, indent=1).encode())

@@ -1,4 +1,4 @@
-"""The service over HTTP: plain dicts as the wire has them, errors as exceptions."""
+"""The service over HTTP: plain dicts as on the wire, errors as exceptions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from tuner import __version__
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.config import DEFAULT_URL
 from tuner.client.connection.event_lines import parse_events
 from tuner.client.connection.network import checked_url, ways_to
@@ -37,25 +38,25 @@ _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 #: The server sends a comment every 15 s; a stream silent for longer is dead.
 _STREAM_SILENCE_S = 40.0
 _RETRY_S = 1.0
-#: How soon an inspection is asked about first; then ever less often, up to every `_RETRY_S`.
+#: Delay before the first poll for an inspection; it grows up to `_RETRY_S`.
 _FIRST_POLL_S = 0.1
-#: How long a whole answer may take. The largest are artifacts of some hundred kilobytes, and traces.
+#: Time limit for a whole response. The largest are artifacts of a few hundred kilobytes, and traces.
 _ANSWER_DEADLINE_S = 120.0
 _MAX_ANSWER_BYTES = 512 * 2**20
-#: Every object that the API answers has one of these fields.
+#: Every object in a response of the API has one of these fields.
 _OWN_FIELDS = frozenset(
-    {"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest", "num_imported"}
+    {"id", "items", "job_id", "match", "candidate", "traceEvents", "status", "token_id", "digest", "num_imported"}
 )
-#: How long a stream looks for a server that went away: long enough for a restart.
+#: How long a stream waits for a server that went away: long enough for a restart.
 PATIENCE_S = 60.0
 
 
 class Client:
-    """A connection to one service. Every method raises `ClientError`s only.
+    """A connection to one service. Every method raises only `ClientError`s.
 
     Args:
         url: of the service.
-        token: what the service asks for, where it does.
+        token: for services that need one.
         transport: for tests: anything that answers instead of the network.
     """
 
@@ -64,17 +65,17 @@ class Client:
     ) -> None:
         self.url = url.rstrip("/")
         if token and not (token.isascii() and token.isprintable()):
-            raise NoToken("the token holds what no token holds; give it as it was shown, in one line")
+            raise NoToken("the token has characters that no token has; pass it as it was shown, in one line")
         headers = {WIRE_HEADER: str(WIRE_VERSION)} | ({"Authorization": f"Bearer {token}"} if token else {})
-        #: Whether every answer named its version, as those of this service do.
+        #: Whether every response contained its version, as this service's do.
         self.is_known = True
         hooks = {"response": [self._check_version]}
         try:
             address = checked_url(self.url)
             if address.scheme not in ("http", "https") or not address.host:
-                raise ValueError("it begins neither with http:// nor with https://, or names no host")
+                raise ValueError("it begins with neither http:// nor https://, or has no host")
         except ValueError as error:
-            raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
+            raise Unreachable(f"{url} is not an address: {error}; use one like {DEFAULT_URL}") from error
         self._proxy, ways = None, Json(transport=transport)
         if transport is None:
             self._proxy, ways = ways_to(address, os.environ)
@@ -91,39 +92,40 @@ class Client:
         self._http.close()
 
     def submit(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> Job:
-        """Asks for a job; `body` as `POST /jobs` takes it. Answers the job, which may have existed."""
+        """Submits a job; `body` has the form of `POST /jobs`. Returns the job, which may have existed already."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return cast(Job, self._json("POST", "/jobs", json=body, headers=headers))
 
     def job(self, job_id: str) -> JobDetail:
-        """A job as it stands."""
+        """A job and its state."""
         return cast(JobDetail, self._named("id", job_id, _job_path(job_id)))
 
     def cancel(self, job_id: str) -> Job:
-        """Ends a job, or what your own part of it is, where others share its run: see `owners` of the answer."""
+        """Cancels a job, or only your own part of it if others share its run: see `owners` in the response."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
-    def change(self, job_id: str, verb: str) -> Job:
-        """Has a job `pause`, `resume` or `retry`; the answer to the last is the job that does it again."""
-        return cast(Job, self._json("POST", f"{_job_path(job_id)}:{verb}"))
+    def change(self, some_id: str, verb: str) -> Json:
+        """Applies `pause` or `resume` to a job or a batch, or `retry` to a job, which returns the new job."""
+        path = _batch_path(some_id) if is_batch(some_id) else _job_path(some_id)
+        return self._json("POST", f"{path}:{verb}")
 
     def delete(self, job_id: str) -> Job | None:
-        """Deletes a job that has ended, with all that is known of it; None where it is gone. Where others share its
-        run, it stays theirs and is answered."""
+        """Deletes an ended job; None if it is gone. If others share its run, it stays, and is returned."""
         response = self._request("DELETE", _job_path(job_id))
         return None if response.status_code == httpx.codes.NO_CONTENT else cast(Job, self._document(response))
 
     def submit_batch(self, body: Json, *, idempotency_key: str | None = None) -> Batch:
-        """Asks for several jobs; `body` as `POST /batches` takes it. Answers the batch, which may have existed."""
+        """Submits several jobs; `body` has the form of `POST /batches`. Returns the batch, which may have existed
+        already."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return cast(Batch, self._json("POST", "/batches", json=body, headers=headers))
 
     def batch(self, batch_id: str) -> Batch:
-        """A batch as it stands."""
+        """A batch and its state."""
         return cast(Batch, self._named("id", batch_id, _batch_path(batch_id)))
 
     def batches(self, **filters: Any) -> Iterator[Batch]:
-        """All batches, the newest first."""
+        """All batches, newest first."""
         return cast(Iterator[Batch], self._items("/batches", filters))
 
     def batch_jobs(self, batch_id: str) -> Iterator[BatchJob]:
@@ -131,35 +133,32 @@ class Client:
         return cast(Iterator[BatchJob], self._items(f"{_batch_path(batch_id)}/jobs", {"limit": 500}))
 
     def batch_best(self, batch_id: str) -> BatchBest:
-        """Which kernel runs for which rows.
-
-        Raises:
-            NoResult: there is no such batch, or no answer yet.
-        """
+        """Which kernel runs for which rows. `NoResult`: there is no such batch, or no result yet."""
         return cast(BatchBest, self._named("id", batch_id, f"{_batch_path(batch_id)}/best"))
 
     def cancel_batch(self, batch_id: str) -> Batch:
-        """Ends a batch, and those of its jobs that nobody else waits for."""
+        """Cancels a batch, and those of its jobs that nobody else requested."""
         return cast(Batch, self._json("POST", f"{_batch_path(batch_id)}:cancel"))
 
     def whoami(self) -> Json:
-        """Who the token belongs to, and what it is good for.
-
-        Raises:
-            NoToken: the service asks for one, and this is none of its.
-        """
+        """Who the token belongs to, and what it allows. `NoToken`: the service needs one, and does not know this
+        one."""
         return self._json("GET", "/whoami")
 
     def jobs(self, **filters: Any) -> Iterator[Job]:
-        """All jobs, the newest first."""
+        """All jobs, newest first."""
         return cast(Iterator[Job], self._items("/jobs", filters))
 
     def trials(self, job_id: str, **filters: Any) -> Iterator[Trial]:
         """All trials of a job."""
         return cast(Iterator[Trial], self._items(f"{_job_path(job_id)}/trials", filters))
 
+    def trial(self, job_id: str, number: int) -> Trial:
+        """One of them. `NoResult`: it does not exist."""
+        return cast(Trial, self._json("GET", f"{_job_path(job_id)}/trials/{number}"))
+
     def samples(self, job_id: str, number: int) -> Json:
-        """The raw samples of a measured trial, round by round. `NoResult`: it is not there, or has none any more."""
+        """The raw samples of a measured trial, round by round. `NoResult`: it does not exist, or no longer has any."""
         return self._json("GET", f"{_job_path(job_id)}/trials/{number}/samples")
 
     def study(self, job_id: str, **query: Any) -> Json:
@@ -196,41 +195,41 @@ class Client:
 
         Raises:
             NothingSeen: they could not be taken.
-            Refused: the trial was not measured, or no metric is called so.
+            Refused: the trial was not measured, or there is no such metric.
             TimedOut: `timeout_s` passed first.
         """
         body = {"metrics": list(metrics)} if metrics else {}
         return self._inspect(job_id, number, "counters", body, {}, timeout_s)
 
     def trace(self, job_id: str, number: int, *, format: str = "json", timeout_s: float | None = None) -> Json:
-        """The in-kernel trace of a measured trial of ours; `perfetto` gives a document for ui.perfetto.dev.
+        """The in-kernel trace of a measured trial of ours; `perfetto` is a document for ui.perfetto.dev.
 
         Raises:
             NothingSeen: it could not be taken.
-            Refused: the trial was not measured, or is not of ours.
+            Refused: the trial was not measured, or is not ours.
             TimedOut: `timeout_s` passed first.
         """
         return self._inspect(job_id, number, "trace", {}, {"format": format}, timeout_s)
 
     def _inspect(self, job_id: str, number: int, kind: str, body: Json, query: Json, timeout_s: float | None) -> Json:
-        """Asks for an inspection and waits for its result."""
+        """Requests an inspection and waits for its result."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         path = f"{_job_path(job_id)}/trials/{number}/{kind}"
         response = self._request("POST", path, json=body)
         pause_s = _FIRST_POLL_S
         while response.status_code == httpx.codes.ACCEPTED:
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimedOut(f"the {kind} of trial {number} of {job_id} are still to come; ask again")
+                raise TimedOut(f"the {kind} of trial {number} of {job_id} are not ready; ask again")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _RETRY_S)
             response = self._request("GET", path)
         found: Json = self._document(response)
         if found.get("reason"):
-            raise NothingSeen(f"the {kind} of trial {number} of {job_id} could not be taken: {found['reason']}")
+            raise NothingSeen(f"the {kind} of trial {number} of {job_id} could not be collected: {found['reason']}")
         return self._json("GET", path, params=query) if query else found
 
     def artifact(self, digest: str, key: str | None = None) -> Artifact:
-        """A kernel, every byte of it checked; and that the service's public `key` signed it, where one is given."""
+        """A kernel, every byte of it checked; also checks that the service's public `key` signed it, if given."""
         answer = self._request("GET", f"/artifacts/{digest}")
         if key is not None:
             line = answer.headers[SIGNATURE_HEADER]
@@ -238,7 +237,7 @@ class Client:
         return open_artifact(answer.content, digest)
 
     def make_pack(self, order: Json) -> Json:
-        """A signed pack of finished jobs; `order` as `POST /packs` takes it.
+        """A signed pack of finished jobs; `order` has the form of `POST /packs`.
 
         Raises:
             NoResult: a shape has no result at one of its m.
@@ -246,19 +245,19 @@ class Client:
         return self._json("POST", "/packs", json=order)
 
     def import_winners(self, body: Mapping[str, Any]) -> Json:
-        """Hands in winners of a search elsewhere; `body` as `POST /imports` takes it."""
+        """Imports winners of an external search; `body` has the form of `POST /imports`."""
         return self._json("POST", "/imports", json=body)
 
     def content(self, digest: str) -> bytes:
-        """What the service keeps under a sha256, checked.
+        """The content that the service stores under a sha256, checked.
 
         Raises:
-            NoResult: it keeps nothing of the kind.
-            Refused: it sends something else.
+            NoResult: it stores no such content.
+            Refused: it sends other content.
         """
         content = self._request("GET", f"/artifacts/{digest}").content
         if (found := hashlib.sha256(content).hexdigest()) != digest:
-            raise Refused(f"what {self.url} sends is not what was asked for: its sha256 is {found}, expected {digest}")
+            raise Refused(f"{self.url} sent something else than requested: its sha256 is {found}, expected {digest}")
         return content
 
     def events(self, job_id: str, *, timeout_s: float | None = None) -> Iterator[Json]:
@@ -288,7 +287,7 @@ class Client:
             time.sleep(_RETRY_S)
 
     def _stream(self, job_id: str, last_id: str, deadline: float | None) -> Iterator[Json]:
-        """One connection's events; the last is of kind `end` where the job has ended."""
+        """One connection's events; the last is of kind `end` if the job has ended."""
         silence_s = _STREAM_SILENCE_S if deadline is None else max(0.05, deadline - time.monotonic())
         timeout = httpx.Timeout(5.0, read=min(_STREAM_SILENCE_S, silence_s))
         headers = {"Last-Event-ID": last_id} if last_id else {}
@@ -297,14 +296,14 @@ class Client:
                 yield {"kind": "end"}
                 return
             if response.is_error:
-                raise error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S))
+                raise error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S), self.url)
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 raise self._stranger()
             yield from parse_events(response.iter_lines())
 
     def _check_version(self, response: httpx.Response) -> None:
-        """Refuses an answer in another version of the wire format. One that names none is taken as it is: it may be a
-        stranger's, or a proxy's."""
+        """Refuses a response in another version of the wire format. A response without a version is accepted: it may
+        come from another service or a proxy."""
         self.is_known = self.is_known and WIRE_HEADER in response.headers
         spoken = response.headers.get(WIRE_HEADER, str(WIRE_VERSION))
         if spoken != str(WIRE_VERSION):
@@ -327,15 +326,15 @@ class Client:
         return self._document(self._request(method, path, **options))
 
     def _named(self, field: str, asked: str, path: str) -> Json:
-        """The document at a path, whose id is the one that was requested."""
+        """The document at a path, whose id must be the requested one."""
         found = self._json("GET", path)
         check_is("what came back", field, found.get(field), asked)
         return found
 
     def _document(self, response: httpx.Response) -> Json:
-        """The JSON object of an answer of the API."""
+        """The JSON object of a response of the API."""
         found = self._decoded(response)
-        # Each names what it is of; a service of another kind that speaks JSON too does not.
+        # Each names its subject; another service that returns JSON does not.
         if not isinstance(found, dict) or not found.keys() & _OWN_FIELDS:
             raise self._stranger()
         return found
@@ -347,35 +346,36 @@ class Client:
             raise self._stranger() from error
 
     def _stranger(self) -> Unreachable:
-        return Unreachable(f"what answers at {self.url} is no tuner service; check the address, and proxies before it")
+        return Unreachable(f"the server at {self.url} is not a tuner service; check the address, and any proxies")
 
     def _silent(self, error: Exception) -> Unreachable:
         through = "" if self._proxy is None else f" through {self._proxy}"
         return Unreachable(f"{self.url} does not answer{through}: {error or type(error).__name__}")
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """A whole answer, which arrived before the deadline."""
+        """A whole response, received before the deadline."""
         deadline = time.monotonic() + _ANSWER_DEADLINE_S
         try:
             with self._http.stream(method, path, **options) as head:
                 response = self._read(head, deadline)
         except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
             raise self._silent(error) from error
-        except (TypeError, ValueError) as error:  # of a body as JSON, or a header in ASCII
+        except (TypeError, ValueError) as error:  # the body as JSON, or a header in ASCII
             raise Refused(f"the request cannot be sent: {error}") from error
         if not response.is_success:
-            raise error_of(response)
+            raise error_of(response, self.url)
         return response
 
     def _read(self, head: httpx.Response, deadline: float) -> httpx.Response:
-        """The answer with its body. A body that drips is given up: no limit between two of its pieces would see it."""
+        """The response with its body. A body that arrives too slowly is abandoned: a limit between two of its pieces
+        would not notice it."""
         body = bytearray()
         for chunk in head.iter_bytes():
             body += chunk
             if time.monotonic() > deadline:
                 raise Unreachable(f"{self.url} had not sent its answer after {_ANSWER_DEADLINE_S:g} s; try again")
             if len(body) > _MAX_ANSWER_BYTES:
-                raise Unreachable(f"{self.url} sends more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
+                raise Unreachable(f"{self.url} sent more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
         headers = {name: head.headers.get(name, "") for name in ("content-type", SIGNATURE_HEADER)}
         return httpx.Response(head.status_code, headers=headers, content=bytes(body), request=head.request)
 
@@ -394,7 +394,6 @@ def _given(query: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_deadline(job_id: str, deadline: float | None) -> None:
     """Raises:
-    TimedOut: the deadline, by the monotonic clock, has passed.
-    """
+    TimedOut: the deadline, by the monotonic clock, has passed."""
     if deadline is not None and time.monotonic() >= deadline:
-        raise TimedOut(f"{job_id} had not ended in the time given; the job continues, watch it again")
+        raise TimedOut(f"{job_id} did not end in the given time; the job continues, watch it again")

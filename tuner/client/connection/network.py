@@ -1,6 +1,6 @@
-"""How the network is reached: which proxy the environment names for an address, and whose certificates are believed.
+"""How the network is reached: which proxy the environment names for an address, and which certificates are trusted.
 
-httpx reads these variables itself, but fails on some of them without a name, and asks a proxy for loopback.
+httpx reads these variables itself, but fails on some of them without naming them, and uses a proxy for loopback.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import httpx
 
 from tuner.client.errors import Misconfigured
 
-#: Schemes of proxies, and whether they need the library for SOCKS.
+#: Schemes of proxies, and whether they need the SOCKS library.
 _PROXY_SCHEMES = {"http": False, "https": False, "socks5": True, "socks5h": True}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proxy:
-    """Through which an address is reached."""
+    """How an address is reached."""
 
     #: The environment variable that names it.
     variable: str
@@ -35,7 +35,8 @@ class Proxy:
 
 
 def ways_to(url: httpx.URL, environment: Mapping[str, str]) -> tuple[Proxy | None, dict[str, Any]]:
-    """The proxy, and the options by which `httpx.Client` reaches an address through it; it must not look itself.
+    """The proxy, and the options by which `httpx.Client` reaches an address through it; httpx must not read the
+    environment itself.
 
     Raises:
         Misconfigured: a variable of the environment cannot be used; the message names it.
@@ -43,7 +44,7 @@ def ways_to(url: httpx.URL, environment: Mapping[str, str]) -> tuple[Proxy | Non
     proxy = proxy_for(url, environment)
     proxy_scheme = None if proxy is None else httpx.URL(proxy.url).scheme
     context = trusted(environment) if "https" in (url.scheme, proxy_scheme) else None
-    # A proxy that is asked in the clear takes no certificates.
+    # An unencrypted proxy needs no certificates.
     found = None if proxy is None else httpx.Proxy(proxy.url, ssl_context=context if proxy_scheme == "https" else None)
     return proxy, {"proxy": found, "verify": context or False}
 
@@ -52,19 +53,19 @@ def checked_url(address: str) -> httpx.URL:
     """An address in parts.
 
     Raises:
-        ValueError: it is none; httpx takes any port, and the system the rest of its division by 65,536.
+        ValueError: the port is invalid; httpx accepts any port, and the system takes the remainder modulo 65,536.
     """
     try:
         url = httpx.URL(address)
     except httpx.InvalidURL as error:
         raise ValueError(str(error)) from error
     if url.port is not None and not 0 < url.port < 1 << 16:
-        raise ValueError(f"port {url.port} is none of 1 to 65535")
+        raise ValueError(f"port {url.port} is not 1 to 65535")
     return url
 
 
 def named_proxy(scheme: str, environment: Mapping[str, str]) -> Proxy | None:
-    """The proxy by which addresses of a scheme are reached that are named nowhere else; raises as `ways_to`."""
+    """The proxy for addresses of a scheme without a more specific setting; raises as `ways_to`."""
     return ways_to(httpx.URL(f"{scheme}://tuner.example"), environment)[0]
 
 
@@ -72,7 +73,7 @@ def proxy_for(url: httpx.URL, environment: Mapping[str, str]) -> Proxy | None:
     """The proxy that the environment names for an address; None for loopback, and for what NO_PROXY names.
 
     Raises:
-        Misconfigured: the variable names none, or one that needs a library that is not installed.
+        Misconfigured: the variable names no proxy, or one that needs a missing library.
     """
     if is_loopback(url.host) or _is_excepted(url, environment):
         return None
@@ -84,7 +85,7 @@ def proxy_for(url: httpx.URL, environment: Mapping[str, str]) -> Proxy | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Whether an address belongs to this machine."""
     try:
         address = ip_address(host.strip("[]").partition("%")[0])
         return (getattr(address, "ipv4_mapped", None) or address).is_loopback
@@ -93,7 +94,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_excepted(url: httpx.URL, environment: Mapping[str, str]) -> bool:
-    """Whether NO_PROXY has the host: by its name or a domain of it, an address or a network; with a port or without."""
+    """Whether NO_PROXY contains the host: its name or a domain of it, an address or a network; with a port or
+    without."""
     named = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     return any(_covers(one.strip().lower(), url) for one in named.split(",") if one.strip())
 
@@ -120,22 +122,22 @@ def _checked(variable: str, value: str) -> str:
     try:
         url = checked_url(address)
     except ValueError as error:
-        raise Misconfigured(f"{variable} names no proxy: {error}; give one like http://proxy:3128") from error
+        raise Misconfigured(f"{variable} is not a proxy's address: {error}; use one like http://proxy:3128") from error
     if url.scheme not in _PROXY_SCHEMES or not url.host:
         known = ", ".join(_PROXY_SCHEMES)
         problem = f"is of {url.scheme}://" if url.host else "has no host"
-        raise Misconfigured(f"{variable} names a proxy that {problem}; give one of {known}, like http://proxy:3128")
+        raise Misconfigured(f"{variable} names a proxy that {problem}; use one of {known}, like http://proxy:3128")
     if _PROXY_SCHEMES[url.scheme] and find_spec("socksio") is None:
-        remedy = "install socksio beside this program, unset it, or have NO_PROXY name the service"
-        raise Misconfigured(f"{variable} names a SOCKS proxy, and the library for these is not installed; {remedy}")
+        remedy = "install socksio alongside this program, unset it, or add the service to NO_PROXY"
+        raise Misconfigured(f"{variable} names a SOCKS proxy, but the library for these is not installed; {remedy}")
     return address
 
 
 def trusted(environment: Mapping[str, str]) -> ssl.SSLContext:
-    """Whose certificates are believed: those of SSL_CERT_FILE or SSL_CERT_DIR, else the usual ones.
+    """The trusted certificates: those of SSL_CERT_FILE or SSL_CERT_DIR, otherwise the usual ones.
 
     Raises:
-        Misconfigured: a variable names what is not there, or holds no certificate.
+        Misconfigured: a variable names a missing file, or one without certificates.
     """
     if log := environment.get("SSLKEYLOGFILE"):
         try:
@@ -145,16 +147,18 @@ def trusted(environment: Mapping[str, str]) -> ssl.SSLContext:
     file, folder = environment.get("SSL_CERT_FILE"), environment.get("SSL_CERT_DIR")
     if file:
         if not Path(file).is_file():
-            raise Misconfigured(f"SSL_CERT_FILE names {file}, which is no file; unset it, or name one of certificates")
+            raise Misconfigured(
+                f"SSL_CERT_FILE names {file}, which is not a file; unset it, or name a file of certificates"
+            )
         try:
             return ssl.create_default_context(cafile=file)
         except OSError as error:  # ssl.SSLError, too
             problem = f"SSL_CERT_FILE names {file}, which has no certificates: {error.strerror or error}"
-            raise Misconfigured(f"{problem}; unset it, or name a file of certificates in PEM") from error
+            raise Misconfigured(f"{problem}; unset it, or name a file of certificates in PEM format") from error
     if folder:
-        # Several, as OpenSSL takes them.
+        # Several folders, as in OpenSSL.
         if not any(Path(one).is_dir() for one in folder.split(":")):
-            problem = f"SSL_CERT_DIR names {folder}, which is no folder; unset it, or name one of certificates"
+            problem = f"SSL_CERT_DIR names {folder}, which is not a folder; unset it, or name a folder of certificates"
             raise Misconfigured(problem)
         return ssl.create_default_context(capath=folder)
     return httpx.create_ssl_context(trust_env=False)

@@ -1,1 +1,1 @@
-"""Results as files: checked, locked, written whole."""
+"""Results as files: checked, locked, written atomically."""

@@ -1,4 +1,4 @@
-"""A fetched artifact: nothing of it is used before every digest is checked."""
+"""A downloaded artifact: nothing of it is used before every digest is checked."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tuner.client.errors import Incompatible, NoResult, Refused, Simulated
 from tuner.versions import DISTRIBUTION, MANIFEST_FORMAT
 
 MANIFEST = "manifest.json"
-#: Files behind the formats that name one.
+#: The files of the formats that name one.
 FILES = {"manifest": MANIFEST, "cu": "kernel.cu", "cubin": "kernel.cubin"}
 
-#: No kernel's files are larger, together.
+#: Maximum total size of a kernel's files.
 _MAX_BYTES = 256 * 2**20
-#: What the server packs with, and no compression; each of the others fails in a way of its own.
+#: The server's compression methods, and none; each other method fails differently.
 _METHODS = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A kernel as the server handed it out, checked."""
+    """A kernel from the server, checked."""
 
     #: sha256 of `content`, hex.
     digest: str
@@ -34,16 +34,16 @@ class Artifact:
     content: bytes
     #: The launch recipe.
     manifest: dict[str, Any]
-    #: Every file of the zip, the manifest included.
+    #: Every file of the zip, including the manifest.
     files: dict[str, bytes]
 
     @property
     def simulated(self) -> bool:
-        """Whether no card ever ran it."""
+        """Whether it never ran on a card."""
         return bool(self.manifest.get("simulated", False))
 
     def in_format(self, format: str) -> bytes:
-        """The bytes of a format: zip, manifest, cu or cubin.
+        """The bytes in a format: zip, manifest, cu or cubin.
 
         Raises:
             Simulated: a cubin of a simulated result.
@@ -63,26 +63,26 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     """Unpacks a zip and checks it against `digest`, and each file against the manifest.
 
     Raises:
-        Refused: a byte differs, a file is missing, or one is there that the manifest does not name.
+        Refused: a byte differs, a file is missing, or the manifest does not name a file.
         Incompatible: a newer program wrote the manifest.
     """
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        raise Refused(f"the artifact is not what was asked for: its sha256 is {found}, expected {digest}")
+        raise Refused(f"the artifact is not the requested one: its sha256 is {found}, expected {digest}")
     try:
         files = _unpack(content)
         manifest = json.loads(files[MANIFEST])
         _check_format(manifest.get("format", 1))
         listed = {name: (entry["sha256"], entry["size_bytes"]) for name, entry in manifest["files"].items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
-        raise Refused(f"the artifact is no intact zip: {error}") from error
+        raise Refused(f"the artifact is not an intact zip file: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Refused("the artifact has no manifest that lists its files; fetch it again") from error
     for name, (sha256, size_bytes) in listed.items():
         if name not in files:
             raise Refused(f"the artifact lacks {name}, which its manifest names")
         if (hashlib.sha256(files[name]).hexdigest(), len(files[name])) != (sha256, size_bytes):
-            raise Refused(f"{name} is not what the manifest says: size or sha256 differ")
+            raise Refused(f"{name} does not match the manifest: its size or sha256 differs")
     if unnamed := sorted(files.keys() - listed.keys() - {MANIFEST}):
         raise Refused(f"the artifact holds {', '.join(unnamed)}, which its manifest does not name")
     return Artifact(digest=digest, content=content, manifest=manifest, files=files)
@@ -90,10 +90,10 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
 
 def _check_format(found: object) -> None:
     if type(found) is not int or found < 1:
-        raise Refused(f"the manifest's format is {found!a}, which is no number of a format")
+        raise Refused(f"the manifest's format is {found!a}, which is not a format number")
     if found > MANIFEST_FORMAT:
         raise Incompatible(
-            f"the manifest is of format {found}, and this client, {DISTRIBUTION} {__version__}, reads formats up to "
+            f"the manifest is of format {found}, but this client, {DISTRIBUTION} {__version__}, reads formats up to "
             f"{MANIFEST_FORMAT}; install a newer client"
         )
 
@@ -101,19 +101,19 @@ def _check_format(found: object) -> None:
 def _unpack(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if any(info.compress_type not in _METHODS for info in archive.infolist()):
-            raise Refused("the artifact is compressed by another method than deflate, which the server never does")
+            raise Refused("the artifact is compressed by a method other than deflate, which the server never does")
         if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
             raise Refused(f"the artifact unpacks to more than {_MAX_BYTES} bytes")
         return {info.filename: archive.read(info) for info in archive.infolist()}
 
 
 def check_is(what: str, name: str, found: object, asked: object) -> None:
-    """Checks that a fact of what came back is the one that was requested.
+    """Checks that a fact in the response is the requested one.
 
     Args:
         what: came back, e.g. ``the kernel``.
-        name: of the fact, e.g. ``target``.
-        found: in what came back.
+        name: the name of the fact, e.g. ``target``.
+        found: in the response.
         asked: by us.
 
     Raises:
@@ -121,10 +121,10 @@ def check_is(what: str, name: str, found: object, asked: object) -> None:
     """
     if found != asked:
         got, wanted = (_shown(value) for value in (found, asked))
-        raise Refused(f"{what} is not what was asked for: its {name} is {got}, and {wanted} was asked for")
+        raise Refused(f"{what} is not the requested one: its {name} is {got}, but {wanted} was requested")
 
 
 def _shown(value: object) -> str:
-    """In words, and short: it may be a stranger's."""
+    """In words, and short: it may come from another service."""
     text = ascii(value)
     return text if len(text) <= 300 else f"{text[:300]}..."

@@ -1,4 +1,4 @@
-"""What the asker can know of the machine that will run the kernel, and how it differs from the one that measured."""
+"""What the caller can know about the machine that will run the kernel, and how it differs from the measuring one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROC = Path("/proc/driver/nvidia")
 
 @dataclass(frozen=True, kw_only=True)
 class Asker:
-    """The asker's side; None where it is unknown, and then it is not compared."""
+    """The caller's side; None if unknown, and then it is not compared."""
 
     #: e.g. ``NVIDIA H200``.
     gpu_name: str | None = None
@@ -23,7 +23,7 @@ class Asker:
 
 
 def detect(proc: Path = _PROC) -> dict[str, str]:
-    """GPU name and driver version of this machine, as far as its kernel driver tells."""
+    """GPU name and driver version of this machine, if its kernel driver reports them."""
     found = {}
     cards = [_read(path) for path in sorted(proc.glob("gpus/*/information"))]
     if cards and (model := re.search(r"^Model:\s*(.+?)\s*$", cards[0], re.MULTILINE)):
@@ -41,15 +41,15 @@ def _read(path: Path) -> str:
 
 
 def differences(asker: Asker, environment: Mapping[str, Any]) -> list[str]:
-    """In words, what of `asker` is known and unlike the `environment` of a result.
+    """The known facts of `asker` that differ from the `environment` of a result, in words.
 
-    A result that no card measured has no GPU, driver or CUDA to compare.
+    A simulated result has no GPU, driver or CUDA to compare.
     """
     names = [field.name for field in fields(asker)]
     if environment["simulated"]:
         names = ["kernel_version"]
     return [
-        f"measured with {name.replace('_', ' ')} {environment[name]!r}, the asker has {getattr(asker, name)!r}"
+        f"measured with {name.replace('_', ' ')} {environment[name]!r}, but the request has {getattr(asker, name)!r}"
         for name in names
         if getattr(asker, name) is not None and getattr(asker, name) != environment[name]
     ]

@@ -1,4 +1,4 @@
-"""Writing results: whole or not at all, only where something changed, and nowhere else than was said."""
+"""Writing results: atomically, only if something changed, and only to the given place."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tuner.client.errors import Refused
 
 
 def write_atomically(path: Path, content: bytes) -> bool:
-    """Puts `content` at `path` in one step; an unchanged file is left alone. Whether anything was written.
+    """Writes `content` to `path` atomically; an unchanged file is left alone. Returns whether anything was written.
 
-    A link stays, and what it leads to is written. A device or a pipe stays, and takes the content.
+    A link stays, and its target is written. A device or a pipe stays, and receives the content.
 
     Raises:
         OSError: the folder cannot be written.
@@ -30,7 +30,7 @@ def write_atomically(path: Path, content: bytes) -> bool:
     if path.is_file() and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, since only inside one file system is a rename atomic.
+    # In the same folder, since a rename is only atomic inside one file system.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -54,13 +54,13 @@ def _umask() -> int:
 
 @contextmanager
 def alone_with(path: Path) -> Iterator[None]:
-    """While it lasts no other process of ours changes the file: what is read, changed and written loses no change of
-    somebody else's. The lock is on the file's folder, so that nothing is left behind."""
+    """While it lasts, no other process of ours changes the file: reading, changing and writing it loses no change of
+    another process. The lock is on the file's folder, so that nothing is left behind."""
     path = path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # whoever writes there will say it
+    except OSError:  # the later write will report it
         yield
         return
     try:
@@ -72,13 +72,13 @@ def alone_with(path: Path) -> Iterator[None]:
 
 
 def place_below(folder: Path, name: str) -> Path:
-    """Where a file of a name from outside goes.
+    """Where a file with an external name goes.
 
     Raises:
-        Refused: it would lie outside of the folder, by its name or by a link.
+        Refused: it would be outside the folder, by its name or through a link.
     """
     parts = PurePosixPath(name)
-    outside = Refused(f"{name!a} is to be written, and lies outside of {folder}; nothing is written")
+    outside = Refused(f"{name!a} lies outside of {folder}; nothing was written")
     if not name or "\0" in name or parts.is_absolute() or ".." in parts.parts or not parts.parts:
         raise outside
     place = folder / parts
@@ -95,19 +95,19 @@ def check_places(places: Collection[Path]) -> None:
     """Checks that all files can be written, before the first one is.
 
     Raises:
-        Refused: one stands where another needs a folder, or two are the same.
-        OSError: one is a folder, or its folder is none, or cannot be written.
+        Refused: a file is where another needs a folder, or two are the same.
+        OSError: one is a folder, or its folder is not a folder, or cannot be written.
     """
     resolved = [place.resolve() for place in places]
     taken = set(resolved)
     for place, target in zip(places, resolved, strict=True):
         if resolved.count(target) > 1:
-            raise Refused(f"two files are to be written at {place}; nothing is written")
+            raise Refused(f"two files would be written to {place}; nothing was written")
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
         for above in target.parents:
             if above in taken:
-                raise Refused(f"{place} is to be written, and {above}, too, as a file; nothing is written")
+                raise Refused(f"{place} would be written, but {above} is also a file to write; nothing was written")
             if above.exists() and not above.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
             if above.exists():

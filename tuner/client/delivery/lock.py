@@ -1,4 +1,4 @@
-"""A lock file: which packs a build uses, byte for byte, whose signature they bear, and how they were requested."""
+"""A lock file: the exact packs that a build uses, whose signature they have, and how they were requested."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import click
 from tuner.client.delivery.files import alone_with, write_atomically
 from tuner.client.errors import Incompatible, NoResult, Refused
 
-#: It grows when a field goes or changes its meaning.
+#: It is increased when a field is removed or changes its meaning.
 LOCK_FORMAT = 1
-#: Characters of a wrong value that a refusal shows.
+#: Characters of a wrong value that a message shows.
 _MAX_SHOWN = 40
 
 
@@ -26,12 +26,12 @@ _MAX_SHOWN = 40
 class LockedPack:
     """One pack."""
 
-    #: Where it goes, below the folder that is fetched into.
+    #: Its path below the target folder.
     path: str
     #: SHA-256 of its bytes, hexadecimal.
     sha256: str
     size_bytes: int
-    #: The body of `POST /packs` that made it, by which it is asked for again.
+    #: The body of `POST /packs` that made it, for requesting it again.
     order: Mapping[str, Any]
 
 
@@ -39,38 +39,38 @@ class LockedPack:
 class Lock:
     """What a build uses."""
 
-    #: The public key that signs the packs, hexadecimal; None where nobody's signature is requested.
+    #: The public key that signs the packs, hexadecimal; None if no signature is required.
     key: str | None
     packs: tuple[LockedPack, ...] = ()
 
     def with_pack(self, pack: LockedPack) -> Self:
-        """The same with that pack in place of the one at its path."""
+        """The same with that pack instead of the one at its path."""
         others = [one for one in self.packs if one.path != pack.path]
         return replace(self, packs=tuple(sorted([*others, pack], key=lambda one: one.path)))
 
     def to_bytes(self) -> bytes:
-        """The file: the same lock gives the same bytes. `sum` is of all that is before it."""
+        """The file's content: the same lock gives the same bytes. `sum` covers everything before it."""
         body = {"format": LOCK_FORMAT, "key": self.key, "packs": [asdict(pack) for pack in self.packs]}
         return (json.dumps({**body, "sum": _sum(body)}, indent=2) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the file") -> Self:
-        """Inverse of `to_bytes`; `name` is the file's, in what is refused.
+        """Inverse of `to_bytes`; `name` is the file's, for messages.
 
         Raises:
-            Refused: it is no lock, or a byte differs from what was written.
+            Refused: it is not a lock, or a byte has changed.
             Incompatible: a newer client wrote it.
         """
         try:
-            # By its text: git may have turned its line ends, and an editor put a mark in front.
+            # Compared as text: git may have changed its line ends, and an editor may have added a byte-order mark.
             body = json.loads(content.decode("utf-8-sig"))
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
-            raise Refused(f"{name} is no lock file; {_REMEDY}")
+            raise Refused(f"{name} is not a lock file; {_REMEDY}")
         is_whole = body.pop("sum", None) == _sum(body)
         if is_whole and type(body.get("format")) is int and body["format"] > LOCK_FORMAT:
-            known = f"and this client reads formats up to {LOCK_FORMAT}; install a newer client"
+            known = f"but this client reads formats up to {LOCK_FORMAT}; install a newer client"
             raise Incompatible(f"{name} is of format {body['format']}, {known}")
         _check(body, _LOCK, name)
         for number, pack in enumerate(body["packs"]):
@@ -81,7 +81,7 @@ class Lock:
         return lock
 
 
-_REMEDY = "restore it, or make it anew by `pack --lock`"
+_REMEDY = "restore it, or create it again with `pack --lock`"
 _Check = Callable[[Any], bool]
 
 
@@ -89,7 +89,7 @@ def _is_sha256(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
-#: What a lock and each pack of it hold: a check of each key, and what it must be.
+#: The contents of a lock and of each of its packs: a check for each key, and its description.
 _LOCK: Mapping[str, tuple[_Check, str]] = {
     "format": (lambda value: type(value) is int and value == LOCK_FORMAT, str(LOCK_FORMAT)),
     "key": (lambda value: value is None or _is_sha256(value), "null or 64 hexadecimal digits"),
@@ -109,13 +109,13 @@ _PACK: Mapping[str, tuple[_Check, str]] = {
 def _check(found: Mapping[str, Any], expected: Mapping[str, tuple[_Check, str]], name: str, where: str = "") -> None:
     for key, (is_right, words) in expected.items():
         if key not in found:
-            raise Refused(f"{name} is no lock file: {where}{key} is missing, which must be {words}; {_REMEDY}")
+            raise Refused(f"{name} is not a lock file: {where}{key} is missing, which must be {words}; {_REMEDY}")
         if not is_right(found[key]):
             got = ascii(found[key])
             shown = got if len(got) <= _MAX_SHOWN else f"{got[:_MAX_SHOWN]}..."
-            raise Refused(f"{name} is no lock file: {where}{key} must be {words}, got {shown}; {_REMEDY}")
+            raise Refused(f"{name} is not a lock file: {where}{key} must be {words}, got {shown}; {_REMEDY}")
     if unknown := sorted(found.keys() - expected.keys()):
-        raise Refused(f"{name} is no lock file: {where}{unknown[0]!a} is no key of one; {_REMEDY}")
+        raise Refused(f"{name} is not a lock file: {where}{unknown[0]!a} is not a known key; {_REMEDY}")
 
 
 def read_lock(path: Path) -> Lock:
@@ -123,31 +123,31 @@ def read_lock(path: Path) -> Lock:
 
     Raises:
         NoResult: there is none.
-        Refused: it has been modified since it was written.
+        Refused: it was modified after it was written.
     """
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise NoResult(f"there is no lock file {path}; `pack --lock` makes one") from error
+        raise NoResult(f"there is no lock file {path}; `pack --lock` creates one") from error
     except OSError as error:
         raise NoResult(f"{path} cannot be read: {error.strerror}") from error
     return Lock.from_bytes(content, str(path))
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
-    """Writes it, whole or not at all; whether anything changed."""
+    """Writes it atomically; returns whether anything changed."""
     return write_atomically(path, lock.to_bytes())
 
 
 def change_lock(path: Path, change: Callable[[Lock | None], Lock]) -> bool:
-    """Reads a lock, changes it, and writes it, while nobody else does; whether anything changed.
+    """Reads a lock, changes it, and writes it, without other writers; returns whether anything changed.
 
     Args:
         path: of the file.
-        change: from the lock that is there to the new one; None where there is none.
+        change: returns the new lock for the existing one; None if there is none.
 
     Raises:
-        Refused: what is there is no lock, or `change` refuses it.
+        Refused: the existing file is not a lock, or `change` refuses it.
         NoResult: it cannot be read or written.
     """
     with alone_with(path):
@@ -159,7 +159,7 @@ def change_lock(path: Path, change: Callable[[Lock | None], Lock]) -> bool:
 
 
 def default_cache() -> Path:
-    """Where packs are kept unless somebody says otherwise."""
+    """The default folder for packs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "tuner" / "packs"
 
 
@@ -167,23 +167,23 @@ class Cache:
     """Packs by their sha256, in a folder that several builds may share.
 
     Args:
-        folder: that somebody named; None for the default one. Where that cannot be used, what was fetched is delivered
-            all the same, and a line on stderr says so.
+        folder: given by the user; None for the default one. If that cannot be used, downloads are still delivered, and
+            a line on stderr reports it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder, self._is_default = folder or default_cache(), folder is None
 
     def path(self, sha256: str) -> Path:
-        """Where the pack of a digest lies."""
+        """The path of the pack with a digest."""
         return self._folder / sha256[:2] / sha256
 
     def get(self, sha256: str) -> bytes | None:
-        """The bytes of a digest; None where they are not there.
+        """The bytes with a digest; None if missing.
 
         Raises:
-            Refused: what is there has another digest.
-            NoResult: the folder, which somebody named, cannot be read.
+            Refused: the file has another digest.
+            NoResult: the folder, given by the user, cannot be read.
         """
         path = self.path(sha256)
         try:
@@ -194,14 +194,14 @@ class Cache:
             self._unusable(f"{path} cannot be read: {error.strerror}", error)
             return None
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise Refused(f"{path} is not what its name says: its bytes were changed; remove it and fetch again")
+            raise Refused(f"{path} does not match its name: its bytes were changed; remove it and fetch again")
         return content
 
     def put(self, sha256: str, content: bytes) -> None:
-        """Keeps bytes under their digest.
+        """Stores bytes under their digest.
 
         Raises:
-            NoResult: the folder, which somebody named, cannot be written.
+            NoResult: the folder, given by the user, cannot be written.
         """
         path = self.path(sha256)
         try:
@@ -211,8 +211,8 @@ class Cache:
 
     def _unusable(self, problem: str, error: OSError) -> None:
         if not self._is_default:
-            raise NoResult(f"{problem}; give another folder by --cache") from error
-        click.echo(f"tuner-client: {problem}; nothing is kept there (--cache names another folder)", err=True)
+            raise NoResult(f"{problem}; choose another folder with --cache") from error
+        click.echo(f"tuner-client: {problem}; nothing was stored there (--cache chooses another folder)", err=True)
 
 
 def _sum(body: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Whether what came back is what was requested: a digest and a signature cover bytes, and not what they are of."""
+"""Whether a response is what was requested: digests and signatures cover bytes, but not their meaning."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tuner.packs.read import Pack
 from tuner.packs.shapes import AnyShape, Shape, shape_kinds, shape_of, sizes_of
 
 Json = Mapping[str, Any]
-#: The plan kind that is none of ours.
+#: The plan kind that is not ours.
 LIBRARY = str(PlanKind.LIBRARY)
 
 
 def asked_workload(pair: Json) -> Workload:
-    """The workload of a pair that a job is said to have, or that was requested.
+    """The workload of a requested pair, or of the pair that a job reports.
 
     Raises:
         Refused: it is none.
@@ -32,11 +32,11 @@ def asked_workload(pair: Json) -> Workload:
     try:
         return workload_of(pair)
     except (InvalidInput, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise Refused(f"the pair is none that this client knows: {error}") from error
+        raise Refused(f"this client does not know such a pair: {error}") from error
 
 
 def asked_objective(workload: Workload, l2: str | None, regime: str | None) -> dict[str, str]:
-    """The objective of a question: cold, and the regime of the rows, where it does not say it."""
+    """The objective of a question: cold, and the regime of the rows, unless specified."""
     objective = Objective(
         l2=CacheState(l2 or CacheState.COLD),
         regime=Regime(regime) if regime else default_regime(workload.num_rows),
@@ -53,19 +53,19 @@ def check_kernel(
     workload: Workload | None = None,
     objective: Mapping[str, str] | None = None,
 ) -> None:
-    """Checks that a kernel is of the job, the target and the plan kind that it is taken for; where given, of the
-    workload and the objective, too.
+    """Checks that a kernel belongs to the expected job, target and plan kind; if given, also to the workload and the
+    objective.
 
     Args:
         manifest: of the artifact, whose bytes were checked.
-        job_ids: the jobs that it may be of.
+        job_ids: the jobs that it may belong to.
         target: of these.
-        kinds: plan kinds that these jobs' finals have.
+        kinds: plan kinds in these jobs' finals.
         workload: that was requested.
-        objective: that was requested: `l2` and `regime`.
+        objective: as requested: `l2` and `regime`.
 
     Raises:
-        Refused: it is of another; the message says which.
+        Refused: it belongs to another; the message names it.
     """
     try:
         spec = manifest["spec"]
@@ -73,12 +73,14 @@ def check_kernel(
         found_workload, found_objective = manifest["workload"], manifest["objective"]
         named = Workload.from_json(found_workload) if workload is not None else None
     except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
-        raise Refused("the kernel's manifest does not say what it is of; tune it again with this version") from error
+        raise Refused(
+            "the kernel's manifest does not say which workload it is for; tune it again with this version"
+        ) from error
     for name, asked in (("job", job_ids), ("plan kind", kinds)):
         check_is("the kernel", name, facts[name], facts[name] if facts[name] in asked else " or ".join(asked))
     check_is("the kernel", "target", facts["target"], target)
     if named is not None and workload is not None:
-        # The digests, too: two chains may read alike.
+        # The digests, too: two chains may have the same text.
         check_is("the kernel", "workload", *(f"{one.describe()} ({one.digest})" for one in (named, workload)))
     if objective is not None:
         for name, asked_value in objective.items():
@@ -86,16 +88,16 @@ def check_kernel(
 
 
 def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | None, l2: str | None) -> None:
-    """That the jobs of a batch are those of the pairs that it was requested, each of them and no other.
+    """Checks that the jobs of a batch are exactly those of the requested pairs.
 
     Args:
-        jobs: as the service told them.
-        pairs: as `POST /jobs` takes them.
-        target: None where the server's own was requested.
-        l2: cold where it is not said.
+        jobs: as reported by the service.
+        pairs: in the form of `POST /jobs`.
+        target: None if the server's own was requested.
+        l2: cold by default.
 
     Raises:
-        Refused: they are others; the message says which.
+        Refused: they differ; the message says which.
     """
     asked, found = (_by_digest(of) for of in (pairs, [job["pair"] for job in jobs]))
     check_is("the batch", "list of workloads", _all_but(found, asked), _all_but(asked, found))
@@ -110,21 +112,21 @@ def _by_digest(pairs: Sequence[Json]) -> dict[str, str]:
 
 
 def _all_but(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
-    """Words of those that the others have not."""
+    """Names of those that are not among the others."""
     return sorted(words for digest, words in some.items() if digest not in others)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Which result was requested: that of a job, or the best one for a question."""
+    """The request: the result of a job, or the best one for a question."""
 
-    #: None where a question was asked.
+    #: None for a question.
     job_id: str | None
-    #: The parameters of `GET /best`; of no meaning beside a job.
+    #: The parameters of `GET /best`; unused with a job.
     question: Json
 
     def check_result(self, best: Json, *, is_exact: bool) -> None:
-        """That a result, as `GET /jobs/{id}/best` answers it, is the one.
+        """Checks that a result, in the form of `GET /jobs/{id}/best`, is the requested one.
 
         Raises:
             Refused: it is another.
@@ -140,11 +142,11 @@ class Asked:
             check_is("the result", "workload", best["workload"], workload.describe())
 
     def check(self, manifest: Json, best: Json, *, is_exact: bool) -> None:
-        """That a kernel is the one of such a result, and of what was asked. Of a weaker match, which was accepted, the
-        workload is the one that the result names.
+        """Checks that a kernel belongs to such a result, and to the request. For an accepted weaker match, the workload
+        is the one in the result.
 
         Raises:
-            Refused: it is of another.
+            Refused: it belongs to another.
         """
         kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
         kinds = [best["winner"]] if best["winner"] != LIBRARY else [kind for kind in kinds if kind != LIBRARY]
@@ -182,10 +184,10 @@ def described(manifest: Json) -> str:
 
 
 def check_pack(pack: Pack, order: Json) -> None:
-    """That a pack is what was ordered: target, objective, shapes and their sizes.
+    """Checks that a pack is what was ordered: target, objective, shapes and their sizes.
 
     Args:
-        pack: whose bytes were checked.
+        pack: its bytes were checked.
         order: the body of `POST /packs`.
 
     Raises:
@@ -194,7 +196,7 @@ def check_pack(pack: Pack, order: Json) -> None:
     try:
         asked = _asked(order)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
-        raise Refused(f"the order of the pack is none that this client knows: {error}") from error
+        raise Refused(f"this client does not know the pack's order of sums: {error}") from error
     about = pack.document["provenance"]
     for name in ("target", "l2", "min_gain"):
         if name in order:
@@ -204,7 +206,7 @@ def check_pack(pack: Pack, order: Json) -> None:
     for section in shape_kinds():
         found, wanted = [one.shape for one in pack.section(section)], [one for one in asked if one.section == section]
         check_is("the pack", section, *(sorted(one.name for one in of) for of in (found, wanted)))
-        if set(found) != set(wanted):  # a name shows six digits of a number
+        if set(found) != set(wanted):  # a name shows only six digits of a number
             check_is("the pack", section, *([one.to_json() for one in of] for of in (found, wanted)))
     for entry in pack.entries:
         _check_sizes(entry, asked[entry.shape], about.get("rows"))
@@ -212,8 +214,8 @@ def check_pack(pack: Pack, order: Json) -> None:
 
 
 def _check_sizes(entry: Entry, asked: set[tuple[int, int]], rows: Any) -> None:
-    """That the sizes that were tuned are those that were requested. Packs of older services do not say their rows: of
-    these no kernel may end at others."""
+    """Checks that the tuned sizes are the requested ones. Packs of older services do not contain their rows: their
+    kernels must not end at others."""
     if not entry.shape.by_rows:
         found = sorted((rung.m_hi, rung.max_length) for rung in entry.rungs)
         check_is("the pack", f"sequences and contexts of {entry.shape}", found, sorted(asked))
@@ -226,7 +228,7 @@ def _check_sizes(entry: Entry, asked: set[tuple[int, int]], rows: Any) -> None:
 
 
 def _check_kernels(pack: Pack, order: Json) -> None:
-    """That every kernel is of the target and the objective: their manifests name them, and the tables do not."""
+    """Checks that every kernel has the target and the objective: only their manifests contain these."""
     for kernel in (rung.kernel for entry in pack.entries for rung in entry.rungs):
         if kernel is None or "spec" not in kernel.manifest:
             continue
@@ -237,7 +239,7 @@ def _check_kernels(pack: Pack, order: Json) -> None:
 
 
 def _asked(order: Json) -> dict[AnyShape, set[tuple[int, int]]]:
-    """By shape the sizes that an order asks for: rows, or sequences, and the longest context."""
+    """The requested sizes by shape: rows, or sequences, and the longest context."""
     found: dict[AnyShape, set[tuple[int, int]]] = {}
     for one in order["shapes"]:
         shape = Shape(**{name: value for name, value in one.items() if name != "rows"})

@@ -1,4 +1,4 @@
-"""Where the command line puts what it found: data on stdout or in a file, all else on stderr."""
+"""Output of the command line: data to stdout or a file, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rich.table import Table
 
 from tuner.client.delivery.files import write_atomically
 
-#: Width of tables that nobody looks at in a terminal.
+#: Width of tables that do not go to a terminal.
 _PIPE_WIDTH = 240
 
 
 def plain_console(**options: Any) -> Console:
-    """A console that prints texts as they are: an extra such as `[worker-cuda13]` in a reason is no markup.
+    """A console that prints texts unchanged: an extra such as `[worker-cuda13]` in a reason is not markup.
 
     Args:
         options: of `rich.console.Console`.
@@ -29,8 +29,8 @@ def plain_console(**options: Any) -> Console:
 
 
 def print_table(table: Table) -> None:
-    """A table, as wide as the terminal or as COLUMNS says; whole where neither is there. No word is cut: a long one
-    continues in the next line."""
+    """Prints a table, as wide as the terminal or COLUMNS; in full width otherwise. No word is cut: a long one
+    continues on the next line."""
     for column in table.columns:
         column.overflow = "fold"
     plain_console(width=table_width()).print(table)
@@ -48,7 +48,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def write_or_print(content: bytes, output: Path | None) -> None:
-    """Puts `content` at `output`, whole or not at all; without a path on stdout.
+    """Writes `content` to `output` atomically; without a path to stdout.
 
     Raises:
         click.UsageError: the path cannot be written.

@@ -1,4 +1,4 @@
-"""Whether the key that was pinned signed what was fetched."""
+"""Whether the pinned key signed a download."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def pinned(key: str | None) -> str | None:
 
 
 def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool = True) -> bool:
-    """Checks that `key` signed `data`, a signature file as `signature`; False where nothing can verify it.
+    """Checks that `key` signed `data`, with the signature file `signature`; False if nothing can verify it.
 
     Raises:
         Refused: it did not.
-        click.UsageError: the library is not installed, and the check was demanded.
+        click.UsageError: the library is not installed, and the check was required.
     """
     try:
         verify(data, signature, key)
@@ -36,5 +36,5 @@ def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool =
     except SigningUnavailable as error:
         if is_demanded:
             raise click.UsageError(str(error)) from error
-        click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
+        click.echo(f"tuner-client: the signature was not verified: {error}", err=True)
         return False

@@ -1,1 +1,1 @@
-"""What goes to the service and comes back, as plain dicts."""
+"""Requests to the service and its responses, as plain dicts."""

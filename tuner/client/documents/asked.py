@@ -21,7 +21,7 @@ class ChainRotary(TypedDict):
 
 
 class ChainPart(TypedDict):
-    """A part of an epilogue that a package brings, and its numbers."""
+    """A part of an epilogue that a package provides, and its numbers."""
 
     part: str
 
@@ -54,6 +54,7 @@ class AttentionSizes(TypedDict):
     max_length: int
     new_tokens: NotRequired[int]
     lengths: NotRequired[str]
+    timed_length: NotRequired[int | None]
     page_tokens: NotRequired[int | None]
     heads_first: NotRequired[bool]
     window: NotRequired[int | None]
@@ -141,6 +142,7 @@ class DecoderBlock(TypedDict):
     tp: NotRequired[int]
     run: NotRequired[str]
     dtype: NotRequired[str]
+    weights: NotRequired[str | None]
 
 
 class QuantisedFfn(TypedDict):
@@ -156,6 +158,7 @@ class QuantisedFfn(TypedDict):
     gated: NotRequired[bool]
     out_dtype: NotRequired[str]
     dtype: NotRequired[str | None]
+    weights: NotRequired[str | None]
 
 
 class Attention(AttentionHeads):

@@ -11,7 +11,7 @@ from tuner.client.documents.documents import ArtifactLink, Candidate, Job
 
 
 class Batch(TypedDict):
-    """A batch as it stands."""
+    """A batch and its state."""
 
     id: str
     name: str
@@ -70,7 +70,7 @@ class LadderKernel(TypedDict):
 
 
 class LadderGain(TypedDict):
-    """What the ladder gains at one number of rows that was measured: a point of its curve."""
+    """The gain of the ladder at one measured number of rows: a point of its curve."""
 
     m: int
     time_us: float
@@ -81,7 +81,7 @@ class LadderGain(TypedDict):
 
 
 class Ladder(TypedDict):
-    """The answer of a ladder; above its last rung the library runs."""
+    """The result of a ladder; above its last rung the library runs."""
 
     number: int
     workload: str
@@ -95,7 +95,7 @@ class Ladder(TypedDict):
 
 
 class BatchBest(TypedDict):
-    """The answers of a batch."""
+    """The results of a batch."""
 
     id: str
     target: str

@@ -100,7 +100,7 @@ class Budget(TypedDict):
 
 
 class Job(TypedDict):
-    """A job as it stands."""
+    """A job and its state."""
 
     id: str
     state: str
@@ -156,7 +156,7 @@ class Candidate(TypedDict):
 
 
 class Prior(TypedDict):
-    """What the search tried early, since an earlier one found it; and what came of it."""
+    """What the search tried early because an earlier search found it; and the result."""
 
     candidate: Candidate
     source: str
@@ -173,7 +173,7 @@ class Prior(TypedDict):
 
 
 class Webhook(TypedDict):
-    """How far a webhook of a job is. Its address stays its owner's secret, but for the host."""
+    """The state of a webhook of a job. Its address is secret except for the host; only its owner knows it."""
 
     host: str
     state: str
@@ -184,7 +184,7 @@ class Webhook(TypedDict):
 
 
 class JobDetail(Job):
-    """A job as it stands, what its trials say of the forecasts, what its search began with, and when its turn comes."""
+    """A job and its state, the accuracy of its forecasts, what its search started from, and when its turn comes."""
 
     forecast: Forecast
     priors_used: list[Prior]
@@ -202,7 +202,7 @@ class Metric(TypedDict):
 
 
 class Procedure(TypedDict):
-    """What a time is the time of."""
+    """How a time was measured."""
 
     l2: str
     regime: str
@@ -211,7 +211,7 @@ class Procedure(TypedDict):
 
 
 class Measured(TypedDict):
-    """Its numbers were right, and this is how long it took."""
+    """Its numbers were right, with its time."""
 
     kind: Literal["measured"]
     time_us: float
@@ -228,7 +228,7 @@ class Measured(TypedDict):
 
 
 class Rejected(TypedDict):
-    """Refused for a reason before it ran."""
+    """Refused before it ran, with the reason."""
 
     kind: Literal["rejected"]
     stage: str
@@ -237,7 +237,7 @@ class Rejected(TypedDict):
 
 
 class Failed(TypedDict):
-    """It should have worked, and did not."""
+    """It should have worked, but did not."""
 
     kind: Literal["failed"]
     stage: str
@@ -247,7 +247,7 @@ class Failed(TypedDict):
 
 
 class Trial(TypedDict):
-    """One candidate and what became of it."""
+    """One candidate and its outcome."""
 
     number: int
     simulated: bool
@@ -301,7 +301,7 @@ class Environment(TypedDict):
 
 
 class PolicyTime(TypedDict):
-    """What a policy's order reaches with the kernel of the job's best fused schedule."""
+    """The time that a policy's order reaches with the kernel of the job's best fused schedule."""
 
     policy: str
     forecast_us: float
@@ -310,7 +310,7 @@ class PolicyTime(TypedDict):
 
 
 class LibraryCall(TypedDict):
-    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, A being the weights and B the inputs."""
+    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, where A is the weights and B the inputs."""
 
     op: str
     rows: int
@@ -335,7 +335,7 @@ class LibraryRecipe(TypedDict):
 
 
 class TorchTime(TypedDict):
-    """PyTorch's calls on the same card, in rounds that they share with the library."""
+    """PyTorch's calls on the same card, in shared rounds with the library."""
 
     time_us: float | None
     winner_speedup: float | None

@@ -1,8 +1,8 @@
-"""Schedules of files that a job is to try, and nothing else."""
+"""Schedules from files that a job should try, and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,14 @@ from tuner.client.documents.orders import ordered, read_order
 from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
-from tuner.core.schedule.one_line import read_line
+from tuner.core.schedule.one_line import is_line, read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
-from tuner.schedule_files.reading import read_schedule
+from tuner.schedule_files.reading import named_trial, read_schedule
 
-#: Between the two halves of a schedule's line.
-_BAR = " | "
+Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,54 +28,60 @@ class GivenSchedules:
     """What files give."""
 
     workload: Workload
-    #: As `POST /jobs` takes them.
+    #: In the form of `POST /jobs`.
     candidates: list[dict[str, Any]]
 
     @property
     def pair(self) -> dict[str, Any]:
-        """The workload as `POST /jobs` takes it."""
+        """The workload in the form of `POST /jobs`."""
         return pair_of(self.workload)
 
     def check(self, pair: Mapping[str, Any]) -> None:
-        """Checks that the files are of the pair that is submitted.
+        """Checks that the files have the submitted pair.
 
         Raises:
-            click.UsageError: they are of another.
+            click.UsageError: they have another one.
         """
         try:
             asked = workload_of(pair)
         except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
-            return  # the service says what is wrong with it
+            return  # the service reports what is wrong with it
         if asked != self.workload:
-            problem = f"the schedules are of {self.workload.describe()}, and the job of {asked.describe()}"
-            raise click.UsageError(f"{problem}: leave the options of the pair out, or give schedules of it")
+            problem = f"the schedules are for {self.workload.describe()}, but the job is for {asked.describe()}"
+            raise click.UsageError(f"{problem}: leave out the options of the pair, or pass schedules for it")
 
 
 def given_schedules(
-    given: Sequence[str], kinds: Sequence[str], pair: Mapping[str, Any] | None, orders: Sequence[str] = ()
+    given: Sequence[str],
+    kinds: Sequence[str],
+    pair: Json | None,
+    orders: Sequence[str] = (),
+    *,
+    trial_of: Callable[[str, int], tuple[Json, Json]],
 ) -> GivenSchedules | None:
-    """The schedules of files, as `tuner explain` takes them, and of lines as they are printed, in each of these plan
-    kinds; without one, in that which a manifest names, or in as few launches as there may be. None without any.
+    """The schedules of files, in the format of `tuner explain`, of trials, and of printed lines, in each of these plan
+    kinds; without one, in the kind of a manifest or a trial, or in the fewest possible launches. None without any.
 
     Args:
-        given: names of files, and lines.
+        given: names of files, JOB/TRIAL, and lines.
         kinds: of launches.
-        pair: what the job is of, where that is known, and lines are of it.
-        orders: of one's own, in which each schedule is tried as well: JSON files of tables, and functions of files.
+        pair: the job's pair, if known, which lines use.
+        orders: custom orders, in which each schedule is tried as well: JSON files of tables, and functions in files.
+        trial_of: returns the pair of a job and the candidate of its trial with that number.
 
     Raises:
-        click.UsageError: a file is none, they are of several workloads, or a kind is none of ours.
+        click.UsageError: a file is invalid, they have several workloads, or a kind is not ours.
     """
     if (kinds or orders) and not given:
-        raise click.UsageError(f"{'--order' if orders else '--plan-kind'} is of --schedule: give a file, too")
+        raise click.UsageError(f"{'--order' if orders else '--plan-kind'} needs --schedule: pass a file too")
     known = [str(kind) for kind in PlanKind if kind.is_ours]
     if strange := [kind for kind in kinds if kind not in known]:
-        raise click.UsageError(f"--plan-kind: {strange[0]!r} is none of ours; there are {', '.join(known)}")
+        raise click.UsageError(f"--plan-kind: {strange[0]!r} is unknown; there are {', '.join(known)}")
     found: dict[Candidate, None] = {}
     workloads: dict[Workload, str] = {}
     for name in given:
         try:
-            workload, schedule, said = _read(name, pair)
+            workload, schedule, said = _read(name, pair, trial_of)
             schedules = [schedule, *(ordered(one, read_order(one), workload, schedule) for one in orders)]
         except InvalidInput as error:
             raise click.UsageError(str(error)) from error
@@ -87,19 +92,28 @@ def given_schedules(
             found |= dict.fromkeys(candidates or [in_fewest_launches(workload, each)])
     if len(workloads) > 1:
         (first, one), (second, other) = list(workloads.items())[:2]
-        words = f"{one} is of {first.describe()}, and {other} of {second.describe()}"
-        raise click.UsageError(f"{words}: a job is of one workload")
+        words = f"{one} is for {first.describe()}, but {other} is for {second.describe()}"
+        raise click.UsageError(f"{words}: a job has one workload")
     return (
         GivenSchedules(workload=next(iter(workloads)), candidates=[one.to_json() for one in found]) if found else None
     )
 
 
-def _read(name: str, pair: Mapping[str, Any] | None) -> tuple[Workload, Schedule, str | None]:
-    """The workload, the schedule, and the plan kind that a manifest names."""
-    if _BAR not in name:
+def _read(
+    name: str, pair: Json | None, trial_of: Callable[[str, int], tuple[Json, Json]]
+) -> tuple[Workload, Schedule, str | None]:
+    """The workload, the schedule, and the plan kind of a manifest or a trial."""
+    if (named := named_trial(name)) is not None:
+        of, candidate = trial_of(*named)
+        if candidate["schedule"] is None:
+            raise InvalidInput("--schedule", f"{name} is the library's, which has no schedule", "give a trial of ours")
+        return workload_of(of), Schedule.from_json(candidate["schedule"]), candidate["plan_kind"]
+    if not is_line(name):
         workload, _, schedule = read_schedule(Path(name))
         return workload, schedule, read_json(Path(name), "").get("plan_kind")
     schedule = read_line(name)
     if pair is None:
-        raise InvalidInput("--schedule", "is a line, which does not say of what", "give the options of a pair, too")
+        raise InvalidInput(
+            "--schedule", ("is a line, which does not include its workload"), "pass the options of a pair too"
+        )
     return workload_of(pair), schedule, None

@@ -1,6 +1,6 @@
-"""Orders of one's own, as a client gives them: a table in a JSON file, or a function of a Python file that makes one.
+"""Custom orders from a client: a table in a JSON file, or a function of a Python file that makes one.
 
-The function runs here. A service is sent its table.
+The function runs here. The service receives only the table.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.schedule_files.json_file import read_json
 
 Tiles = Iterable[Iterable[int]]
-#: Of the tile rows and tile columns of each op, its tiles in the order in which they are begun.
+#: Takes the tile rows and tile columns of each op, and returns its tiles in starting order.
 OrderFunction = Callable[[tuple[tuple[int, int], ...]], Tiles]
-_REMEDY = "give FILE.json with a list of [op, row, column], or FILE.py:NAME"
+_REMEDY = "pass FILE.json with a list of [op, row, column], or FILE.py:NAME"
 
 
 def read_order(name: str) -> Tiles | OrderFunction:
@@ -34,47 +34,47 @@ def read_order(name: str) -> Tiles | OrderFunction:
     if not path or not path.endswith(".py"):
         table = read_json(Path(name), _REMEDY)
         if not isinstance(table, list):
-            raise InvalidInput(name, "is no list of tiles", _REMEDY)
+            raise InvalidInput(name, "is not a list of tiles", _REMEDY)
         return table
     try:
         found = runpy.run_path(path).get(function)
-    except Exception as error:  # whatever a file of somebody else's does
-        raise InvalidInput(name, f"does not run: {type(error).__name__}: {error}", _REMEDY) from error
+    except Exception as error:  # whatever an external file does
+        raise InvalidInput(name, f"failed: {type(error).__name__}: {error}", _REMEDY) from error
     if not callable(found):
         raise InvalidInput(name, f"has no function {function}", _REMEDY)
     return found  # type: ignore[no-any-return]
 
 
 def ordered(name: str, order: Tiles | OrderFunction, workload: Workload, schedule: Schedule) -> Schedule:
-    """The schedule in that order; of a function, in the one that it makes for the schedule's grids.
+    """The schedule in that order; for a function, in the one that it makes for the schedule's grids.
 
     Raises:
-        InvalidInput: the function fails, or one of its tiles is none.
+        InvalidInput: the function fails, or returns an invalid tile.
     """
     try:
         tiles: Any = order(grids_of(workload, schedule)) if callable(order) else order
         return in_order(schedule, tiles)
     except InvalidInput as error:
         raise InvalidInput(name, error.problem, error.remedy) from error
-    except Exception as error:  # whatever a function of somebody else's does
+    except Exception as error:  # whatever an external function does
         raise InvalidInput(name, f"fails: {type(error).__name__}: {error}", "mend it") from error
 
 
 def in_orders(
     workload: Workload, schedules: Sequence[str | Mapping[str, Any]], orders: Sequence[Tiles | OrderFunction]
 ) -> list[dict[str, Any]]:
-    """Each schedule, and each in each of the orders, as `POST /jobs` takes them.
+    """Each schedule, and each in each of the orders, in the form of `POST /jobs`.
 
     Args:
         workload: what they compute.
-        schedules: lines as they are printed, or JSON.
+        schedules: printed lines, or JSON.
         orders: of one's own.
 
     Raises:
         InvalidInput: one is none.
     """
     if not schedules:
-        raise InvalidInput("orders", "are of schedules, and there is none", "give `schedules`, too")
+        raise InvalidInput("orders", "need schedules, but there are none", "pass `schedules` too")
     found = list[Schedule]()
     for number, one in enumerate(schedules):
         base = read_line(one) if isinstance(one, str) else _of_json(f"schedules.{number}", one)
@@ -86,4 +86,6 @@ def _of_json(field: str, given: Mapping[str, Any]) -> Schedule:
     try:
         return Schedule.from_json(dict(given))
     except (IllegalSchedule, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput(field, f"is no schedule: {error}", "give its JSON, or the line that is printed") from error
+        raise InvalidInput(
+            field, f"is not a schedule: {error}", ("pass its JSON, or the line that is printed")
+        ) from error

@@ -1,4 +1,4 @@
-"""A candidate as named values: one for each axis of the schedule space, those at their defaults too."""
+"""A candidate as named values: one for each axis of the schedule space, including defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tuner.client.documents.documents import Candidate, Trial
 from tuner.core.schedule.schedule import Schedule
 
-#: What an axis can have.
+#: A value of an axis.
 Value = bool | int | float | str
 
 #: The axis that every candidate has.
@@ -17,8 +17,8 @@ PLAN_KIND = "plan_kind"
 
 
 def axes_of(candidate: Candidate) -> dict[str, Value]:
-    """E.g. ``plan_kind``, ``num_stages``, ``tiles_0_m``, ``interleave_kind``, and of an attention
-    ``attentions_0_cluster``; of the library its plan kind alone."""
+    """E.g. ``plan_kind``, ``num_stages``, ``tiles_0_m``, ``interleave_kind``, and for an attention
+    ``attentions_0_cluster``; for the library only its plan kind."""
     found: dict[str, Value] = {PLAN_KIND: candidate["plan_kind"]}
     if (given := candidate["schedule"]) is not None:
         for name, part in Schedule.from_json(given).spelled_out().items():
@@ -31,7 +31,7 @@ def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Value]]:
         if isinstance(value, dict):
             inner = value
         elif isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple):
-            yield name, str(value)  # a table is one value
+            yield name, str(value)  # a table counts as one value
             continue
         elif isinstance(value, list | tuple):
             inner = {str(index): one for index, one in enumerate(value)}
@@ -43,7 +43,7 @@ def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Value]]:
 
 
 def values_of(trials: Iterable[Trial]) -> dict[str, list[Value]]:
-    """The values that each axis had in some trials, in order, by the axes' names in the order of their appearance."""
+    """The values of each axis in some trials, in order, by the axes' names in order of appearance."""
     found: dict[str, dict[Value, None]] = {}
     for trial in trials:
         for name, value in axes_of(trial["candidate"]).items():

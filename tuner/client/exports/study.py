@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-#: Figures of a measured trial beside its time.
+#: Figures of a measured trial besides its time.
 _FIGURES = ("library_us", "speedup", "spread", "rel_error", "truncated", "remark")
 
 
 def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
-    """The file: a study that is called as the job, to be minimised, in microseconds.
+    """The file: a study named after the job, to be minimised, in microseconds.
 
     A measured trial is complete. A rejected one is pruned, since it never ran. A failed one has failed.
 
@@ -37,7 +37,7 @@ def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
     distributions = {name: _distribution(values) for name, values in values_of(trials).items()}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "study.db"
-        # A folder's name is no text of a URL, nor of the template that Optuna takes a URL for.
+        # A folder's name need not be valid in a URL, nor in the template that Optuna makes a URL from.
         made_by = {"creator": lambda: sqlite3.connect(file, check_same_thread=False)}
         storage = optuna.storages.RDBStorage("sqlite://", engine_kwargs=made_by)
         optuna.logging.disable_propagation()
@@ -57,7 +57,7 @@ def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
 
 
 def _distribution(values: Sequence[Value]) -> BaseDistribution:
-    """A range where the values are whole numbers, else a choice."""
+    """A range if the values are whole numbers, otherwise a choice."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     numbers = [one for one in values if isinstance(one, int) and not isinstance(one, bool)]
@@ -96,5 +96,5 @@ def _frozen(trial: Trial, distributions: dict[str, BaseDistribution]) -> FrozenT
 
 
 def _local(moment: str) -> datetime:
-    """As Optuna keeps times: local ones, without a zone."""
+    """In Optuna's form: local times, without a zone."""
     return datetime.fromisoformat(moment).astimezone().replace(tzinfo=None)

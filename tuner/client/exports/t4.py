@@ -1,6 +1,6 @@
-"""T4: the results of an autotuning run as other autotuners write them, and the facts of where they were taken.
+"""T4: results of an autotuning run in other autotuners' format, and where they were measured.
 
-Source: the schemas T4/1.0.0 `results-schema.json` and `metadata-schema.json` of Kernel Tuner. As there, times are
+Source: the schemas T4/1.0.0 `results-schema.json` and `metadata-schema.json` of Kernel Tuner. As there, times are in
 milliseconds.
 """
 
@@ -16,7 +16,7 @@ from tuner.versions import DISTRIBUTION
 
 #: Version of the schemas.
 SCHEMA_VERSION = "1.0.0"
-#: The key under which our own fields are: what reads T4 passes over it.
+#: The key for our own fields: readers of T4 ignore it.
 OWN = "tuner"
 
 #: T4's word for each kind of failure; the others are `runtime`.
@@ -92,10 +92,10 @@ def _measurements(trial: Trial) -> list[dict[str, Any]]:
 
 
 def metadata_of(job: JobDetail, best: Best | None) -> dict[str, Any]:
-    """The document of metadata: the GPU and the programs, as the result names them; None before there is one."""
+    """The metadata document: the GPU and the programs, from the result; None before there is one."""
     environment = None if best is None else dict(best["environment"])
     title = f"{DISTRIBUTION} {__version__}: {job['workload']} on {job['target']}"
-    simulated = "; simulated: no card was involved" if job["simulated"] else ""
+    simulated = "; simulated: it never ran on a card" if job["simulated"] else ""
     return {
         "schema_version": SCHEMA_VERSION,
         "metadata": {

@@ -27,7 +27,7 @@ _HEAD = (
 
 
 def csv_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
-    """The table as UTF-8; what a trial does not have is an empty cell."""
+    """The table as UTF-8; missing values are empty cells."""
     axes = list(values_of(trials))
     text = io.StringIO()
     writer = csv.DictWriter(text, [*_HEAD, *axes], restval="", lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Many jobs as one piece of work: asked for together, followed together, taken up again where they were left."""
+"""Many jobs as one unit: submitted together, followed together, and resumed after interruptions."""
 
 from __future__ import annotations
 
@@ -25,21 +25,14 @@ Json = Mapping[str, Any]
 _ASK_EVERY_S = 1.0
 _PLAIN_EVERY_S = 10.0
 ENDED = ("succeeded", "failed", "cancelled")
-#: How a batch's id begins.
-PREFIX = "batch-"
-
-
-def is_batch(some_id: str) -> bool:
-    """Whether an id is a batch's."""
-    return some_id.startswith(PREFIX)
 
 
 def follow(client: Client, batch: Json, console: Console, timeout_s: float | None = None) -> Json:
-    """The batch once it has ended, with a bar and the time that is left on the way.
+    """The batch once it has ended, with a bar and the remaining time meanwhile.
 
     Args:
-        batch: as `POST /batches` answered it.
-        console: a live bar where it is a terminal, else a line now and then.
+        batch: as returned by `POST /batches`.
+        console: shows a live bar in a terminal, otherwise a line now and then.
 
     Raises:
         TimedOut: `timeout_s` passed first.
@@ -52,8 +45,8 @@ def follow(client: Client, batch: Json, console: Console, timeout_s: float | Non
 
 
 def _updates(client: Client, batch: Json, timeout_s: float | None) -> Iterator[Json]:
-    """The batch as it stands, again and again until it has ended. A server that goes away is looked for, long enough
-    for a restart."""
+    """The batch's state, repeatedly until it has ended. After a lost connection it retries, long enough for a
+    restart."""
     deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
     while True:
         try:
@@ -103,13 +96,13 @@ def _show_plain(updates: Iterator[Json], console: Console) -> Iterator[Json]:
 
 
 def ladder_shapes(shapes: Mapping[Any, int], rows: Sequence[int]) -> list[Json]:
-    """`shapes` as `POST /batches` takes them, the shape of the most layers first."""
+    """`shapes` in the form of `POST /batches`, the shape of the most layers first."""
     by_layers = sorted(shapes, key=lambda shape: (-shapes[shape], str(shape)))
     return [{**vars(shape), "m": list(rows)} for shape in by_layers]
 
 
 def status_lines(batch: Json) -> list[str]:
-    """A batch as it stands."""
+    """A batch and its state."""
     states = ", ".join(f"{count} {state}" for state, count in batch["jobs_by_state"].items())
     return [f"{batch['id']} on {batch['target']}: {batch['state']}", f"{line(batch)}: {states}"]
 
@@ -118,7 +111,7 @@ def ladder_tables(best: Json) -> Iterator[Table]:
     """Which kernel runs for which rows, a table for each ladder.
 
     Args:
-        best: as `GET /batches/{id}/best` answers it.
+        best: as returned by `GET /batches/{id}/best`.
     """
     for ladder in best["ladders"]:
         table = Table(title=f"{ladder['workload']} and fewer rows on {best['target']}{render.mark(best['simulated'])}")
@@ -141,17 +134,17 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{count} kernel{'' if count == 1 else 's'}{named}"
-        found = f"{kernels}, and {proof}; the library above"
-        table.caption = ladder["reason"] or (found if kinds else "no kernel of ours: the library runs everywhere")
+        found = f"{kernels}, and {proof}; the library for more rows"
+        table.caption = ladder["reason"] or (found if kinds else "no kernel of tuner's: the library runs everywhere")
         yield table
 
 
 def best_of(client: Client, batch_id: str) -> Json:
-    """The answers of a batch.
+    """The results of a batch.
 
     Raises:
         JobFailed: it failed or was cancelled.
-        NoResult: there is no such batch, or no answer yet.
+        NoResult: there is no such batch, or no result yet.
     """
     batch = client.batch(batch_id)
     if batch["state"] in ("failed", "cancelled"):
@@ -160,7 +153,7 @@ def best_of(client: Client, batch_id: str) -> Json:
 
 
 def check_kernels(client: Client, best: Json, key: str | None) -> None:
-    """Checks that `key`, where one is given, signed every kernel of a batch's answers.
+    """Checks that `key`, if given, signed every kernel in a batch's results.
 
     Raises:
         Refused: it did not.
@@ -171,15 +164,15 @@ def check_kernels(client: Client, best: Json, key: str | None) -> None:
 
 
 def write_kernels(client: Client, best: Json, folder: Path, key: str | None = None) -> None:
-    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file whole or not at all. `key`
-    must have signed them, where one is given."""
+    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file atomically. `key` must
+    have signed them, if given."""
     files = [(name, artifact.in_format("zip")) for name, artifact in _kernels(client, best, key)]
     files.append(("ladders.json", document(best)))
     places = [(place_below(folder, name), content) for name, content in files]
     try:
         check_places([place for place, _ in places])
     except OSError as error:
-        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing was written") from error
     for place, content in places:
         write_or_print(content, place)
 

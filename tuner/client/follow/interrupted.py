@@ -7,27 +7,43 @@ from contextlib import contextmanager
 
 import click
 
+from tuner.client.connection.addresses import command_at
+from tuner.client.connection.http import Client
+
+#: A way to resume that is not another command.
+SAME_COMMAND = "the same command again"
+
 
 @contextmanager
-def what_goes_on(ids: Sequence[str], again: str = "") -> Iterator[None]:
-    """Says behind Ctrl-C in the block that jobs and batches continue, and how to come back to them.
+def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterator[None]:
+    """After Ctrl-C in the block, prints that jobs and batches continue, and how to come back to them.
 
     Args:
+        client: of their service.
         ids: of the jobs and batches that are watched.
-        again: what the same command does when it is run again; empty where that is no way back.
+        again: what the same command does when run again; empty if that does not help.
     """
+    verb, them = ("goes", "it") if len(ids) == 1 else ("go", "them")
+    ways = {"come back": [command_at(client.url, "watch", *ids), *([again] if again else [])]}
+    ways[f"end {them}"] = [command_at(client.url, "cancel", *ids)]
+    with _saying(f"{' '.join(ids)} {verb} on at the service", ways):
+        yield
+
+
+@contextmanager
+def inspection_goes_on(what: str, job_id: str, number: int) -> Iterator[None]:
+    """The same for an inspection, e.g. `the trace`, of a trial."""
+    with _saying(f"{what} of trial {number} of {job_id} will be taken all the same", {"come back": [SAME_COMMAND]}):
+        yield
+
+
+@contextmanager
+def _saying(what: str, ways: dict[str, list[str]]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        names = " ".join(ids)
-        verb, them = ("goes", "it") if len(ids) == 1 else ("go", "them")
-        click.echo(
-            f"\ntuner-client: {names} {verb} on at the service.\n"
-            f"  come back:  tuner-client watch {names}\n"
-            + (f"              {again}\n" if again else "")
-            + "".join(f"  end {them}:{' ' * (7 - len(them))}tuner-client cancel {one}\n" for one in ids[:1])
-            + (f"              and so on for the other {len(ids) - 1}\n" if len(ids) > 1 else ""),
-            err=True,
-            nl=False,
-        )
+        click.echo(f"\ntuner-client: {what}.", err=True)
+        for name, lines in ways.items():
+            for index, line in enumerate(lines):
+                click.echo(f"  {'' if index else name + ':':<12}{line}", err=True)
         raise

@@ -1,4 +1,5 @@
-"""Several jobs and batches, followed together: a table that renews itself in a terminal, else a line for each step."""
+"""Several jobs and batches, followed together: a table that updates itself in a terminal, otherwise a line for each
+step."""
 
 from __future__ import annotations
 
@@ -10,23 +11,24 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import PATIENCE_S, Client, check_deadline
 from tuner.client.errors import Unreachable
-from tuner.client.follow.batch import ENDED, is_batch, line, num_ended
+from tuner.client.follow.batch import ENDED, line, num_ended
 from tuner.client.terminal import render
 
 Json = Mapping[str, Any]
 
-#: Seconds between two looks at what is open.
+#: Seconds between two polls of what is open.
 _ASK_EVERY_S = 1.0
 
 
 def follow_many(client: Client, ids: Sequence[str], console: Console, timeout_s: float | None = None) -> list[Json]:
-    """Jobs and batches as they stand when all have ended.
+    """Jobs and batches once all have ended.
 
     Args:
         ids: of jobs and batches, each once.
-        console: a live table where it is a terminal, else a line whenever one of them takes a step.
+        console: a live table in a terminal, otherwise a line for each step.
 
     Raises:
         TimedOut: `timeout_s` passed first.
@@ -39,8 +41,8 @@ def follow_many(client: Client, ids: Sequence[str], console: Console, timeout_s:
 
 
 def _updates(client: Client, ids: Sequence[str], timeout_s: float | None) -> Iterator[list[Json]]:
-    """All of them, again and again until the last has ended; one that has ended is not asked for any more. A server
-    that goes away is looked for, long enough for a restart."""
+    """All of them, repeatedly until the last has ended; ended ones are not queried again. After a lost connection it
+    retries, long enough for a restart."""
     deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
     found: dict[str, Json] = {}
     while True:
@@ -83,7 +85,7 @@ def _words(one: Json) -> str:
 
 
 def standing_table(found: Sequence[Json], width: int) -> Table:
-    """One row for each job or batch, no wider than `width` columns; where that is narrow, the ids stand alone."""
+    """One row for each job or batch, at most `width` columns wide; if that is narrow, ids get their own lines."""
     table = Table(width=min(width, 120), title=f"{sum(one['state'] in ENDED for one in found)} of {len(found)} ended")
     is_wide = width >= 100
     table.add_column("job", no_wrap=True)

@@ -1,4 +1,4 @@
-"""What kinds of ops know of a model's config beside its feed-forward blocks: the file ``models`` of a kind."""
+"""What kinds of ops read from a model's config besides its feed-forward blocks: the file ``models`` of a kind."""
 
 from __future__ import annotations
 
@@ -14,37 +14,44 @@ Json = dict[str, Any]
 
 
 class KindInModels(Protocol):
-    """Where models have one kind of op. Its ops come as `POST /jobs` takes them."""
+    """Where models have one kind of op. Its ops are in the form of `POST /jobs`."""
 
     def counted_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
-        """Those of a decode step, alone or with what a job tunes beside, and how many layers have each.
+        """Those of a decode step, alone or with the ops that a job tunes together, and how many layers have each.
 
         Raises:
-            InvalidInput: the model has none that is known here.
+            InvalidInput: the model has none that is supported.
+        """
+
+    def remaining_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
+        """The same of a model that is refused as a whole.
+
+        Raises:
+            InvalidInput: its config does not say enough of them, or no kernel here computes them.
         """
 
     def what_to_take(self, *, with_qkv: bool, blocks: bool, layers: bool) -> Callable[..., list[Json]]:
-        """What reads a config, by the options of `tune-model`."""
+        """The reader of a config, for the options of `tune-model`."""
 
     def words_of(self, pair: Mapping[str, Any]) -> str:
-        """What such a reader has found, in words."""
+        """The findings of such a reader, in words."""
 
     def whether_known(self, config: Mapping[str, Any], why: str) -> str:
-        """Whether a model that is refused as a whole has one with a kernel here; `why` says what goes with it."""
+        """Whether a refused model has one that is supported; `why` tells what it is combined with."""
 
 
 def kinds_with_context() -> tuple[KindInModels, ...]:
-    """The same, for who asks for what has a context.
+    """The same, for requests that need a context.
 
     Raises:
         click.UsageError: there are none.
     """
     if not kinds_in_models():
-        raise click.UsageError("--context: no kind of op that is known here has a context: install the package of one")
+        raise click.UsageError("--context: no known kind of op has a context: install the package of one")
     return kinds_in_models()
 
 
 @cache
 def kinds_in_models() -> tuple[KindInModels, ...]:
-    """All that know of such ops."""
+    """All modules that know such ops."""
     return tuple(cast(KindInModels, part) for kind in op_kinds() if (part := part_of(kind, "models")))

@@ -1,7 +1,7 @@
-"""What transformers' classes of configs say of the families of models that `tune-model` knows.
+"""The config classes of transformers for the model families that `tune-model` supports.
 
-Source: `configuration_*.py` and `modeling_*.py` of transformers 5.24. `tests/unit/client/transformers_says.py` writes
-down what these classes say of many configs, and a test holds this reading against it.
+Source: `configuration_*.py` and `modeling_*.py` of transformers 5.24. `tests/unit/client/transformers_says.py` records
+what these classes return for many configs, and a test compares this implementation with it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 
 class Windows(StrEnum):
-    """Which layers of a family see a window of `sliding_window` tokens."""
+    """Which layers of a family have a window of `sliding_window` tokens."""
 
-    #: None: a window in the config is not read.
+    #: None: a window in the config is ignored.
     NONE = "none"
     #: All of them.
     ALL = "all"
-    #: With `use_sliding_window` those from `max_window_layers` on, or as `layer_types` says.
+    #: With `use_sliding_window`, those from `max_window_layers` on, or according to `layer_types`.
     SWITCHED = "switched"
-    #: Every other one, the first included, or as `layer_types` says.
+    #: Every other one, starting with the first, or according to `layer_types`.
     ALTERNATE = "alternate"
-    #: All but each `sliding_window_pattern`-th, or as `layer_types` says.
+    #: All except each `sliding_window_pattern`-th, or according to `layer_types`.
     PATTERN = "pattern"
 
 
@@ -31,9 +31,9 @@ class Biases(StrEnum):
     """Which of the projections of an attention have a bias."""
 
     NONE = "none"
-    #: All four, where `attention_bias` says so.
+    #: All four, if `attention_bias` is set.
     CONFIGURED = "configured"
-    #: Those of queries, keys and values, whatever the config says.
+    #: Those of queries, keys and values, independent of the config.
     QKV = "qkv"
 
 
@@ -41,15 +41,15 @@ class Biases(StrEnum):
 class Family:
     """How the config of a `model_type` is read."""
 
-    #: What a field is that the config does not have.
+    #: Default values of missing fields.
     defaults: Mapping[str, Any]
     windows: Windows
     biases: Biases
-    #: Whether the MLP has biases where `mlp_bias` says so.
+    #: Whether the MLP has biases if `mlp_bias` is set.
     reads_mlp_bias: bool = False
-    #: Whether queries and keys are normed in front of the attention.
+    #: Whether queries and keys are normalized before the attention.
     norms_queries: bool = False
-    #: Whether a norm multiplies by 1 + its weight, where a kernel here multiplies by the weight.
+    #: Whether a norm multiplies by 1 + its weight, while our kernels multiply by the weight.
     adds_one_to_norms: bool = False
 
     @property
@@ -61,7 +61,7 @@ class Family:
 def _defaults(
     hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int | None, **others: Any
 ) -> dict[str, Any]:
-    """Defaults of a family; None for what is as many as the heads, or what is made of other fields."""
+    """Defaults of a family; None for what equals the number of heads, or depends on other fields."""
     return {
         "hidden_size": hidden,
         "intermediate_size": intermediate,
@@ -82,7 +82,7 @@ _QWEN = {**_SILU, "use_sliding_window": False, "sliding_window": 4096, "max_wind
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "sliding_window": 4096}
 _GEMMA_SCORES = {"query_pre_attn_scalar": 256, "use_bidirectional_attention": False}
 
-#: By `model_type`: families whose feed-forward blocks are gated ones of two products.
+#: By `model_type`: families whose feed-forward blocks are gated ones with two products.
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(
         defaults=_defaults(4096, 11008, 32, 32, None, **_SILU),
@@ -129,5 +129,5 @@ FAMILIES: Mapping[str, Family] = {
         adds_one_to_norms=True,
     ),
 }
-#: Models whose language model is under `text_config`, and its family where that does not say it.
+#: Models whose language model is under `text_config`, and its family if that is missing there.
 WRAPPED = {"gemma3": "gemma3_text"}

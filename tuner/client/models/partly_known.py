@@ -1,4 +1,4 @@
-"""What kernels can compute of a model that is refused as a whole: one with experts, or with quantised weights."""
+"""What kernels can compute for a model that is refused as a whole: one with experts, or with quantised weights."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ def what_remains(
     config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None
 ) -> tuple[dict[Shape, int], list[str]]:
     """The feed-forward blocks that are dense in some layers or for all tokens, with their layers, on one of `tp` ranks;
-    and what remains in words. Nothing remains of a model without experts whose weights are not quantised: it is of a
-    family that is not known.
+    and the rest in words. Nothing remains for a model without experts whose weights are not quantised: its family is
+    unsupported.
 
-    Args: as `ffn_shapes` has them.
+    Args: as for `ffn_shapes`.
 
     Raises:
         InvalidInput: a field that is a size is missing or wrong.
     """
     config = config["text_config"] if config.get("model_type") in WRAPPED and "text_config" in config else config
     if any(config.get(name) for name in QUANTISED):
-        known = [kind.whether_known(config, "its keys and values are not quantised") for kind in kinds_in_models()]
-        return {}, [*known, "no product: their weights are"]
+        known = [kind.whether_known(config, "whose keys and values are not quantised") for kind in kinds_in_models()]
+        return {}, [*known, "no product: its weights are quantised"]
     if not any(config.get(name) for name in EXPERTS):
         return {}, []
     layers = size_of(config, "num_hidden_layers")
     found: dict[Shape, int] = {}
-    words = [kind.whether_known(config, "and o_proj behind it, and qkv in front") for kind in kinds_in_models()]
+    words = [kind.whether_known(config, "and o_proj after it, and qkv before it") for kind in kinds_in_models()]
     for what, width, count in _dense(config, layers):
         if width % tp:
             words.append(f"{what}: {width} columns are not a multiple of tp {tp}")
@@ -44,7 +44,7 @@ def what_remains(
 
 
 def _dense(config: Mapping[str, Any], layers: int) -> list[tuple[str, int, int]]:
-    """Blocks that are no experts': what they are, columns of the intermediate, layers."""
+    """Blocks that are not experts': their names, columns of the intermediate, layers."""
     first = int(config.get("first_k_dense_replace") or 0)
     dense = first or len(config.get("mlp_only_layers") or ())
     found = [("the dense layers", size_of(config, "intermediate_size"), dense)] if dense else []

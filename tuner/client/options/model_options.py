@@ -1,4 +1,4 @@
-"""What the commands about models share: a model's config, its name, and the rows that it is asked about."""
+"""What the commands about models share: a model's config, its name, and the numbers of rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuner.client.options.vllm_rows import VLLM_VERSION, captured_rows
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
-#: Of vLLM's flags, those that its rows follow.
+#: Those of vLLM's flags that its rows depend on.
 _OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
 #: Characters of a label.
 _LONGEST_LABEL = 64
 
 
 def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...] | None:
-    """Numbers as `row_counts` reads them, each once, in order; None for ``vllm``.
+    """Numbers as in `row_counts`, each once, in order; None for ``vllm``.
 
     Raises:
         click.BadParameter: it is neither.
@@ -33,10 +33,10 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 
 
 def take_rows(options: dict[str, Any]) -> tuple[int, ...]:
-    """Removes the options of rows; the rows that they spell. Those of vLLM are said with its version.
+    """Removes the options for rows; returns the rows that they describe. vLLM's rows are reported with its version.
 
     Raises:
-        click.UsageError: vLLM's flags are given beside rows.
+        click.UsageError: vLLM's flags are combined with rows.
     """
     rows: tuple[int, ...] | None = options.pop("rows")
     given = {name: value for name in _OF_VLLM if (value := options.pop(name)) is not None}
@@ -45,21 +45,21 @@ def take_rows(options: dict[str, Any]) -> tuple[int, ...]:
         click.echo(f"the {len(rows)} numbers of rows that vLLM {VLLM_VERSION} captures, up to {rows[-1]}", err=True)
     elif given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise click.UsageError(f"{flags}: only with --m vllm, whose rows follow it")
+        raise click.UsageError(f"{flags}: only allowed with --m vllm, which derives the rows from it")
     return rows
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What a model's shapes and rows are made of."""
+    """The options that determine a model's shapes and rows."""
     more = click.IntRange(min=1)
     for option in (
-        click.option("--max-num-batched-tokens", type=more, help="With --m vllm: as vLLM is started."),
-        click.option("--speculative-tokens", type=click.IntRange(min=0), help="With --m vllm: as vLLM is started."),
-        click.option("--max-num-seqs", type=more, help="With --m vllm: as vLLM is started."),
+        click.option("--max-num-batched-tokens", type=more, help="With --m vllm: as passed to vLLM."),
+        click.option("--speculative-tokens", type=click.IntRange(min=0), help="With --m vllm: as passed to vLLM."),
+        click.option("--max-num-seqs", type=more, help="With --m vllm: as passed to vLLM."),
         click.option(
             "--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows."
         ),
-        click.option("--dtype", type=click.Choice(DTYPES), help="By default the config's."),
+        click.option("--dtype", type=click.Choice(DTYPES), help="Default: the config's."),
         click.option("--tp", type=more, default=1, show_default=True, help="Tensor-parallel ranks."),
     ):
         command = option(command)
@@ -73,16 +73,16 @@ def read_config(path: Path) -> dict[str, Any]:
         click.UsageError: it is none.
     """
     try:
-        config = read_json(path, "give the config.json of a model")
+        config = read_json(path, "pass the config.json of a model")
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
     if not isinstance(config, dict):
-        raise click.UsageError(f"{path}: is no JSON object; give the config.json of a model")
+        raise click.UsageError(f"{path}: not a JSON object; pass the config.json of a model")
     return config
 
 
 def name_of(path: Path) -> str:
-    """What a model is called: as its config says, or by the file, or by the folder of a `config.json`."""
+    """A model's name: from its config, or from the file, or from the folder of a `config.json`."""
     said = read_config(path).get("_name_or_path")
     of_file = path.resolve().parent.name if path.stem == "config" else path.stem
     name = said.rstrip("/").rpartition("/")[2] if isinstance(said, str) else ""

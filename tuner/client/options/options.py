@@ -12,13 +12,13 @@ from tuner.core.problem.dtype import Dtype
 
 
 class Number(click.types.FloatParamType):
-    """A number, and one that JSON has: neither infinite nor none."""
+    """A number that JSON supports: finite and not NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number; `nan` and `inf` are refused."""
         found = float(super().convert(value, param, ctx))
         if not math.isfinite(found):
-            self.fail(f"{value} is no finite number", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return found
 
 
@@ -33,23 +33,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def match_options(command: F) -> F:
-    """The options that say what else than the pair must fit, and how well."""
+    """The options for what must fit besides the pair, and how well."""
     for option in reversed(
         [
-            click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 held; by default cold."),
-            click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default that of the rows."),
+            click.option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2; default: cold."),
+            click.option("--regime", type=click.Choice(["burst", "sustained"]), help="Default: depends on the rows."),
             click.option(
                 "--match",
                 type=click.Choice(["exact", "nearest", "any"]),
                 default="exact",
                 show_default=True,
-                help="The weakest match that may answer.",
+                help="The weakest acceptable match.",
             ),
             click.option(
                 "--max-distance",
                 type=Finite(min=0),
-                help="How far a weaker match's shape may be: factors between sizes, in powers of two, summed. "
-                "By default 2: M twice as large, or half.",
+                help=(
+                    "How far a weaker match's shape may be: factors between sizes, in powers of "
+                    "two, summed. Default 2: M twice as large, or half."
+                ),
             ),
         ]
     ):
@@ -57,4 +59,4 @@ def match_options(command: F) -> F:
     return command
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")

@@ -19,7 +19,7 @@ lock_option = click.option(
 
 
 def pack_options(command: F) -> F:
-    """The options that say how a pack is made and where it goes."""
+    """The options for how a pack is made and where it goes."""
     for option in reversed(
         [
             click.option(
@@ -30,21 +30,24 @@ def pack_options(command: F) -> F:
                 help="e.g. model.tunerpack.",
             ),
             click.option(
-                "--lock", type=click.Path(dir_okay=False, path_type=Path), help="Notes the pack in this lock."
+                "--lock", type=click.Path(dir_okay=False, path_type=Path), help="Records the pack in this lock file."
             ),
             click.option(
                 "--min-gain",
                 type=Finite(min=0, max=100),
                 default=DEFAULT_MIN_GAIN,
                 show_default=True,
-                help="Where our kernel gains less over the library, the library is kept.",
+                help="Minimum gain over the library for which a kernel is used.",
             ),
             click.option(
                 "--batch-invariant",
                 is_flag=True,
-                help="A row's bits depend on no other row: kernels of one order of sums alone, whatever they gain.",
+                help=(
+                    "The bits of a row depend on no other row: all kernels use the "
+                    "same order of sums, whatever they gain."
+                ),
             ),
-            click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it."),
+            click.option("--key", help="The public key of the required signature, as printed by `tuner key show`."),
         ]
     ):
         command = option(command)

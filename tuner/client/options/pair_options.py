@@ -1,4 +1,4 @@
-"""Options that spell a workload, one for each field of what may be requested, and what was spelled by them."""
+"""Options that describe a workload, one for each field of a request, and their values."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
 Json = Mapping[str, Any]
-TARGET_HELP = "e.g. h200, simulated:h200; else the server's."
-#: A field of which several numbers make a batch.
+TARGET_HELP = "e.g. h200, simulated:h200; default: the server's."
+#: A field for which several numbers make a batch.
 _ROWS = "m"
 
 
 def options_of(one: type[AskedWorkload]) -> list[click.Option]:
-    """Those of a way to spell a workload: what it needs, then what it may have, then its element type."""
+    """Options of one way to describe a workload: required ones, then optional ones, then its element type."""
     own = {field.name: field for field in fields_of(one)}
     found = [
         _option(name, own[field], hints_of(one)[field], _sentence(own[field]), is_needed=own[field].default is MISSING)
@@ -44,14 +44,14 @@ def options_of(one: type[AskedWorkload]) -> list[click.Option]:
 
 
 def pair_options(command: click.Command) -> click.Command:
-    """Gives a command the options by which any workload may be spelled, in front of those of the match."""
+    """Gives a command the options for any workload, before those of the match."""
     place = next(index for index, param in enumerate(command.params) if param.name == "l2")
     command.params[place:place] = [*flat_options(), click.Option(["--target"], help=TARGET_HELP)]
     return command
 
 
 def flat_options(*, hidden: bool = False) -> list[click.Option]:
-    """One for each name that a field of any kind has."""
+    """One for each field name of any kind."""
     words: dict[str, dict[str, list[str]]] = {}
     first: dict[str, tuple[Field[Any], list[Any]]] = {}
     for kind, one in asked_workloads().items():
@@ -61,9 +61,11 @@ def flat_options(*, hidden: bool = False) -> list[click.Option]:
             words.setdefault(name, {}).setdefault(_said(field), []).append(kind)
             first.setdefault(name, (field, []))[1].append(hints_of(one)[field.name])
     kinds = tuple(asked_workloads())
-    chosen = click.Option(["--kind"], type=click.Choice(kinds), hidden=hidden, help="What the options below spell.")
+    chosen = click.Option(
+        ["--kind"], type=click.Choice(kinds), hidden=hidden, help=("Kind of the pair that the options below describe.")
+    )
     by_model = tuple(kind for kind, one in asked_workloads().items() if "model" in parameter_names(one))
-    preset = click.Option(["--preset"], type=click.Choice(by_model), hidden=hidden, help="The same, of a model's ops.")
+    preset = click.Option(["--preset"], type=click.Choice(by_model), hidden=hidden, help="The same for a model's ops.")
     options = [chosen, preset]
     for name, (field, hints) in first.items():
         help = " ".join(_capital(f"{', '.join(of)}: {doc}.") for doc, of in words[name].items())
@@ -72,8 +74,8 @@ def flat_options(*, hidden: bool = False) -> list[click.Option]:
 
 
 def _common(hints: list[Any]) -> Any:
-    """The type of what several kinds call the same: theirs where it is one, all words where it is several lists of
-    words, else text, which each kind reads in its own way."""
+    """The type of an option that several kinds share: theirs if they agree, all words if they are lists of words,
+    otherwise text, which each kind parses."""
     plain = list(dict.fromkeys(map(_plain, hints)))
     if len(plain) == 1:
         return plain[0]
@@ -83,7 +85,7 @@ def _common(hints: list[Any]) -> Any:
 
 
 def _dtype_option(*, hidden: bool = False) -> click.Option:
-    shown = f"Element type of every tensor; {DTYPES[0]} unless given."
+    shown = f"Element type of every tensor; default {DTYPES[0]}."
     return click.Option(["--dtype"], type=click.Choice(DTYPES), hidden=hidden, help=shown)
 
 
@@ -109,14 +111,14 @@ def _click_type(kind: Any, about: Json) -> Any:
         words = tuple(kind)
     if words:
         return click.Choice([str(word) for word in words])
-    least = about.get("ge")  # the most, if there is one, the service says
+    least = about.get("ge")  # the service reports the maximum, if there is one
     if kind is float:
         return Number() if least is None else Finite(min=least)
     return None if kind is not int else click.INT if least is None else click.IntRange(min=least)
 
 
 def _check_listed(name: str, hint: Any, value: Any) -> None:
-    """Checks that a kind's list of numbers is one, of positive numbers; other values are not looked at.
+    """Checks that a value for a kind's list of numbers is one, of positive numbers; other values are ignored.
 
     Raises:
         click.BadParameter: these are none.
@@ -129,23 +131,23 @@ def _check_listed(name: str, hint: Any, value: Any) -> None:
     except InvalidInput as error:
         raise click.BadParameter(f"{error.problem}; {error.remedy}", param_hint=f"'{_flag(name)}'") from error
     if not all(found.values() if isinstance(found, dict) else found):
-        raise click.BadParameter(f"{value!r} has a size of 0; give positive sizes", param_hint=f"'{_flag(name)}'")
+        raise click.BadParameter(f"{value!r} has a size of 0; use positive sizes", param_hint=f"'{_flag(name)}'")
 
 
 def _plain(hint: Any) -> Any:
-    """Of what may be none, the other."""
+    """The type without None."""
     return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
 
 
 def _sentence(field: Field[Any]) -> str:
     default = field.default
-    shown = "" if default in (MISSING, None, False, True) else f"; {default} unless given"
+    shown = "" if default in (MISSING, None, False, True) else f"; default {default}"
     return _capital(f"{_said(field)}{shown}.")
 
 
 def _said(field: Field[Any]) -> str:
-    """What it is: what documents call null is an option that is not given."""
-    return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not given for ")
+    """The description: where documents have null, the option is not given."""
+    return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not allowed for ")
 
 
 def _capital(words: str) -> str:
@@ -153,13 +155,13 @@ def _capital(words: str) -> str:
 
 
 def take_question(options: dict[str, Any]) -> dict[str, Any]:
-    """Removes the pair's options and those of the match from `options`; the query parameters that spell them."""
+    """Removes the options of the pair and of the match from `options`; returns the query parameters for them."""
     names = ("target", "l2", "regime", "match", "max_distance")
     return take_pair(options) | {name: value for name in names if (value := options.pop(name)) is not None}
 
 
 def take_pair(options: dict[str, Any]) -> dict[str, Any]:
-    """Removes the pair's options from `options`; the query parameters that spell it.
+    """Removes the pair's options from `options`; returns the query parameters for them.
 
     Raises:
         click.UsageError: options are missing, or belong to another kind of pair.
@@ -167,12 +169,12 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     chosen = [options.pop(name, None) for name in ("kind", "preset")]
     given = {name: value for name in _names() if (value := options.pop(name, None)) is not None}
     if isinstance(given.get(_ROWS), tuple):
-        raise click.UsageError("--m takes one number of rows here, or --batch names a batch")
+        raise click.UsageError("--m takes one number of rows here, unless --batch names a batch")
     kind = next(filter(None, chosen), None) or _kind_of(given.keys() - {"dtype"})
     one = asked_workloads()[kind]
     missing, stray = _needed(one) - given.keys(), given.keys() - parameter_names(one).values() - {"dtype"}
-    faults = [f"{kind} needs {_flags(missing)} as well"] if missing else []
-    faults += [f"{_flags(stray)}: not for {kind}"] if stray else []
+    faults = [f"{kind} also needs {_flags(missing)}"] if missing else []
+    faults += [f"{_flags(stray)}: not allowed for {kind}"] if stray else []
     if faults:
         raise click.UsageError("; ".join(faults))
     for field, name in parameter_names(one).items():
@@ -181,63 +183,63 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind_of(given: Collection[str]) -> str:
-    """The kind of pair that options spell.
+    """The kind of pair that the options describe.
 
     Raises:
-        click.UsageError: none is, or several are.
+        click.UsageError: there is none, or several.
     """
     kinds = asked_workloads()
     fits = [kind for kind, one in kinds.items() if _needed(one) <= {*given} <= {*parameter_names(one).values()}]
     if len(fits) > 1:
-        raise click.UsageError(f"these options fit {' and '.join(fits)}: say which by --kind")
+        raise click.UsageError(f"these options fit {' and '.join(fits)}: choose one with --kind")
     if fits:
         return fits[0]
     nearest = min(kinds, key=lambda kind: len({*given} - {*parameter_names(kinds[kind]).values()}))
     if not _needed(kinds[nearest]) & {*given}:
         first = _flags(_needed(next(iter(kinds.values()))))
-        raise click.UsageError(f"give a pair by {first}, or by the options of another kind: {', '.join(kinds)}")
+        raise click.UsageError(f"describe a pair with {first}, or with the options of another kind: {', '.join(kinds)}")
     return nearest
 
 
 def _needed(one: type[AskedWorkload]) -> set[str]:
-    """The parameters that must be given."""
+    """The required parameters."""
     called = parameter_names(one)
     return {called[field.name] for field in fields_of(one) if field.default is MISSING}
 
 
 def pair_body(query: Json) -> dict[str, Any]:
-    """The pair as `POST /jobs` takes it."""
+    """The pair in the form of `POST /jobs`."""
     return document_of(asked_workloads()[query["kind"]], query)
 
 
 def chain_body(path: Path) -> dict[str, Any]:
-    """The chain of a file as `POST /jobs` takes it.
+    """The chain in a file in the form of `POST /jobs`.
 
     Raises:
-        click.UsageError: the file cannot be read, or is no JSON object.
+        click.UsageError: the file cannot be read, or is not a JSON object.
     """
     try:
-        chain = read_json(path, 'give an object like {"m": 16, "ops": [...]}')
+        chain = read_json(path, 'use an object like {"m": 16, "ops": [...]}')
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
     if not isinstance(chain, dict) or chain.get("kind", CHAIN) != CHAIN:
-        raise click.UsageError(f'{path} must hold an object like {{"m": 16, "ops": [...]}}')
+        raise click.UsageError(f'{path} must contain an object like {{"m": 16, "ops": [...]}}')
     return {**chain, "kind": CHAIN}
 
 
 def _names() -> Iterator[str]:
-    """Names of all options that spell a workload, in the order of a command's help."""
+    """Names of all options that describe a workload, in the order of a command's help."""
     yield from dict.fromkeys(name for one in asked_workloads().values() for name in parameter_names(one).values())
     yield "dtype"
 
 
 def spelled_among(options: Json) -> str:
-    """The options among these that were given and spell a workload, as they are spelled on a command line."""
+    """The given options among these that describe a workload, as on a command line."""
     return _flags({name for name in ("kind", "preset", *_names()) if options.get(name) is not None})
 
 
 def _flags(names: Collection[str]) -> str:
-    """As they are spelled, in the order of the command's help."""
+    """In command-line form, in the order of the command's help."""
     return ", ".join(_flag(name) for name in ("kind", "preset", *_names()) if name in names)
 
 

@@ -1,4 +1,4 @@
-"""How numbers of rows are spelled on a command line."""
+"""How numbers of rows are written on a command line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 
 
 def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | tuple[int, ...] | None:
-    """One number as it is, several ascending and each once: `16`, `1,2,4`, or `8..256` for 8, 16, 32 and so on up to
-    256, which is in it.
+    """A single number, or several ascending and each once: `16`, `1,2,4`, or `8..256` for 8, 16, 32 and so on up to and
+    including 256.
 
     Raises:
         click.BadParameter: it is none of these.
@@ -21,7 +21,7 @@ def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     for part in value.split(","):
         ends = [int(end) if end.strip().isdecimal() else 0 for end in part.split("..")]
         if len(ends) > 2 or not all(ends) or ends[0] > ends[-1]:
-            raise click.BadParameter(f"{value!r} is no list of rows; give positive numbers like 16, 1,2,4 or 8..256")
+            raise click.BadParameter(f"{value!r} is not a list of rows; use positive numbers like 16, 1,2,4 or 8..256")
         m = ends[0]
         while m < ends[-1]:
             found.add(m)
@@ -32,8 +32,8 @@ def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 
 
 def with_between(rows: Iterable[int]) -> tuple[int, ...]:
-    """The rows, and between two of them half of the larger, and so on. Unmeasured, a kernel serves down to half of its
-    rows and one, and the library what is left."""
+    """The rows, and between two of them half of the larger, and so on. Without a measurement, a kernel serves down
+    to half of its rows and one, and the library the rest."""
     found = set(rows)
     for fewer, more in pairwise(sorted(found)):
         while (more := more // 2) > fewer:

@@ -1,18 +1,18 @@
-"""The numbers of rows that vLLM captures graphs for, unless its own flags say others.
+"""The numbers of rows for which vLLM captures graphs, unless its flags change them.
 
-Source: `VllmConfig._set_cudagraph_sizes` of vLLM 0.26. A step of decoding runs by the graph of the next number that
-is no less; more rows than the largest run without a graph.
+Source: `VllmConfig._set_cudagraph_sizes` of vLLM 0.26. A decoding step uses the graph of the next number that is not
+smaller; more rows than the largest run without a graph.
 """
 
 from __future__ import annotations
 
-#: The version whose list it is.
+#: The version with this list.
 VLLM_VERSION = "0.26"
-#: vLLM's own defaults for a server on a GPU of 70 GB and more.
+#: vLLM's own defaults for a server on a GPU with at least 70 GB.
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 1024, 8192
-#: No graph is for more rows.
+#: No graph has more rows.
 _MOST = 512
-#: From here on the steps are wider.
+#: From here on the steps are larger.
 _WIDE = 256
 
 
@@ -22,12 +22,12 @@ def captured_rows(
     speculative_tokens: int = 0,
     max_num_batched_tokens: int = MAX_NUM_BATCHED_TOKENS,
 ) -> tuple[int, ...]:
-    """1, 2, 4, by 8 below 256, by 16 from there up to twice the tokens of a step of decoding, 512 at most.
+    """1, 2, 4, by 8 below 256, by 16 from there up to twice the tokens of a decoding step, 512 at most.
 
     Args:
-        max_num_seqs: sequences of a step, >= 1.
-        speculative_tokens: of each sequence, that a draft proposes.
-        max_num_batched_tokens: tokens of a step; a number within the list that is none of it is added.
+        max_num_seqs: sequences per step, >= 1.
+        speculative_tokens: per sequence, proposed by a draft model.
+        max_num_batched_tokens: tokens per step; a number within the range of the list is added to it.
     """
     most = min(2 * max_num_seqs * (1 + speculative_tokens), _MOST, max_num_batched_tokens)
     found = {m for m in (1, 2, 4, *range(8, _WIDE, 8), *range(_WIDE, most + 1, 16)) if m <= most}

@@ -1,1 +1,1 @@
-"""How jobs, results and packs look in a terminal."""
+"""How jobs, results and packs are shown in a terminal."""

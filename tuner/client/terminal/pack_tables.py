@@ -1,4 +1,4 @@
-"""What a pack holds, and what differs between two, as tables."""
+"""The contents of a pack, and the differences between two, as tables."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.packs.contents import Rung
 from tuner.packs.ladder import MAX_ROWS
 from tuner.packs.read import Pack
+from tuner.packs.stored import stored_in
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One answer of a pack: of a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
+    """One answer of a pack: for a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
 
     shape: str
     #: In words: rows, or sequences and the longest context.
     rows: str
     answer: Rung
-    #: In words: what runs, and of the library why.
+    #: In words: what runs, and for the library why.
     runs: str
 
     @property
     def time_us(self) -> float | None:
-        """The kernel's time with the most rows of the range, which may be that with more rows; None of the library."""
+        """The kernel's time at the largest number of rows in the range, or at a larger one; None for the library."""
         return None if self.answer.kernel is None else _measured_us(self.answer)
 
     @property
     def library_us(self) -> float | None:
-        """What the library takes there."""
+        """The library's time there."""
         measured, speedup = _measured_us(self.answer), self.answer.speedup
         return None if measured is None or speedup is None else measured * speedup
 
@@ -48,11 +49,12 @@ class Line:
             "library_us": self.library_us,
             "speedup": None if self.answer.kernel is None else self.answer.speedup,
             "interval": None if self.answer.kernel is None else self.answer.interval,
+            "weights": [] if self.answer.kernel is None else list(stored_in(self.answer.kernel.manifest)),
         }
 
 
 def _measured_us(answer: Rung) -> float | None:
-    """The time whose ratio to the library's is its speed-up: of a kernel, also where it is not the pack's choice."""
+    """The time that the speed-up refers to: of a kernel, even if the pack does not choose it."""
     found = answer.provenance.get("time_us")
     return found if isinstance(found, int | float) else None
 
@@ -68,17 +70,25 @@ def lines_of(pack: Pack) -> list[Line]:
 
 
 def ladder_table(pack: Pack) -> Table:
-    """What each range of rows runs, and what it gains."""
+    """What each range of rows runs, and its gain."""
     named = ("shape", "rows", "runs", "time", "library's time", "speed-up", "95 % interval")
     table = Table(*named, title=f"pack{render.mark(is_simulated(pack))}")
     if is_invariant := any(entry.invariant_rows for entry in pack.entries):
         table.add_column("without the promise")
-        table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
+        table.caption = "batch-invariant: the bits of a row depend on no other row, up to the largest m"
+    if stored := stored_of(pack):
+        table.caption = "\n".join(filter(None, (table.caption if isinstance(table.caption, str) else "", *stored)))
     for line in lines_of(pack):
         times = [render.microseconds(line.time_us), render.microseconds(line.library_us)]
         without = [render.ratio(line.answer.provenance.get("without_the_promise"))] if is_invariant else []
         table.add_row(line.shape, line.rows, line.runs, *times, *_speedup(line.answer), *without)
     return table
+
+
+def stored_of(pack: Pack) -> tuple[str, ...]:
+    """How the weights of its kernels are stored in fewer bits, in words."""
+    kernels = (rung.kernel for entry in pack.entries for rung in entry.rungs if rung.kernel is not None)
+    return tuple(dict.fromkeys(words for kernel in kernels for words in stored_in(kernel.manifest)))
 
 
 def is_simulated(pack: Pack) -> bool:
@@ -87,7 +97,7 @@ def is_simulated(pack: Pack) -> bool:
 
 
 def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
-    """What each range of sizes ran and runs, and what that gained and gains; only what differs."""
+    """What each range of sizes ran and runs, and its old and new gain; only differences."""
     table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
     ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
     for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
@@ -100,7 +110,7 @@ def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
 
 
 def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What several ladders of a shape speak of: in words, and the largest sizes of it."""
+    """The ranges of several ladders of a shape: in words, and their largest sizes."""
     for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
         yield sizes_of(rung), (rung.m_hi, rung.max_length)
     ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
@@ -115,7 +125,7 @@ def _gain(rung: Rung | None) -> str:
 
 
 def _speedup(rung: Rung) -> tuple[str, str]:
-    """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
+    """Its gain, and the interval; the library shows neither, since our kernel was measured."""
     if rung.kernel is None:
         return "–", "–"
     interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
@@ -133,7 +143,7 @@ def _min_gain(pack: Pack) -> float | None:
 
 
 def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
-    """In words, and of the library why it runs."""
+    """In words, and for the library why it runs."""
     if rung.kernel is not None:
         return runs_of(rung)
     if (winner := rung.provenance.get("winner")) is None:
@@ -142,7 +152,7 @@ def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
         why = "ours is slower"
     else:
         gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
-        why = f"ours gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
+        why = f"tuner's kernel gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
     return f"library: {why}"
 
 

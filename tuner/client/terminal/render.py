@@ -1,4 +1,4 @@
-"""How jobs and results look in a terminal: a live bar where there is one, plain lines elsewhere."""
+"""How jobs and results are shown in a terminal: a live bar if there is one, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Json = Mapping[str, Any]
 
 #: Seconds of search between two plain lines.
 _PLAIN_EVERY_S = 5.0
-#: Columns from which a table of jobs has one for each thing, and those of an id.
+#: Minimum width for a job table with one column per value, and the width of an id.
 _WIDE_COLUMNS, _ID_COLUMNS = 120, 16
-#: Width of a bar: most of a line is for the words.
+#: Width of a bar: most of a line is for text.
 _BAR_COLUMNS = 16
 
 
@@ -29,7 +29,7 @@ def millijoules(value: float | None) -> str:
 
 
 def mark(simulated: bool) -> str:
-    """What stands beside figures that no card measured."""
+    """The mark for figures that were not measured on a card."""
     return " (simulated)" if simulated else ""
 
 
@@ -39,12 +39,12 @@ def words(kind: str) -> str:
 
 
 def trials_of(num_trials: int, num_planned: int) -> str:
-    """`16/60 trials`; of a ladder's job, which also tries what its neighbours found, there may be more than planned."""
+    """`16/60 trials`; a ladder's job, which also tries what its neighbours found, may have more than planned."""
     return f"{num_trials}/{num_planned} trials" if num_trials <= num_planned else f"{num_trials} trials"
 
 
 def pace_line(figures: Json, budget: Json) -> str:
-    """`about 12 s left, card busy 84 %, 7/30 without progress`, of what is known."""
+    """`about 12 s left, card busy 84 %, 7/30 without progress`, as far as known."""
     eta_s, share, patience = figures.get("eta_s"), figures.get("card_share"), budget.get("patience")
     found = [] if eta_s is None else [f"about {eta_s:.0f} s left"]
     found += [] if share is None else [f"card busy {100 * share:.0f} %"]
@@ -62,11 +62,10 @@ def status_line(job: Json, figures: Json) -> str:
 
 
 def status_lines(job: Json) -> list[str]:
-    """A job as it stands: where it is, what it found so far, how well its trials were forecast, and what its search
-    began with.
+    """A job: its state, its results so far, the accuracy of its forecasts, and what its search started from.
 
     Args:
-        job: as `GET /jobs/{id}` answers it.
+        job: as returned by `GET /jobs/{id}`.
     """
     count = trials_of(job["num_trials"], job["budget"]["trials"])
     pace = pace_line(job, job["budget"]) if job["state"] == "searching" else ""
@@ -81,7 +80,7 @@ def status_lines(job: Json) -> list[str]:
 
 
 def prior_line(prior: Json) -> str:
-    """`  fused (job-…, ffn …: 1.12x there): trial 3, 63.2 µs, 1.10x`: where a prior comes from, and what it gave."""
+    """`  fused (job-…, ffn …: 1.12x there): trial 3, 63.2 µs, 1.10x`: where a prior comes from, and its result."""
     gave = "not tried yet"
     if prior["outcome"] == "measured":
         gave = f"trial {prior['trial_number']}, {microseconds(prior['time_us'])}, {ratio(prior['speedup'])}"
@@ -93,7 +92,7 @@ def prior_line(prior: Json) -> str:
 
 
 def forecast_line(quality: Json) -> str:
-    """`rank correlation 0.86 over 41 fused trials; ...`, or why nothing can be said."""
+    """`rank correlation 0.86 over 41 fused trials; ...`, or why there is no figure."""
     if quality["reason"]:
         return str(quality["reason"])
     return (
@@ -103,12 +102,12 @@ def forecast_line(quality: Json) -> str:
 
 
 def progress(job: Json, events: Iterable[Json], console: Console) -> str:
-    """Shows `events` of `job` as they come; the job's last state.
+    """Shows `events` of `job` as they arrive; returns the job's last state.
 
     Args:
-        job: as `GET /jobs/{id}` answers it.
+        job: as returned by `GET /jobs/{id}`.
         events: as `Client.events` yields them.
-        console: a live bar where it is a terminal, else a line now and then.
+        console: shows a live bar in a terminal, otherwise a line now and then.
     """
     console.print(f"{job['id']}: {job['workload']} on {job['target']}", highlight=False)
     follow = _follow_live if console.is_terminal else _follow_plain
@@ -127,7 +126,7 @@ def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterato
 
 
 def live_bar(console: Console) -> Progress:
-    """A bar, and beside it the field `line` of its task, which takes several lines where the terminal is narrow."""
+    """A bar, and next to it the field `line` of its task, which takes several lines in a narrow terminal."""
     return Progress(
         BarColumn(bar_width=_BAR_COLUMNS),
         TextColumn("{task.fields[line]}", markup=False, table_column=Column()),
@@ -165,12 +164,12 @@ def _figures(job: Json, events: Iterable[Json]) -> Iterator[tuple[str, int, Json
 
 
 def results_table(best: Json, width: int = _WIDE_COLUMNS) -> Table:
-    """The best of each plan kind with speed-up and interval, and its energy once one is known; the verdict below. On
-    fewer than 120 columns a schedule stands below its kind.
+    """The best of each plan kind with speed-up and interval, and its energy if known; the verdict below. With fewer
+    than 120 columns, a schedule is printed below its kind.
 
     Args:
-        best: as `GET /jobs/{id}/best` answers it.
-        width: columns that the table may take.
+        best: as returned by `GET /jobs/{id}/best`.
+        width: available columns.
     """
     simulated = best["simulated"]
     table = Table(
@@ -211,21 +210,21 @@ def results_table(best: Json, width: int = _WIDE_COLUMNS) -> Table:
 
 
 def own_program_words(one: Json) -> str:
-    """What stands in the place of a schedule for a program of a user's own: its loss, or why it has no time."""
+    """Shown instead of a schedule for a user's own program: its loss, or why it has no time."""
     if one["reason"]:
         return f"your own: {one['reason']}"
     behind = one["winner_speedup"]
-    return "your own" if behind is None else f"your own, {behind:.3f} times what the winner takes"
+    return "your own" if behind is None else f"your own, {behind:.3f} times the winner's time"
 
 
 def verdict_line(best: Json) -> str:
     """`Verdict: fused pdl, 1.06x the library's speed (within 1.0 % is a tie)`."""
     if best["energy_row"] is not None:
         row = best["finals"][best["energy_row"]]
-        least = f"; {words(row['candidate']['plan_kind'])} takes the least energy, {millijoules(row['energy_mj'])}"
+        least = f"; {words(row['candidate']['plan_kind'])} uses the least energy, {millijoules(row['energy_mj'])}"
     else:
         least = ""
-    torch = best.get("torch") or {}  # a service of an older version says nothing of it
+    torch = best.get("torch") or {}  # a service of an older version does not report it
     compiled = torch.get("calls") == "compiled"
     whose_speed = "torch.compile's" if compiled else "PyTorch's"
     beside = f"; {torch['winner_speedup']:.2f} times {whose_speed} speed" if torch.get("winner_speedup") else ""
@@ -234,7 +233,7 @@ def verdict_line(best: Json) -> str:
     elif compiled and torch.get("reason"):
         beside = f"; torch.compile has no time: {torch['reason']}"
     whose = (best.get("library") or {}).get("attention", "")
-    library = f"; beside the library's products: {whose}" if whose else ""
+    library = f"; for the library's products: {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
     return f"Verdict: {headline(best)} ({band}){beside}{least}{library}{mark(best['simulated'])}"
 

@@ -55,16 +55,23 @@ def study_table(found: Json, width: int = _WIDE) -> Table:
         f"{found['num_rounds']} shared rounds" if found["num_rounds"] else f"{found['state']}, no shared rounds yet"
     )
     title = f"{found['workload']} on {found['target']}{mark(found['simulated'])}, {rounds}"
-    bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval, ◂ ▸ lie beyond"
+    bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval, ◂ ▸ are outside"
     is_wide = width >= _WIDE
-    panels = f"panels: through a cache of {found['cache']}"
+    is_counted = any(one["panels"] is not None for one in members)
+    panels = f"panels: with a cache of {found['cache']}" if is_counted else "panels are counted up to 8 x 8 tiles"
     table = Table(title=title, caption=f"{bounds}; {panels}" if is_wide else panels, caption_justify="left")
     alone = [one for one in members if one["reason"] and one["time_us"] is not None]
     if alone:
         table.caption = f"{table.caption}\n{len(alone)} marked *: {alone[0]['reason']}"
     table.add_column("varied", overflow="fold")
     interval_name = "95 % interval, µs" if is_wide else "95 %, µs"
-    for header in ("time", interval_name, "over best", *(["forecast"] if is_wide else []), "panels"):
+    for header in (
+        "time",
+        interval_name,
+        "over best",
+        *(["forecast"] if is_wide else []),
+        *(["panels"] if is_counted else []),
+    ):
         table.add_column(header, justify="right", no_wrap=True)
     if is_wide:
         table.add_column("plot", no_wrap=True, min_width=_COLUMNS)
@@ -77,7 +84,7 @@ def study_table(found: Json, width: int = _WIDE) -> Table:
             "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
             ratio(time_us / best_us) if is_ours and time_us and best_us else "–",
             *([microseconds(one["forecast_us"])] if is_wide else []),
-            "–" if one["panels"] is None else str(one["panels"]),
+            *(["–" if one["panels"] is None else str(one["panels"])] if is_counted else []),
             *([one["reason"] if time_us is None else _plotted(one, low, high)] if is_wide else []),
             style="bold green" if is_ours and time_us is not None and time_us == best_us else None,
         )

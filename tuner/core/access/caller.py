@@ -1,28 +1,28 @@
-"""Who asks, and what he may: roles, tokens, and the entries of the audit log."""
+"""Who sends a request, and what is allowed: roles, tokens, and the entries of the audit log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: A session of the dashboard ends so long after its login, seconds.
+#: A dashboard session ends this long after its login, seconds.
 SESSION_S = 12 * 3600
 
 
 class Role(StrEnum):
-    """What a token is good for."""
+    """What a token allows."""
 
-    #: Looks at everything, and changes nothing.
+    #: Reads everything, and changes nothing.
     READ = "read"
-    #: Submits jobs, asks for inspections and packs, and ends its own jobs; reads too.
+    #: Submits jobs, requests inspections and packs, and cancels its own jobs; reads too.
     SUBMIT = "submit"
-    #: A machine's program: health, metrics and targets, and no job.
+    #: A machine's program: health, metrics and targets, but no jobs.
     WORKER = "worker"
     #: Everything: the jobs of others, the audit log.
     ADMIN = "admin"
 
     def allows(self, needed: Role) -> bool:
-        """Whether a token of this role may do what needs `needed`."""
+        """Whether a token of this role may do what requires `needed`."""
         return needed in _ALLOWED[self]
 
 
@@ -36,24 +36,24 @@ _ALLOWED: dict[Role, frozenset[Role]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """A token as it is remembered: never the secret itself."""
+    """A token as it is stored: never the secret itself."""
 
     #: ``tok-`` and 12 hex digits; no secret.
     id: str
-    #: Whose it is; one owner may have several.
+    #: Its owner; one owner may have several.
     owner: str
     role: Role
-    #: What it is for, in the owner's words; may be empty.
+    #: Its purpose, in the owner's words; may be empty.
     note: str
     #: Seconds since the epoch.
     created_at: float
-    #: From when on it is refused; None for never.
+    #: When it expires; None for never.
     expires_at: float | None
-    #: Since when it is refused, because somebody revoked it; None where nobody did.
+    #: When it was revoked; None if it was not.
     revoked_at: float | None
 
     def is_valid(self, now: float) -> bool:
-        """Whether it is taken at `now`, seconds since the epoch."""
+        """Whether it is accepted at `now`, seconds since the epoch."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
@@ -61,32 +61,32 @@ class Token:
 class Caller:
     """Who sent a request."""
 
-    #: The token's owner; empty where the service knows no tokens.
+    #: The token's owner; empty if the service has no tokens.
     owner: str
     role: Role
-    #: The token's id; empty where there is none.
+    #: The token's id; empty if there is none.
     token_id: str
     #: Where the request came from; empty for the command line.
     address: str = ""
 
     def owns(self, owners: tuple[str, ...]) -> bool:
-        """Whether he may change what belongs to `owners`."""
+        """Whether the caller may change what belongs to `owners`."""
         return self.role is Role.ADMIN or self.owner in owners
 
 
-#: Whoever reaches a service that knows no tokens, and whoever works on its database.
+#: Any client of a service without tokens, and anyone working on its database.
 LOCAL = Caller(owner="", role=Role.ADMIN, token_id="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry:
-    """Who changed what, and when; written with the change."""
+    """Who changed what, and when; written together with the change."""
 
     #: Grows by one for each entry.
     seq: int
     #: Seconds since the epoch.
     at: float
-    #: The token's owner and id; empty where the service knew no tokens.
+    #: The token's owner and id; empty if the service had no tokens.
     owner: str
     token_id: str
     #: Where the request came from; empty for the command line.

@@ -1,6 +1,6 @@
-"""Signed messages: who sent a body, and when, as a header says it.
+"""Signed messages: who sent a body, and when, in a header.
 
-Source: HMAC-SHA256, RFC 2104. The time is signed too, so that an old message cannot be sent again for a new one.
+Source: HMAC-SHA256, RFC 2104. The time is signed too, so that an old message cannot be replayed as a new one.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import re
 #: Headers of a webhook: its signature, and the name of the delivery, which further attempts share.
 SIGNATURE_HEADER = "Tuner-Signature"
 DELIVERY_HEADER = "Tuner-Delivery"
-#: A message may be so much older, or younger, than the receiver's clock says, seconds.
+#: Maximum difference between a message's time and the receiver's clock, seconds.
 DEFAULT_TOLERANCE_S = 300.0
 
 _FORM = re.compile(r"t=(\d{1,12}),v1=([0-9a-f]{64})")
 
 
 def sign(secret: str, body: bytes, now: float) -> str:
-    """The header's value for `body`, sent `now`, seconds since the epoch."""
+    """The header's value for `body`, sent at `now`, seconds since the epoch."""
     return f"t={int(now)},v1={_mac(secret, int(now), body)}"
 
 
 def is_signed(secret: str, body: bytes, header: str, now: float, tolerance_s: float = DEFAULT_TOLERANCE_S) -> bool:
-    """Whether whoever knows `secret` sent `body`, and not longer ago than `tolerance_s`."""
+    """Whether `body` was sent by someone who knows `secret`, and at most `tolerance_s` ago."""
     found = _FORM.fullmatch(header)
     if found is None or abs(now - int(found[1])) > tolerance_s:
         return False

@@ -1,1 +1,1 @@
-"""Why it was so: explanations, counters, traces, and how good the forecasts were."""
+"""Explanations, counters, traces, and the quality of forecasts."""

@@ -1,7 +1,7 @@
-"""What bounds a measured kernel, and what to try: from its time and its counters, as Nsight Compute's rules put it.
+"""What limits a measured kernel, and what to try: from its time and its counters, like Nsight Compute's rules.
 
-Source of the thresholds: the "speed of light" rules of Nsight Compute, by which a unit above 80 % of its peak bounds a
-kernel, and one where every unit is below 60 % is bound by latency.
+Source of the thresholds: the "speed of light" rules of Nsight Compute, by which a unit above 80 % of its peak limits a
+kernel, and one with every unit below 60 % is limited by latency.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from enum import StrEnum
 
 from tuner.core.problem.gpu import Gpu
 
-#: Shares of a unit's peak: from the first on it bounds the kernel; where all are below the second, latency does.
+#: Shares of a unit's peak: from the first on, it limits the kernel; if all are below the second, latency does.
 _BOUND, _LATENCY = 0.8, 0.6
-#: Bytes read over the fewest that must be: from this many on an order can win something.
+#: Bytes read divided by the minimum: from this ratio on, another order can help.
 _WASTE = 1.1
 
 
@@ -28,20 +28,20 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Advice of one measured kernel."""
+    """Advice for one measured kernel."""
 
     bound: Bound
-    #: Shares of the data sheet's rates, 0 to 1 and above where caches help.
+    #: Shares of the data sheet's rates, 0 to 1, or above if caches help.
     dram_share: float
     tensor_share: float
-    #: Bytes read from DRAM over the fewest that a cold run must read; None without counters.
+    #: Bytes read from DRAM divided by the minimum of a cold run; None without counters.
     over_floor: float | None
-    #: What to try, in sentences; the most promising first.
+    #: What to try, in sentences, most promising first.
     tries: tuple[str, ...]
 
 
 def advise(gpu: Gpu, *, time_us: float, num_flops: float, moved_bytes: float, over_floor: float | None) -> Advice:
-    """What bounds a run of `time_us` microseconds that moved this many bytes to and from DRAM, and did this many
+    """What limits a run of `time_us` microseconds that moved this many bytes to and from DRAM, and did this many
     operations on the tensor cores."""
     dram_share = moved_bytes / (time_us * 1e-6) / gpu.dram_bytes_per_s
     tensor_share = num_flops / (time_us * 1e-6) / gpu.tensor_flops_per_s
@@ -60,22 +60,28 @@ def advise(gpu: Gpu, *, time_us: float, num_flops: float, moved_bytes: float, ov
 
 
 def _tries(bound: Bound, *, wastes: bool, is_counted: bool) -> tuple[str, ...]:
-    fewer_bytes = "another raster, or larger tiles, so that a panel is still in the L2 when it is read again"
+    fewer_bytes = "try another raster, or larger tiles, so that a panel is still in the L2 when it is read again"
     match bound:
         case Bound.DRAM if wastes:
-            return (fewer_bytes, "an order by a policy: the job lists what each would reach")
+            return (fewer_bytes, "try an ordering policy: the job lists the time of each")
         case Bound.DRAM:
-            least = "it reads little more than it must: " if is_counted else ""
-            return (f"{least}only fewer bytes help, as by a narrower dtype or more rows for each read of the weights",)
+            least = "it reads little more than the minimum: " if is_counted else ""
+            return (
+                f"{least}only moving fewer bytes helps, e.g. a narrower dtype, or "
+                "more rows for each read of the weights",
+            )
         case Bound.TENSOR:
-            return ("the wgmma engine and its largest tiles, where it has another", "less power: clocks fall under it")
+            return (
+                "use the wgmma engine and its largest tiles, if another engine was used",
+                "reduce power: it lowers the clocks",
+            )
         case Bound.LATENCY:
             return (
-                "the timeline: which phase is long, and for whom tasks wait",
-                "more stages of the ring, or more CTAs on an SM, so that more loads are under way",
-                "a split of k, or smaller tiles, where fewer tasks than SMs are there",
-                "signals for each slice in place of whole rows, so that consumers begin earlier",
+                "look at the timeline: which phase is long, and which tasks wait",
+                "use more stages in the ring, or more CTAs per SM, so that more loads are in flight",
+                "split k, or use smaller tiles, if there are fewer tasks than SMs",
+                "signal each slice instead of whole rows, so that consumers start earlier",
             )
         case Bound.MIXED:
             first = (fewer_bytes,) if wastes else ()
-            return (*first, "deeper overlap: more stages, a programmatic launch, or two tasks of an SM at a time")
+            return (*first, "overlap more: more stages, a programmatic launch, or two tasks per SM at a time")

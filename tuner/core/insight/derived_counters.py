@@ -1,4 +1,5 @@
-"""Figures derived from hardware counters: how much more than the least was moved, how near the roofline a run came."""
+"""Figures derived from hardware counters: how much more than the minimum was moved, and how close to the roofline a run
+came."""
 
 from __future__ import annotations
 
@@ -9,25 +10,25 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.reports.inspection import Counter, CounterReport
 
-#: The vendor's names of what the derived figures are made of.
+#: Vendor's names of the inputs of derived figures.
 DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES = (
     "gpu__time_duration.sum",
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
 )
-#: The derived figures; those of a rate end in ``_profiled`` where their time is the profiler's.
+#: The derived figures; names of rates end in ``_profiled`` if their time is the profiler's.
 DERIVED = ("dram_read_over_floor", "dram_rate", "tensor_rate", "roofline_share")
 _PROFILED = "_profiled"
-#: What descriptions of figures begin with that nobody measured.
+#: Prefix of descriptions of figures that were not measured.
 SIMULATED_MARK = "Simulated: "
 
 
 def with_derived(
     report: CounterReport, workload: Workload, gpu: Gpu, *, time_us: float | None = None, simulated: bool = False
 ) -> CounterReport:
-    """`report` with figures over `time_us`, the candidate's measured time; those that it had are replaced.
+    """`report` with figures that use `time_us`, the candidate's measured time; existing ones are replaced.
 
-    Without it they are over the profiler's own duration, under which a run is up to twice as slow, and say so. Figures
+    Without it, they use the profiler's own duration, which is up to twice as long, and their names say so. Figures
     whose counters are missing are left out.
     """
     raw = tuple(counter for counter in report.counters if counter.name.removesuffix(_PROFILED) not in DERIVED)
@@ -45,13 +46,18 @@ def with_derived(
     read_bytes, write_bytes = values.get(DRAM_READ_BYTES), values.get(DRAM_WRITE_BYTES)
     if read_bytes is not None:
         floor = workload.compulsory_read_bytes
-        add(DERIVED[0], "", "Bytes read from DRAM over the fewest that a cold run must read.", read_bytes / floor)
+        add(
+            DERIVED[0],
+            "",
+            "Bytes read from DRAM, divided by the fewest that a cold run has to read.",
+            read_bytes / floor,
+        )
     if run_us > 0:
         if read_bytes is not None and write_bytes is not None:
             rate = (read_bytes + write_bytes) / run_us / 1e6
-            add(DERIVED[1] + suffix, "TB/s", f"Bytes read from and written to DRAM over {whose}.", rate)
+            add(DERIVED[1] + suffix, "TB/s", f"Bytes read from and written to DRAM, divided by {whose}.", rate)
         rate = workload.num_flops / run_us / 1e6
-        add(DERIVED[2] + suffix, "TFLOP/s", f"Operations that the workload asks for over {whose}.", rate)
+        add(DERIVED[2] + suffix, "TFLOP/s", f"Operations that the workload needs, divided by {whose}.", rate)
         share = 100 * reference_us(workload, gpu) / run_us
-        add(DERIVED[3] + suffix, "%", f"Time of the roofline over {whose}; 100 is the data sheet's best.", share)
+        add(DERIVED[3] + suffix, "%", f"The roofline's time divided by {whose}; 100 is the data sheet's peak.", share)
     return replace(report, counters=(*raw, *derived))

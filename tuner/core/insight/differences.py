@@ -1,4 +1,4 @@
-"""Two nested documents side by side: one row per leaf, with a mark where they differ. Pure."""
+"""Two nested documents side by side: one row per leaf, marked if they differ. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Difference:
 
     #: Dotted path, e.g. ``tiling.tiles.0.m``.
     name: str
-    #: None where it is not there.
+    #: None if it is missing there.
     first: Any
     second: Any
 
@@ -24,7 +24,7 @@ class Difference:
 
 
 def side_by_side(first: Any, second: Any) -> list[Difference]:
-    """All leaves of both, in the order of the first, then those that the second has alone."""
+    """All leaves of both, in the order of the first, then those of only the second."""
     one, other = dict(_leaves(first)), dict(_leaves(second))
     names = list(dict.fromkeys((*one, *other)))
     return [Difference(name=name, first=one.get(name), second=other.get(name)) for name in names]

@@ -1,6 +1,6 @@
-"""Why a schedule is fast or slow, in sentences with numbers: bounds, waves, waits, traffic, and the nearest better one.
+"""Why a schedule is fast or slow, in sentences with numbers: bounds, waves, waits, traffic, and the best neighbour.
 
-All times but the bounds are the simulator's forecast. It ranks, it does not measure.
+All times except the bounds are the simulator's forecast. It ranks schedules, but does not measure.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from tuner.core.space.policy_orders import policies_of
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
 
-#: Neighbours that are forecast, at most, in search of a better one.
+#: Maximum neighbours that are forecast in search of a better one.
 MAX_NEIGHBOURS = 60
 
 
 def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """Sentences about the fused launch of a schedule; where there are ops with launches of their own, about
-    these and those of the products around them.
+    """Sentences about the fused launch of a schedule; with launch ops, about these and the products around them.
 
     Raises:
-        IllegalSchedule: the schedule is outside the legal space.
+        IllegalSchedule: the schedule is not legal.
     """
     heading = [f"{workload.describe()} on {gpu.name}: {schedule}.", source_of_rates(gpu)]
-    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
+    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # other launches are described, too
     if not workload.launch_ops:
         return [*heading, *_products(workload, gpu, schedule)]
     if len(workload.tile_ops) <= 1:
@@ -50,7 +49,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
 
 
 def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Of one launch of all products, or of one for those of each side of a launch op."""
+    """For one launch of all products, or one for each group between launch ops."""
     plans = plans_for(workload, gpu, in_fewest_launches(workload, schedule))
     launches = [(plan, simulate(plan)) for plan in plans]
     yield from _bounds(workload, gpu, plans)
@@ -73,8 +72,8 @@ def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
     """The policies whose order it has."""
     names = [name.replace("_", " ") for name in policies_of(workload, gpu, schedule)]
     if not names:
-        return "Policy: the order is that of no rule."
-    return f"Policy: the order is that of {' and of '.join(names)}."
+        return "Policy: the order follows no known policy."
+    return f"Policy: the order is the same as that of {' and of '.join(names)}."
 
 
 def _bounds(workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan]) -> Iterator[str]:
@@ -83,8 +82,8 @@ def _bounds(workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan]) -> Iter
     whole_us = sum(wave_us(plan.graph, gpu, plan.plan.tasks) for plan in plans)
     of = "of products " if workload.launch_ops else ""
     yield (
-        f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the {binding} bind; whole tiles on "
-        f"{gpu.num_sms} SMs {whole_us:.1f} us; traffic {of}through all on-chip memory "
+        f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the {binding} are the limit; whole "
+        f"tiles on {gpu.num_sms} SMs {whole_us:.1f} us; traffic {of}through all on-chip memory "
         f"{io_us(workload, gpu):.1f} us."
     )
 
@@ -101,34 +100,37 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
         many = "wave" if waves.num_waves == 1 else "waves"
         yield (
             f"Waves: {name} has {rows} x {cols} tiles{parts}, {waves.num_waves} {many} of {plan.plan.num_ctas} CTAs, "
-            f"{waves.num_in_tail} in the last: alone it would fill {waves.efficiency:.0%} of them."
+            f"with {waves.num_in_tail} tiles in the last: on its own it would keep {waves.efficiency:.0%} of them "
+            "busy."
         )
 
 
 def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline, of: str) -> Iterator[str]:
-    """`of` says which ops, where the launch has not all of them."""
+    """`of` names the ops, if the launch does not have all of them."""
     read = timeline.l2_hit_bytes + timeline.dram_bytes
-    least = "" if of else f", {timeline.dram_bytes / io_bytes(workload, gpu.l2_bytes):.2f} of the least through this L2"
+    least = (
+        "" if of else f", {timeline.dram_bytes / io_bytes(workload, gpu.l2_bytes):.2f} times the minimum for this L2"
+    )
     yield (
-        f"Traffic{of}: {timeline.dram_bytes / 1e6:.1f} MB through DRAM{least}; "
-        f"{timeline.l2_hit_bytes / read:.0%} of what is read or written stays in the L2."
+        f"Traffic{of}: {timeline.dram_bytes / 1e6:.1f} MB through DRAM{least}; {timeline.l2_hit_bytes / read:.0%} of "
+        "the bytes read or written hit the L2."
     )
     lanes_us = timeline.makespan_us * timeline.num_ctas
     yield (
         f"Waits{of}: {timeline.waited_us / lanes_us:.1%} of the CTAs' time, on {plan.plan.num_signals} signals that "
-        f"stand for {plan.graph.num_edges(plan.plan.tasks):,} edges."
+        f"cover {plan.graph.num_edges(plan.plan.tasks):,} edges."
     )
     busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
     shares = {
         "DRAM": 1e6 * timeline.dram_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share) / timeline.makespan_us,
-        "the way from the L2 to the SMs": timeline.link_us / timeline.makespan_us,
+        "the path from the L2 to the SMs": timeline.link_us / timeline.makespan_us,
         "the tensor cores' whole tiles": wave_us(plan.graph, gpu, plan.plan.tasks) / timeline.makespan_us,
         "waiting for signals": timeline.waited_us / lanes_us,
-        "CTAs without a task (the tail)": 1 - (busy_us + timeline.waited_us) / lanes_us,
+        "CTAs that have run out of tasks (the tail)": 1 - (busy_us + timeline.waited_us) / lanes_us,
     }
     binding = max(shares, key=lambda name: shares[name])
     listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    yield f"Forecast{of}: {timeline.makespan_us:.1f} us. Of that: {listed}. What binds: {binding}."
+    yield f"Forecast{of}: {timeline.makespan_us:.1f} us. Of that: {listed}. Bottleneck: {binding}."
 
 
 def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: float) -> str:
@@ -149,7 +151,7 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
 
 
 def _next_best_apart(space: JointSpace, schedule: Schedule) -> str:
-    """The single change with the best forecast, of a schedule whose ops have a launch each."""
+    """The single change with the best forecast, for a schedule with one launch per op."""
 
     def time_us(one: Schedule) -> float:
         return forecast_us(space.workload, space.gpu, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=one))

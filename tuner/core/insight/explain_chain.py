@@ -1,4 +1,4 @@
-"""Of a chain: who reads whom, what each boundary between two ops costs, and in which launches it is best run."""
+"""For a chain: which op reads which, what each boundary between two ops costs, and the best way to launch it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 
-#: Ways to launch that are told.
+#: Number of launch ways that are listed.
 NUM_WAYS = 3
 
 
 def explain_chain(
     workload: Workload, gpu: Gpu, schedule: Schedule, launches: Sequence[tuple[VerifiedPlan, Timeline]]
 ) -> Iterator[str]:
-    """Sentences about the fewest launches of a chain's products, by their timelines, and about other launches of the
-    chain; `schedule` is that of its products alone."""
+    """Sentences about the fewest launches of a chain's products, with their timelines, and about other ways to
+    launch the chain; `schedule` covers only its products."""
     names = {op.name for op in workload.ops}
     for index, op in enumerate(workload.tile_ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
@@ -35,7 +35,7 @@ def explain_chain(
     if len(ways) < 2:
         return
     lines = "; ".join(f"{launches_in_words(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
-    yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."
+    yield f"Cuts: of {len(ways)} ways to launch it programmatically, these have the shortest forecasts: {lines}."
 
 
 def launches_in_words(workload: Workload, candidate: Candidate) -> str:
@@ -45,7 +45,7 @@ def launches_in_words(workload: Workload, candidate: Candidate) -> str:
 
 
 def _boundary(op: int, plan: VerifiedPlan, timeline: Timeline) -> str:
-    """How long its tasks wait for signals, and how long after the end of what they wait for the last of them begins."""
+    """How long its tasks wait for signals, and how long after their last input the last of them begins."""
     op_of = plan.plan.tasks[:, 0]
     mine = [row for row in timeline.rows if op_of[row[1]] == op]
     producers = set(plan.graph.workload.producers_of(op))
@@ -55,6 +55,6 @@ def _boundary(op: int, plan: VerifiedPlan, timeline: Timeline) -> str:
     waits_us = [row[3] - row[2] for row in mine]
     begun_us = max(row[3] for row in mine) - max(ends_us)
     return (
-        f"; its tasks wait {float(np.median(waits_us)):.1f} us in the median and {max(waits_us):.1f} at most, and "
-        f"the last of them begins {begun_us:.1f} us after all that it reads is stored"
+        f"; its tasks wait {float(np.median(waits_us)):.1f} us in the median and {max(waits_us):.1f} at most, and the "
+        f"last of them starts {begun_us:.1f} us after all of its inputs are stored"
     )

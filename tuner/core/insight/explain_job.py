@@ -1,4 +1,4 @@
-"""What a job measured, beside what was forecast: sentences for the explanation of its best fused schedule."""
+"""What a job measured, compared with the forecast: sentences for the explanation of its best fused schedule."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuner.core.trial.records import Best, FinalRow
 
 
 def best_fused(finals: Iterable[FinalRow]) -> FinalRow | None:
-    """The finalist to explain: the fastest fused one, or the first where none came through the finals."""
+    """The finalist to explain: the fastest fused one, or the first if none finished the finals."""
     fused = [row for row in finals if row.candidate.plan_kind.is_fused]
     return min(fused, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
 
 
 def best_to_explain(finals: Iterable[FinalRow]) -> FinalRow | None:
-    """That; of a workload that no launch computes whole, the fastest of ours."""
+    """The same; for a workload without a launch that computes everything, the fastest of ours."""
     rows = list(finals)
     ours = [row for row in rows if row.candidate.plan_kind.is_ours]
     fastest = min(ours, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
@@ -27,7 +27,7 @@ def best_to_explain(finals: Iterable[FinalRow]) -> FinalRow | None:
 
 
 def explain_job(best: Best, chosen: FinalRow, trials: Sequence[Trial], quality: ForecastQuality) -> list[str]:
-    """Sentences about `chosen`, one of the finalists of `best`; `trials` are all of the job's."""
+    """Sentences about `chosen`, one of the finalists of `best`; `trials` are all trials of the job."""
     forecasts = {trial.number: forecast for trial in trials if (forecast := forecast_of(trial.outcome)) is not None}
     return [
         _measured(best, chosen, forecasts.get(chosen.trial_number)),
@@ -47,7 +47,7 @@ def _measured(best: Best, chosen: FinalRow, forecast_us: float | None) -> str:
     speed = f", {chosen.speedup:.2f} times the library's speed" if chosen.speedup is not None else ""
     sentence = f"Measured{mark}: {kind} {chosen.time_us:.1f} us in the finals{speed}; {_of_bound(best, chosen.time_us)}"
     if forecast_us is None:
-        return f"{sentence}; its trial keeps no forecast."
+        return f"{sentence}; its trial has no stored forecast."
     return f"{sentence}; forecast {forecast_us:.1f} us, so it took {chosen.time_us / forecast_us:.2f} times as long."
 
 
@@ -66,7 +66,7 @@ def _beside(best: Best, chosen: FinalRow, forecasts: dict[int, float]) -> str:
     rows = [f"{kind} {row.time_us:.1f} us{_forecast(forecasts.get(row.trial_number))}" for kind, row in fastest.items()]
     speedup = None if best.winner_row is None else best.finals[best.winner_row].speedup
     mark = " (simulated)" if best.environment.simulated else ""
-    return f"Beside it{mark}: {'; '.join(rows) or 'nothing'}. What to run: {best.winner.at_speed(speedup)}."
+    return f"Compared with{mark}: {'; '.join(rows) or 'nothing'}. Recommendation: {best.winner.at_speed(speedup)}."
 
 
 def _forecast(forecast_us: float | None) -> str:
@@ -78,7 +78,7 @@ def _words(row: FinalRow) -> str:
 
 
 def _next_measured(chosen: FinalRow, trials: Sequence[Trial]) -> Iterator[str]:
-    """The fastest other trial of the kind, by the speed-ups of the trials themselves, and what it does otherwise."""
+    """The fastest other trial of the kind, by the speed-ups of the trials themselves, and how it differs."""
     measured = [
         (trial.outcome.speedup, trial)
         for trial in trials
@@ -103,13 +103,13 @@ def _policies(best: Best) -> Iterator[str]:
 
 
 def _own_programs(best: Best) -> Iterator[str]:
-    """What was timed beside the finals for who gave it."""
+    """The user's own programs that were timed after the finals."""
     found = []
     for one in best.baselines:
         if one.time_us is None:
             found.append(f"{one.name} has no time: {one.reason}")
             continue
-        ahead = "" if one.winner_speedup is None else f", {one.winner_speedup:.2f} times what the winner takes"
+        ahead = "" if one.winner_speedup is None else f", {one.winner_speedup:.2f} times the winner's time"
         found.append(f"{one.name} {one.time_us:.1f} us{ahead}")
     if found:
         yield f"Your own programs, in rounds with all finalists: {'; '.join(found)}."
@@ -119,7 +119,7 @@ def _forecasts(quality: ForecastQuality) -> str:
     if quality.rank_correlation is None or quality.regret is None:
         return f"Forecasts of this job: {quality.reason}."
     return (
-        f"Forecasts of this job: rank correlation {quality.rank_correlation:.2f} with what was measured, over "
+        f"Forecasts of this job: rank correlation {quality.rank_correlation:.2f} with the measured times of "
         f"{quality.num_trials} fused trials; the best of the {NUM_TRUSTED} shortest forecasts is {quality.regret:.1%} "
         "slower than the best measured."
     )

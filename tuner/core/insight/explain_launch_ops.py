@@ -1,4 +1,4 @@
-"""Of ops with launches of their own: what bounds them, what each kind says of its launch, what all launches take."""
+"""For launch ops: what limits them, each kind's description of its launch, and the total time of all launches."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ class Words(Protocol):
         """What a schedule of the op does, in sentences that need no glossary."""
 
     def explain(self, op: Any, schedule: Any, plan: Any, workload: Workload, gpu: Gpu) -> Iterator[str]:
-        """Why its launch is fast or slow: how its tasks fill the GPU, what is under way."""
+        """Why its launch is fast or slow: how its tasks fill the GPU, what is in flight."""
 
     def library_of(self, recipe: LibraryRecipe | None) -> str:
-        """What was timed as the library for it, e.g. ``cuBLASLt``; by the recipe, where that is known."""
+        """What was timed as the library for it, e.g. ``cuBLASLt``; from the recipe, if that is known."""
 
     def order_of_sums(self, op: Any, schedule: Any) -> str:
-        """What makes a row's bits; empty where nothing is said of it."""
+        """What determines a row's bits; empty if the kind does not say."""
 
 
 def words_of(op: LaunchOp) -> Words | None:
-    """Those of an op's kind; None where it says nothing."""
+    """Those of an op's kind; None if it has none."""
     return cast("Words | None", part_of(op.KIND, "words"))
 
 
 def explain_launch_ops(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Sentences about the launches of a schedule: of launch ops, and of a launch for each tile op around them.
+    """Sentences about the launches of a schedule: of launch ops, and of one launch for each tile op around them.
 
     Raises:
-        IllegalSchedule: the schedule is outside the legal space.
+        IllegalSchedule: the schedule is not legal.
     """
     candidate = Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
-    of_caches = f", of which caches {1e6 * workload.cache_bytes / gpu.dram_bytes_per_s:.1f}"
+    of_caches = f", of which the caches are {1e6 * workload.cache_bytes / gpu.dram_bytes_per_s:.1f}"
     yield (
         f"Bounds: DRAM {memory_us:.1f} us{of_caches if workload.cache_bytes else ''}; tensor cores {product_us:.1f} us."
     )
@@ -63,6 +63,6 @@ def explain_launch_ops(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iter
         times_us[workload.tile_ops[index].name] = simulate(product).makespan_us
     parts = ", ".join(f"{op.name} {times_us[op.name]:.1f} us" for op in workload.ops)
     yield (
-        f"Forecast: {parts}; {sum(times_us.values()):.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "
-        "launch that is programmatic."
+        f"Forecast: {parts}; {sum(times_us.values()):.1f} us with plain launches, and {PROGRAMMATIC_GAIN_US:.1f} us "
+        "less for each launch that is programmatic."
     )

@@ -10,9 +10,9 @@ from tuner.core.trial.stats import rank_correlation, selection_regret
 
 #: Tag of the metric that a measured trial of ours has: its candidate's forecast, microseconds.
 FORECAST = "forecast"
-#: With fewer trials nothing is said: any ten of them hold nearly the best.
+#: With fewer trials there are no figures: any ten of them would include nearly the best.
 MIN_TRIALS = 20
-#: This many of the shortest forecasts are what one would try if one trusted them.
+#: Number of shortest forecasts that a user who trusts forecasts would try.
 NUM_TRUSTED = 10
 
 
@@ -22,22 +22,22 @@ class ForecastQuality:
 
     #: Trials that have both.
     num_trials: int
-    #: Spearman's, 1 for the same order; None where they are too few, or all alike.
+    #: Spearman's, 1 for the same order; None if there are too few, or all are equal.
     rank_correlation: float | None = None
-    #: By how much the best measured of the `NUM_TRUSTED` shortest forecasts is slower than the best measured of all,
-    #: relative; None where they are too few.
+    #: How much slower the best measured of the `NUM_TRUSTED` shortest forecasts is than the best measured of all,
+    #: relative; None if there are too few.
     regret: float | None = None
 
     @property
     def reason(self) -> str:
-        """Why there are no figures; empty where there are."""
+        """Why there are no figures; empty if there are."""
         if self.num_trials < MIN_TRIALS:
-            return f"too few: {self.num_trials} measured fused trials have a forecast, and {MIN_TRIALS} are needed"
-        return "" if self.rank_correlation is not None else "all forecasts, or all measured times, are the same"
+            return f"too few: {self.num_trials} measured fused trials have a forecast; at least {MIN_TRIALS} are needed"
+        return "" if self.rank_correlation is not None else "all forecasts, or all measured times, are equal"
 
 
 def judge_forecasts(pairs: Iterable[tuple[float, float]]) -> ForecastQuality:
-    """The quality of (forecast, measured) times; both in any unit of their own, since ranks and ratios are compared."""
+    """The quality of (forecast, measured) times; each in any unit, since only ranks and ratios are compared."""
     both = list(pairs)
     if len(both) < MIN_TRIALS:
         return ForecastQuality(num_trials=len(both))
@@ -50,7 +50,7 @@ def judge_forecasts(pairs: Iterable[tuple[float, float]]) -> ForecastQuality:
 
 
 def forecast_of(outcome: Outcome) -> float | None:
-    """The forecast that a trial was given, microseconds; None where it has none."""
+    """The forecast of a trial, microseconds; None if it has none."""
     metrics = outcome.metrics if isinstance(outcome, Measured) else ()
     return next((metric.value for metric in metrics if metric.tag == FORECAST), None)
 

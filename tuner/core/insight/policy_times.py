@@ -1,5 +1,5 @@
-"""What each policy would have reached with the kernel of a job's best fused schedule: measured where a trial ran its
-order, and else forecast."""
+"""Each policy's time with the kernel of a job's best fused schedule: measured if a trial ran its order, otherwise
+forecast."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import PolicyTime
 from tuner.errors import IllegalSchedule, PlanError
 
-#: The policy that the chosen schedule itself stands for.
+#: The policy that the chosen schedule itself represents.
 SEARCHED = "searched"
 
 
 def policy_times(workload: Workload, gpu: Gpu, chosen: Schedule, trials: Iterable[Trial]) -> tuple[PolicyTime, ...]:
-    """The order that was searched, then that of each rule, on the kernel and the grid of `chosen`; nothing where that
-    has no plan on this GPU. `trials` are all of the job's."""
+    """The searched order, then that of each policy, with the kernel and the grid of `chosen`; empty if that has no
+    plan on this GPU. `trials` are all trials of the job."""
     own = _plan(workload, gpu, chosen)
     if own is None:
         return ()
@@ -74,7 +74,7 @@ def _is_like(trial: Trial, chosen: Schedule) -> bool:
 
 
 def _plan(workload: Workload, gpu: Gpu, schedule: Schedule) -> VerifiedPlan | None:
-    """Plan of its one launch; None where that is refused."""
+    """Plan of its one launch; None if that is refused."""
     try:
         (plan,) = plans_for(workload, gpu, fused(schedule))
     except (IllegalSchedule, PlanError):

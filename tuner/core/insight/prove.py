@@ -1,4 +1,4 @@
-"""Why the plans of a schedule may run, in sentences and in a drawing of who waits for whom; or why they may not."""
+"""Why the plans of a schedule may run, in sentences and in a drawing of their waits; or why they may not."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tuner.errors import CoverageError, LivenessError, PlanError
 Ints = npt.NDArray[np.int64]
 _ORDERS = {
     STATIC: "each CTA runs its own queue",
-    FIRST_WAVE: "each CTA has a first task of its own, and draws the others",
+    FIRST_WAVE: "each CTA starts with an assigned task, and draws the others",
 }
-#: Tasks of a line of the drawing, and tiles, at most.
+#: Maximum tasks per line of the drawing, and tiles.
 _MOST_NAMED = 3
 
 
 def prove(workload: Workload, gpu: Gpu, candidate: Candidate, words: Sequence[bytes] = ()) -> tuple[VerifiedPlan, ...]:
-    """The plans of a candidate's launches, proven; of those of its tile ops, the words that are given in their place.
+    """The plans of a candidate's launches, proven; words that are given replace those of its tile ops.
 
     Raises:
         IllegalSchedule: there is no such launch.
@@ -41,46 +41,49 @@ def prove(workload: Workload, gpu: Gpu, candidate: Candidate, words: Sequence[by
         return plans
     if len(words) != len(plans) or candidate.plan_kind.is_side_by_side:
         problem = f"{candidate.plan_kind} has {len(plans)} launches of tile ops"
-        raise CoverageError("these are other plans", f"{problem}, and there are words of {len(words)}")
+        raise CoverageError("the plans differ", f"{problem}; there are {len(words)} words")
     pairs = zip(words, plans, strict=True)
     return tuple(verify(Plan.from_words(own), plan.graph, plan.resources, gpu) for own, plan in pairs)
 
 
 def in_words(proven: VerifiedPlan) -> Iterator[str]:
-    """What was proven, and by which argument."""
+    """What was proven, and with which argument."""
     plan, graph = proven.plan, proven.graph
     names = " and ".join(graph.name_of(op) for op in graph.op_indices)
     order = _ORDERS.get(plan.assignment, "tasks are drawn in the order of their tickets")
     yield f"{names}: {plan.num_tasks} tasks on {plan.num_ctas} CTAs; {order}."
     grids = ", ".join(f"{graph.name_of(op)} {rows} x {columns}" for op, (rows, columns) in graph.grids.items())
-    yield f"Coverage: each part of each tile is computed by one task ({grids}), and their boxes are all that is read."
+    yield f"Coverage: each part of each tile is computed by exactly one task ({grids}), and tasks read nothing else."
     resources = proven.resources
     resident = (
         "all of them must be resident at once, and are" if plan.needs_all_ctas else "any number may run at a time"
     )
     yield (
-        f"Resources: a CTA has {resources.num_threads} threads, {resources.registers_per_thread} registers each, "
-        f"{resources.smem_bytes} bytes of shared memory; {resident}."
+        f"Resources: a CTA has {resources.num_threads} threads, {resources.registers_per_thread} registers per "
+        f"thread, {resources.smem_bytes} bytes of shared memory; {resident}."
     )
     late = late_tasks(plan, queue_position(plan)).size
     argument = (
-        f"{late} tasks come before a post that they wait for, so the plan was run symbolically, and every task started"
+        f"{late} tasks come before a post that they wait for, so the plan was executed symbolically, and every task "
+        "started"
         if late
-        else "each wait is satisfied by tasks in front of it, in the order in which tasks are begun"
+        else "each wait is satisfied by tasks that start earlier"
     )
     yield f"Liveness: {argument}."
     edges, unshown = graph.num_edges(plan.tasks), num_unshown(plan, graph)
     if not edges:
-        yield "Safety: no task reads what another one of the launch writes."
+        yield "Safety: no task reads what another task of the launch writes."
         return
     frozen = (
-        f"; {unshown} reads that these do not order were settled by a run with the writer frozen" if unshown else ""
+        f"; {unshown} reads that these waits do not order were checked by a run with the writer frozen"
+        if unshown
+        else ""
     )
-    yield f"Safety: {edges} edges, each behind waits that count all posts of their signals{frozen}."
+    yield f"Safety: {edges} edges, each covered by waits that count all posts of their signals{frozen}."
 
 
 def drawn(proven: VerifiedPlan, task: int | None = None) -> Iterator[str]:
-    """Which task waits for which, as text: from op to op, and of one task, by default the last one that waits."""
+    """Which task waits for which, as text: from op to op, and for one task, by default the last one that waits."""
     plan, graph = proven.plan, proven.graph
     totals = post_totals(plan)
     for op in graph.op_indices:
@@ -99,7 +102,7 @@ def drawn(proven: VerifiedPlan, task: int | None = None) -> Iterator[str]:
 
 
 def _around(plan: Plan, graph: TileGraph, task: int) -> Iterator[str]:
-    """What one task waits for, and who waits for it."""
+    """What one task waits for, and what waits for it."""
     begin, end, post = (int(word) for word in plan.tasks[task, 3:6])
     waits = plan.waits[begin:end].tolist()
     for signal_begin, signal_end, needed, _, step in waits:
@@ -116,7 +119,7 @@ def _around(plan: Plan, graph: TileGraph, task: int) -> Iterator[str]:
     readers = np.flatnonzero([_waits_on(plan, other, post) for other in range(plan.num_tasks)])
     yield f"  │ signal {post}"
     yield "  ▼"
-    yield _named(plan, graph, readers) if readers.size else "nobody in this launch"
+    yield _named(plan, graph, readers) if readers.size else "nothing in this launch"
 
 
 def _waits_on(plan: Plan, task: int, signal: int) -> bool:
@@ -141,7 +144,7 @@ def _range(values: Ints) -> str:
 
 
 def refused(error: PlanError) -> Iterator[str]:
-    """The witness; of a deadlock drawn, who waits for whom."""
+    """The witness; for a deadlock with a drawing of its waits."""
     yield f"Refused: {error.problem}."
     if not isinstance(error, LivenessError) or not error.cycle:
         yield f"Witness: {error.witness}."

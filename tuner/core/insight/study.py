@@ -1,4 +1,4 @@
-"""A study: schedules side by side that differ in a few words, with what the memory has to bring in for each."""
+"""A study: schedules side by side that differ in a few words, with the memory traffic of each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
 
-#: Tile rows and tile columns of a grid whose panels are counted, at most.
+#: Maximum tile rows and tile columns of a grid whose panels are counted.
 MAX_SIDE = 8
 
 
 def varied(kinds: Sequence[PlanKind], lines: Sequence[str]) -> list[str]:
-    """Of each schedule, given as its plan kind and its line: the words that not all of these have, in their order; of
-    the kind its name, where these are several. Of the library, whose line is empty, its name."""
+    """For each schedule, given as its plan kind and its line: the words in which they differ, in order; plus the
+    name of the kind if there are several. For the library, whose line is empty, its name."""
     words = [line.split() for line in lines]
     shared = set[str].intersection(*(set(line) for line in words if line)) if any(words) else set[str]()
     is_mixed = len({kind for kind, line in zip(kinds, words, strict=True) if line}) > 1
@@ -31,8 +31,8 @@ def varied(kinds: Sequence[PlanKind], lines: Sequence[str]) -> list[str]:
 
 
 def panels_of(workload: Workload, candidate: Candidate, cache_size: int) -> int | None:
-    """Operand panels that the candidate's order brings in through a cache of this many, as `tuner orders` counts them.
-    None for what it does not count: other work than a product or a pair, grids of more tiles, orders that wait for
+    """Operand panels that the candidate's order loads through a cache of this size, as `tuner orders` counts them.
+    None if they are not counted: for work other than a product or a pair, larger grids, or orders that wait for
     later tiles."""
     assert candidate.schedule is not None
     graph = tile_graph(workload, candidate.schedule.tiling)

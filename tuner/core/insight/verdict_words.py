@@ -1,4 +1,4 @@
-"""The verdict of a job in one sentence: what to run and what it gains, with its interval."""
+"""The verdict of a job in one sentence: what to run and its gain, with its interval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core.trial.reports.torch_time import TorchCalls
 
 @dataclass(frozen=True, kw_only=True)
 class _Library:
-    """What the library is called."""
+    """Names of the library."""
 
     #: In a word.
     short: str
@@ -22,19 +22,19 @@ class _Library:
 
 
 _CUBLASLT = _Library(short="the library", whole="the library (cuBLASLt in a graph)")
-#: Where the job asked for it, and it was ahead of cuBLASLt.
+#: If the job asked for it, and it was faster than cuBLASLt.
 _COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in a graph)")
 
 
 def verdict_sentence(best: Best) -> str:
-    """What to run and what it gains, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 %
-    interval 13 to 16 %; 1.38 times PyTorch's speed.`` That of a simulated result says so."""
+    """What to run and its gain, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval
+    13 to 16 %; 1.38 times PyTorch's speed.`` It is marked for a simulated result."""
     simulated = " (simulated)" if best.environment.simulated else ""
     return f"{_decided(best)}{_beside_torch(best)}{simulated}."
 
 
 def _decided(best: Best) -> str:
-    """Who won, by how much."""
+    """The winner and its lead."""
     rows, library = [row for row in best.finals if row.time_us is not None], _library(best)
     fused, others = _fastest(rows, True), _fastest(rows, False)
     winner = best.finals[best.winner_row] if best.winner_row is not None else None
@@ -44,16 +44,18 @@ def _decided(best: Best) -> str:
         return f"{_named(winner)} wins by {_gain(winner, library)}{_ahead(winner, others)}"
     if best.verdict is Verdict.TIE:
         tied = others if winner.candidate.plan_kind.is_fused else fused
-        beside = f"{_lower(tied)} ties with it within {100 * best.tie_band:.1f} %, and is less simple"
+        beside = f"{_lower(tied)} is within {100 * best.tie_band:.1f} % of it (a tie), and is less simple"
         return f"Run {_speed(winner, library)}; {beside}"
     if fused is not None:
         return f"Do not fuse: run {_speed(winner, library)}; the best fused launch takes {_times(fused, winner)}"
     if winner.candidate.plan_kind.is_ours:
         kinds = _launch_kinds(best)
-        why = f"the {kinds[0]} has a launch of its own" if kinds else "nothing fused was timed"
+        why = f"the {kinds[0]} has its own launch" if kinds else "nothing fused was timed"
         return f"Run {_speed(winner, library)}; {why}"
     ours = kernel_row(best.finals, best.winner, None)
-    return f"Run {library.short}; " + (f"the best of ours takes {_times(ours, winner)}" if ours else "ours has no time")
+    return f"Run {library.short}; " + (
+        f"the best of tuner's own takes {_times(ours, winner)}" if ours else "tuner's own kernels have no time"
+    )
 
 
 def _library(best: Best) -> _Library:
@@ -80,13 +82,13 @@ def _speed(row: FinalRow, library: _Library) -> str:
 
 
 def _launch_kinds(best: Best) -> list[str]:
-    """The kinds of ops that have launches of their own."""
+    """The kinds of the launch ops."""
     schedules = (row.candidate.schedule for row in best.finals)
     return list(dict.fromkeys(op.kind for one in schedules if one is not None for op in one.launch_ops))
 
 
 def _beside_torch(best: Best) -> str:
-    """The winner's speed over PyTorch's, where that is known and not said yet."""
+    """The winner's speed relative to PyTorch's, if that is known and not included yet."""
     if best.torch is None or best.torch_speedup is None or best.torch.is_library:
         return ""
     who = "" if best.verdict is Verdict.FUSED_WINS else f"{best.winner.heading} has "
@@ -95,7 +97,7 @@ def _beside_torch(best: Best) -> str:
 
 
 def _fastest(rows: Sequence[FinalRow], is_fused: bool) -> FinalRow | None:
-    """The fastest launch of ours that is fused, or of whatever is not."""
+    """The fastest launch of ours that is fused, or of those that are not."""
     chosen = [row for row in rows if row.candidate.plan_kind.is_fused is is_fused]
     return min(chosen, key=lambda row: row.time_us or 0.0, default=None)
 
@@ -124,7 +126,7 @@ def _gain(row: FinalRow, library: _Library) -> str:
 
 
 def _ahead(row: FinalRow, others: FinalRow | None) -> str:
-    """What it gains over the fastest unfused kind, where that is not the library."""
+    """Its gain over the fastest unfused kind, if that is not the library."""
     if others is None or not others.candidate.plan_kind.is_ours or not others.time_us or not row.time_us:
         return ""
     gain = 100 * (others.time_us / row.time_us - 1)

@@ -1,8 +1,8 @@
-"""Where the time of a run goes, as bars that stand one on the other: arithmetic alone, on numbers that others took.
+"""Where the time of a run goes, as stacked bars: only arithmetic, on measured numbers.
 
-An SM multiplies, waits for operands, finishes tiles, or has nothing to do. Its counters say how many cycles it was at
-work and how many its tensor cores multiplied. Whose SM is the busiest says how long the kernels take. A part that
-nobody measured by itself is in another bar, and `Waterfall.notes` says in which.
+An SM multiplies, waits for operands, finishes tiles, or is idle. Its counters give the cycles in which it was active
+and those in which its tensor cores multiplied. The busiest SM determines how long the kernels take. A part that was not
+measured separately is included in another bar, which `Waterfall.notes` names.
 """
 
 from __future__ import annotations
@@ -15,61 +15,62 @@ from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Tas
 from tuner.core.trial.samples import kept
 from tuner.core.trial.stats import median
 
-#: How far the bars' sum may be from the measured time, relative.
+#: Maximum relative difference between the bars' sum and the measured time.
 MOST_OFF = 0.05
-#: Tensor cores of an SM, whose cycles its counter adds up.
+#: Tensor cores per SM, whose cycles its counter adds up.
 TENSOR_CORES = 4
-#: The vendor's names of what the bars are made of.
+#: Vendor's names of the inputs of the bars.
 COUNTED_CLOCK, ACTIVE_CYCLES = "sm__cycles_elapsed.avg.per_second", "sm__cycles_active.max"
 MOST_TENSOR_CYCLES, MEAN_TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.max", "sm__pipe_tensor_cycles_active.avg"
 NEEDED = (COUNTED_CLOCK, ACTIVE_CYCLES, MOST_TENSOR_CYCLES, MEAN_TENSOR_CYCLES)
-#: Operations of wgmma, by the element type.
+#: Operations of wgmma, by element type.
 TENSOR_OPERATIONS = ("sm__ops_path_tensor_op_hgmma_src_fp16.sum", "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum")
 
 
 class NoWaterfall(Exception):
-    """What is missing, or cannot be, in words."""
+    """What is missing or impossible, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What was measured of one way to run a workload. None: nobody measured it."""
+    """Measurements of one way to run a workload. None: nobody measured it."""
 
-    #: Of a run in a graph of runs, beside the library in the same rounds, microseconds.
+    #: Time of a run in a graph of runs, in the same rounds as the library, microseconds.
     time_us: float
-    #: The same of its launches without work, microseconds.
+    #: The same for its launches without work, microseconds.
     launches_us: float | None
-    #: Gate, activation and stores, by their stamps or by leaving them out, microseconds.
+    #: Gate, activation and stores, from their stamps or by leaving them out, microseconds.
     epilogue_us: float | None
-    #: SM clock of the timed runs and of the counted ones, MHz. Products take as many cycles at either, waiting as long.
+    #: SM clock of the timed runs and of the counted ones, MHz. Products take the same number of cycles at either,
+    #: waiting the same time.
     clock_mhz: float
     counted_clock_mhz: float
-    #: Cycles in which an SM had a CTA: of all SMs the most.
+    #: Cycles in which an SM had a CTA: maximum over the SMs.
     active_cycles: float
-    #: Cycles in which an SM's tensor cores multiplied: of all SMs the most, and the mean.
+    #: Cycles in which an SM's tensor cores multiplied: maximum and mean over the SMs.
     most_tensor_cycles: float
     mean_tensor_cycles: float
-    #: Operations that the workload asks for, over those that the tensor cores did; at most 1.
+    #: Operations that the workload needs, divided by those that the tensor cores did; at most 1.
     needed_share: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waterfall:
-    """Bars of a run, microseconds, in the order in which they are drawn."""
+    """Bars of a run, microseconds, in drawing order."""
 
-    #: Products of rows and columns that the workload asks for, if all SMs had the same share of them.
+    #: Multiplications that the workload needs, if they were evenly distributed over the SMs.
     main_loop_us: float
-    #: Products of rows and columns that nobody stores.
+    #: Multiplications for padding rows and columns.
     unneeded_rows_us: float
-    #: What the busiest SM multiplies longer than the mean one.
+    #: Additional multiplication time of the busiest SM compared with the mean.
     tail_us: float
-    #: An SM is at work, and its tensor cores are not: operands from the L2 are awaited, or signals.
+    #: An SM is active, but its tensor cores are not: it waits for operands from the L2, or for signals.
     l2_traffic_us: float
     #: Gate, activation, sums of parts, stores.
     epilogue_us: float
     #: From one launch to the next, and from one run to the next.
     launch_us: float
-    #: Bar -> where the time of a part is that nobody measured by itself.
+    #: Bar -> which bar includes it, if it was not measured separately.
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -83,7 +84,7 @@ class Waterfall:
         return float(sum(self.bars_us.values()))
 
     def off_by(self, time_us: float) -> float:
-        """How far the sum is from the measured time, relative to that."""
+        """Difference between the sum and the measured time, relative to the latter."""
         return self.sum_us / time_us - 1
 
     def holds(self, time_us: float) -> bool:
@@ -91,30 +92,32 @@ class Waterfall:
         return abs(self.off_by(time_us)) <= MOST_OFF
 
 
-#: What a bar is, for people.
+#: Names of the bars, for people.
 TITLES = {
-    "main_loop": "products that are asked for",
-    "unneeded_rows": "products of rows that nobody needs",
-    "tail": "the busiest SM multiplies on",
+    "main_loop": "multiplications that the workload needs",
+    "unneeded_rows": "multiplications for padding rows",
+    "tail": "extra work of the busiest SM",
     "l2_traffic": "waiting for operands or signals",
     "epilogue": "epilogues: activations and stores",
-    "launch": "launches and what lies between runs",
+    "launch": "launches, and gaps between runs",
 }
 
 
 def waterfall_of(figures: Figures) -> Waterfall:
-    """The bars of a run. Where launches were not timed without work, theirs is what the others leave of the time.
+    """The bars of a run. If launches were not timed without work, their bar is what the others leave of the time.
 
     Raises:
-        ValueError: a share or an order of the figures cannot be.
+        ValueError: a share or an order of the figures is impossible.
     """
     if figures.needed_share is not None and not 0 < figures.needed_share <= 1.001:
-        raise ValueError(f"needed_share is {figures.needed_share}: operations asked for over those done, at most 1")
+        raise ValueError(
+            f"needed_share is {figures.needed_share}: it is the operations needed divided by those done, so at most 1"
+        )
     of_sms = (figures.mean_tensor_cycles, figures.most_tensor_cycles, figures.active_cycles)
     if not 0 < of_sms[0] <= of_sms[1] <= of_sms[2]:
         raise ValueError(
-            f"the mean SM multiplied {of_sms[0]} cycles, the busiest one {of_sms[1]}, and one was at work for "
-            f"{of_sms[2]}: this is their order"
+            f"the average SM multiplied for {of_sms[0]} cycles, the busiest one for {of_sms[1]}, and one was active "
+            f"for {of_sms[2]}: they must ascend in this order"
         )
     mean_us = figures.mean_tensor_cycles / figures.clock_mhz
     most_us = figures.most_tensor_cycles / figures.clock_mhz
@@ -138,15 +141,15 @@ def waterfall_of(figures: Figures) -> Waterfall:
 
 def _notes(figures: Figures) -> dict[str, str]:
     notes = {
-        "unneeded_rows": ("not counted: they are among the products that are asked for", figures.needed_share),
-        "epilogue": ("not measured: it is part of the waiting; a trace would tell", figures.epilogue_us),
-        "launch": ("not measured by themselves: what the others leave of the time", figures.launches_us),
+        "unneeded_rows": ("not counted: included in the multiplications that the workload needs", figures.needed_share),
+        "epilogue": ("not measured: included in the waiting; a trace would separate it", figures.epilogue_us),
+        "launch": ("not measured directly: it is the time that the other bars leave", figures.launches_us),
     }
     return {name: note for name, (note, value) in notes.items() if value is None}
 
 
 def stamped_epilogue_us(spans: Sequence[TaskSpan]) -> float:
-    """Mean over the CTAs of what their tasks took from the last product to the store."""
+    """Mean over the CTAs of their tasks' time from the last product to the store."""
     num_ctas = len({(span.launch, span.cta) for span in spans}) / len({span.launch for span in spans})
     return sum(span.stored_ns - span.computed_ns for span in spans) / num_ctas / 1e3
 
@@ -157,14 +160,14 @@ def waterfall_of_trial(
     """The waterfall of a trial, from the results of its inspections.
 
     Raises:
-        NoWaterfall: its counters are not there, or do not fit each other.
+        NoWaterfall: its counters are missing, or inconsistent.
     """
     by_type = {type(one): one for one in results}
     counters, trace = by_type.get(CounterReport), by_type.get(Trace)
     assert counters is None or isinstance(counters, CounterReport)
     assert trace is None or isinstance(trace, Trace)
     if counters is None or counters.reason:
-        raise NoWaterfall(f"no counters were taken{f': {counters.reason}' if counters else ''}")
+        raise NoWaterfall(f"no counters were collected{f': {counters.reason}' if counters else ''}")
     counted = {one.name: one.value for one in counters.counters}
     if missing := [name for name in NEEDED if name not in counted]:
         raise NoWaterfall(f"not counted: {', '.join(missing)}")
@@ -189,7 +192,7 @@ def waterfall_of_trial(
 
 
 def in_words(bars: Waterfall, time_us: float) -> list[str]:
-    """A line a bar, and one about their sum."""
+    """One line per bar, and one about their sum."""
     lines = [
         f"  {us:8.2f} µs {us / time_us:6.1%}  {TITLES[name]}" + (f" ({bars.notes[name]})" if name in bars.notes else "")
         for name, us in bars.bars_us.items()
@@ -202,4 +205,4 @@ def sum_in_words(bars: Waterfall, time_us: float) -> str:
     said = f"The bars add up to {bars.sum_us:.2f} µs of {time_us:.2f}"
     if bars.holds(time_us):
         return f"{said}, within {MOST_OFF:.0%}."
-    return f"{said}, {bars.off_by(time_us):+.1%}: they do not explain it."
+    return f"{said}, {bars.off_by(time_us):+.1%}: they do not explain the measured time."

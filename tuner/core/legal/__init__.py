@@ -1,1 +1,1 @@
-"""What is refused before a plan is made, each with a sentence. The one statement of legality."""
+"""Rules that are checked before a plan is made; each refusal is a sentence. This is where legality is defined."""

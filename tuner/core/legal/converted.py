@@ -1,4 +1,4 @@
-"""Rules of weights that are stored in fewer bits than what they are multiplied as, and converted in registers."""
+"""Rules for weights that are stored with fewer bits than they are multiplied in, and converted in registers."""
 
 from __future__ import annotations
 
@@ -7,39 +7,42 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile
 
-#: Compute capability of the GPUs whose tensor cores take converted weights from registers.
+#: Compute capability of the GPUs whose tensor cores accept converted weights from registers.
 COMPUTE_CAPABILITY = (9, 0)
-#: fp32 sums of a thread beside fragments of weights; with groups it has twice as many again, of a group each.
+#: fp32 sums per thread besides fragments of weights; with groups it has twice as many again, for one group each.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
-#: The same of a kernel that converts nothing.
+#: The same for a kernel without conversion.
 MAX_ACCUMULATORS = 192
-#: Bytes of a line of codes, and groups that take turns in a thread's registers.
+#: Bits of a line of codes, and groups that alternate in a thread's registers.
 _LINE_BITS, _GROUPS = 1024, 2
 
 
 def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """Why nothing on the GPU converts the weights."""
+    """Why the GPU cannot convert the weights."""
     stored = next((op.weights for op in workload.tile_ops if op.weights), None)
     if stored is None or gpu.compute_capability == COMPUTE_CAPABILITY:
         return None
     major, minor = gpu.compute_capability
-    what = f"{gpu.name} has compute capability {major}.{minor}, and wgmma alone converts weights in {stored}"
-    return f"{what}, for 9.0: use another GPU, or leave weights out"
+    what = f"{gpu.name} has compute capability {major}.{minor}, and only wgmma converts weights in {stored}"
+    return f"{what}, which needs 9.0: use another GPU, or leave out weights"
 
 
 def engine_problem(workload: Workload, engine: Engine) -> str | None:
     """Why the engine does not convert the weights."""
-    op = next((op for op in workload.tile_ops if op.weights), None)
-    if op is None or engine is Engine.WGMMA:
-        return None
-    return f"{op.name} has weights in {op.weights}, which wgmma alone converts: use wgmma"
+    stored = [op for op in workload.tile_ops if op.weights]
+    if stored and engine is not Engine.WGMMA:
+        return f"{stored[0].name} has weights in {stored[0].weights}, which only wgmma converts: use wgmma"
+    for op in stored:
+        if problem := depth_problem(op, op.k):
+            return f"{op.name} has k {op.k}: {problem}: use another k"
+    return None
 
 
 def most_converted(op: TileOp) -> int:
-    """fp32 sums of a thread, at most."""
+    """Maximum fp32 sums per thread."""
     if not op.weights:
         return MAX_ACCUMULATORS
-    return MAX_GROUPED if op.weights.row.group else MAX_CONVERTED
+    return MAX_GROUPED if op.weights.row.scales_sums else MAX_CONVERTED
 
 
 def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:
@@ -50,7 +53,7 @@ def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:
 
 
 def depth_problem(op: TileOp, depth: int) -> str | None:
-    """Why a stage cannot have such weights of so many elements of k."""
+    """Why a stage cannot have such weights with this many elements of k."""
     if not op.weights:
         return None
     row = op.weights.row

@@ -1,4 +1,4 @@
-"""What is legal of ops that have launches of their own: what holds for all kinds, and what each kind refuses."""
+"""Rules for ops with their own launches: common ones, and those of each kind."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ class Rules(Protocol):
     """The file ``rules`` of a kind of launch op."""
 
     def refuse(self, workload: Workload, gpu: Gpu, op: Any, schedule: Any) -> str | None:
-        """Why a schedule of the op cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
+        """Why a schedule of the op cannot be compiled, does not fit the GPU, or is not the simplest name of its
+        plan."""
 
     def resources_of(self, op: Any, schedule: Any) -> Resources:
-        """What a CTA of its launch takes."""
+        """Resources of a CTA of its launch."""
 
 
 def rules_of(op: LaunchOp) -> Rules:
     """The rules of an op's kind.
 
     Raises:
-        IllegalSchedule: the kind is not known here, or has none.
+        IllegalSchedule: the kind is unknown, or has none.
     """
     rules = part_of(op.KIND, "rules")
     if rules is None:
-        raise IllegalSchedule(f"{op.describe()}: no schedule of it is legal here, since no rules of its kind are known")
+        raise IllegalSchedule(
+            f"{op.describe()}: this program has no rules for this kind of op, so no schedule of it is legal"
+        )
     return cast(Rules, rules)
 
 
@@ -41,30 +44,30 @@ def launch_ops_problem(workload: Workload, gpu: Gpu, schedules: Sequence[OpSched
     """The first problem of any launch op's schedule."""
     if len(schedules) != len(workload.launch_ops):
         what = workload.launch_ops[0].KIND if workload.launch_ops else schedules[0].kind
-        return f"{len(schedules)} {what} schedules for {len(workload.launch_ops)} {what}s: give one for each"
+        return f"{len(schedules)} {what} schedules for {len(workload.launch_ops)} {what}s: pass one for each"
     for op, one in zip(workload.launch_ops, schedules, strict=True):
         if isinstance(one, UnknownSchedule):
-            return f"{one}: give a schedule of {op.KIND or 'a kind that is known'} for {op.name}"
+            return f"{one}: pass a schedule of {op.KIND or 'a known kind'} for {op.name}"
         if one.kind != op.KIND:
-            return f"a schedule of {one.kind or 'a product'} for {op.name}: give one of {op.KIND}"
+            return f"a schedule of {one.kind or 'a product'} for {op.name}: pass one of {op.KIND}"
         if problem := rules_of(op).refuse(workload, gpu, op, one):
             return problem
     return None
 
 
 def launch_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
-    """Why a launch op, and the tile ops around it, cannot be launched this way: it has a launch of its own in each
-    kind, and what a kind fuses are tile ops of one of its sides."""
+    """Why a launch op, and the tile ops around it, cannot be launched this way: it has its own launch in each plan
+    kind, and a kind only fuses tile ops on one side of it."""
     if not kind.is_ours or _is_apart(kind):
         return None
     if workload.forced_starts:
         return _both_sides_problem(workload, kind, workload.forced_starts[0])
     where, what = "in front of" if workload.borders else "behind", _called(workload)
     if kind.is_in_runs and len(workload.tile_ops) == 2:
-        return f"two products {where} {what} are one run or two: use fused_pdl or n_launches_pdl"
+        return f"two products {where} {what} take one run or two: use fused_pdl or n_launches_pdl"
     if len(workload.tile_ops) > 1 and not kind.is_side_by_side:
         return None
-    return f"{what} has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
+    return f"{what} has its own launch, and other kinds are not built: use two_launches or two_launches_pdl"
 
 
 def _called(workload: Workload) -> str:
@@ -78,12 +81,12 @@ def _is_apart(kind: PlanKind) -> bool:
 
 
 def _both_sides_problem(workload: Workload, kind: PlanKind, first_behind: int) -> str | None:
-    """What is wrong with tile ops on both sides of a launch op, by a kind that has not a launch for each op."""
+    """Why a plan kind without a launch per op cannot have tile ops on both sides of a launch op."""
     front, behind = workload.tile_ops[first_behind - 1].name, workload.tile_ops[first_behind].name
-    stands = f"{_called(workload)} has a launch of its own between {front} and {behind}"
+    stands = f"{_called(workload)} has its own launch between {front} and {behind}"
     if len(workload.tile_ops) == 2:
         kinds = [str(other) for other in PlanKind if _is_apart(other) and other.is_for(len(workload.ops))]
         return f"{stands}: use {' or '.join(kinds)}"
     if kind.is_in_runs:
         return None
-    return f"{stands}, and no launch spans it: use runs, of which one begins with {behind}"
+    return f"{stands}, and no launch can span it: use runs, with one that begins at {behind}"

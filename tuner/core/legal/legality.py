@@ -1,7 +1,7 @@
-"""THE statement of what is legal. Sampler, verifier, service and tests call it; each refusal is a sentence.
+"""The definition of legality. Sampler, verifier, service and tests call it; each refusal is a sentence.
 
-Every rule is a function of one axis and what it depends on, and answers None or the sentence. A second name for the
-same plan is refused with the name to use, so two legal schedules never mean the same source and the same plan.
+Every rule is a function of one axis and its dependencies, and returns None or the sentence. A second name for the same
+plan is refused with the name to use, so two legal schedules never mean the same source and the same plan.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tuner.core.legal.own_tasks import own_resources, own_task_bytes, own_tasks_
 from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
 from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
+from tuner.core.legal.sum_room import sum_room_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
@@ -50,7 +51,7 @@ REGISTERS_PER_SM = 65_536
 
 
 class _Rules(Protocol):
-    """What each engine says of its tilings, in a module of its own."""
+    """The rules of an engine, in a separate module."""
 
     def workload_problem(self, workload: Workload, gpu: Gpu) -> str | None: ...
     def tiling_problem(self, workload: Workload, tiling: Tiling) -> str | None: ...
@@ -63,14 +64,14 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Shared memory that the kernel asks for and is launched with, bytes: the engine's, or that of an op whose kind has
-    what a task does, where one is used after the other."""
+    """Shared memory that the kernel requests and is launched with, bytes: the maximum of the engine's and that of
+    ops whose kind defines the task, since they are used one after the other."""
     smem_bytes = _RULES[tiling.engine].smem_bytes(workload, tiling)
     return max(smem_bytes, own_task_bytes(workload, tiling)) if workload.own_tile_ops else smem_bytes
 
 
 def estimated_registers(workload: Workload, tiling: Tiling) -> int:
-    """Registers of a thread, before the compiler has spoken."""
+    """Registers per thread, estimated before compilation."""
     registers = _RULES[tiling.engine].registers(workload, tiling)
     own = own_resources(workload, tiling)
     most = max(registers, *(one.registers_per_thread for one in own)) if own else registers
@@ -78,17 +79,17 @@ def estimated_registers(workload: Workload, tiling: Tiling) -> int:
 
 
 def register_cap(tiling: Tiling) -> int:
-    """Most registers of a thread with which the resident CTAs fit an SM.
+    """Maximum registers per thread with which the resident CTAs fit on an SM.
 
-    Source: CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers an SM, given to a warp in units of 8 a
-    thread.
+    Source: CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers per SM, allocated to a warp in units of
+    8 per thread.
     """
     share = REGISTERS_PER_SM // (tiling.resident_ctas * tiling.num_threads)
     return min(share // 8 * 8, MAX_REGISTERS_PER_THREAD)
 
 
 def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why the compiler cannot make do with that share of the registers, or need not."""
+    """Why the compiler cannot work with that share of the registers, or does not need to."""
     if not 1 <= tiling.resident_ctas <= MAX_CTAS_PER_SM:
         return f"{tiling.resident_ctas} resident CTAs: use 1 to {MAX_CTAS_PER_SM}"
     if tiling.resident_ctas == 1:
@@ -96,14 +97,16 @@ def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.engine is Engine.WGMMA:
         return "the wgmma engine runs one CTA per SM: use resident_ctas 1"
     if (cap := register_cap(tiling)) == MAX_REGISTERS_PER_THREAD:
-        return f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have all registers anyway: use resident_ctas 1"
+        return (
+            f"{tiling.resident_ctas} CTAs of {tiling.num_warps} warps have enough registers anyway: use resident_ctas 1"
+        )
     if (least := _RULES[tiling.engine].least_registers(workload, tiling)) > cap:
-        return f"a thread needs about {least} registers and would have {cap}: use resident_ctas 1, or smaller tiles"
+        return f"a thread needs about {least} registers, but would have {cap}: use resident_ctas 1, or smaller tiles"
     return None
 
 
 def estimated_resources(workload: Workload, tiling: Tiling) -> Resources:
-    """What a CTA will take, before the compiler has spoken."""
+    """Resources of a CTA, estimated before compilation."""
     return Resources(
         num_threads=tiling.num_threads,
         smem_bytes=dynamic_smem_bytes(workload, tiling),
@@ -126,21 +129,21 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
-    """Why the engine cannot run this workload on this GPU, whatever the tiles."""
+    """Why the engine cannot run this workload on this GPU with any tiles."""
     row = workload.dtype.row
     refused = conversion_problem(workload, gpu) or multiply_problem(workload.dtype, engine)
     refused = refused or converted.engine_problem(workload, engine)
     if refused := refused or parts_problem(workload, engine):
         return refused
     if engine is Engine.WGMMA and row.tensor_map is None:
-        return f"no tensor map has elements of {workload.dtype}: use simt"
+        return f"tensor maps do not support elements of {workload.dtype}: use simt"
     return own_tasks_problem(workload, engine) or _RULES[engine].workload_problem(workload, gpu)
 
 
 def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
-    """Why the tiling cannot be compiled, or would not fit the GPU."""
+    """Why the tiling cannot be compiled, or does not fit the GPU."""
     if len(tiling.tiles) != len(workload.tile_ops):
-        return f"{len(tiling.tiles)} tiles for {len(workload.tile_ops)} ops: give one tile per op"
+        return f"{len(tiling.tiles)} tiles for {len(workload.tile_ops)} ops: pass one tile per op"
     return (
         values_problem(tiling)
         or engine_problem(workload, gpu, tiling.engine)
@@ -148,6 +151,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
         or neighbours_problem(workload, tiling)
         or split_problem(workload, tiling)
         or scattered_sums_problem(workload, tiling)
+        or sum_room_problem(workload, tiling)
         or hint_problem(workload, tiling)
         or resident_problem(workload, tiling)
         or residency_problem(estimated_resources(workload, tiling), gpu, tiling.resident_ctas)
@@ -155,7 +159,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
 
 
 def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str | None:
-    """Why so many CTAs do not fit one SM."""
+    """Why this many CTAs do not fit on one SM."""
     if resources.smem_bytes > gpu.smem_per_cta_bytes:
         return f"the stages take {resources.smem_bytes} bytes; a CTA on {gpu.name} has {gpu.smem_per_cta_bytes}"
     limits = occupancy_limits(resources, gpu)
@@ -168,7 +172,7 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
 def grid_problem(
     num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int, neighbours: int = 1
 ) -> str | None:
-    """Why there is no such grid, or which plainer numbers give it."""
+    """Why there is no such grid, or which simpler numbers give it."""
     if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
         return f"{ctas_per_sm} CTAs per SM: use 1 to {MAX_CTAS_PER_SM}"
     cluster = resources.cluster_size
@@ -198,73 +202,73 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if has_launch_op and (problem := launch_kind_problem(workload, kind)):
         return problem
     if kind.is_side_by_side and len(workload.ops) != 2:
-        return f"{len(workload.ops)} ops: two streams are for a pair"
+        return f"{len(workload.ops)} ops: two streams need exactly two"
     if not kind.is_for(len(workload.ops)):
         kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(len(workload.ops))]
-        return f"not for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
+        return f"not available for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
     return None
 
 
 def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: tuple[int, ...] = ()) -> str | None:
-    """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with each op of
-    `forced`."""
+    """Why the products cannot be launched in these runs, or which kind launches them like this; a run begins with
+    each op of `forced`."""
     if not kind.is_in_runs:
-        return f"runs that begin at {run_starts}: only the kind runs has them, use none" if run_starts else None
+        return f"runs that begin at {run_starts}: only the kind runs has them; leave them out" if run_starts else None
     if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
-        return f"runs that begin at {run_starts}: give some of ops 1 to {num_ops - 1}, ascending"
+        return f"runs that begin at {run_starts}: use some of ops 1 to {num_ops - 1}, ascending"
     if missing := [op for op in forced if op not in run_starts]:
         begins = f"runs that begin at {run_starts or 'op 0 alone'}"
-        return f"{begins}: another op's launch stands in front of op {missing[0]}, let a run begin with it"
+        return f"{begins}: the launch of another op comes before op {missing[0]}; start a run with it"
     if not run_starts:
-        return "one run of all ops is one launch: use fused_pdl"
+        return "one run of all ops is a single launch: use fused_pdl"
     if len(run_starts) == num_ops - 1:
-        return "a run for each op is a launch for each: use n_launches_pdl"
+        return "a run for each op is one launch per op: use n_launches_pdl"
     return None
 
 
 def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule) -> None:
-    """Whether the workload can be launched this way on the GPU, with this schedule.
+    """Checks whether the workload can be launched this way on the GPU, with this schedule.
 
     Raises:
-        IllegalSchedule: it cannot, as a sentence.
+        IllegalSchedule: it cannot; the message is a sentence.
     """
     problem = kind_problem(workload, gpu, kind)
     starts, forced = schedule.ordering.run_starts, workload.forced_starts
     problem = problem or runs_problem(len(workload.tile_ops), kind, starts, forced)
     if kind.is_side_by_side and schedule.tiling.neighbours > 1:
-        problem = "the CTAs of two launches take SMs as they find them: use neighbours 1"
+        problem = "the CTAs of two launches take whichever SMs are free: use neighbours 1"
     if kind.is_side_by_side and schedule.tiling.part_sums is PartSums.SCATTERED:
-        problem = f"parts of a launch would wait for SMs that the other one has: use part_sums {PartSums.LAST}"
+        problem = f"parts of one launch would wait for SMs that the other launch holds: use part_sums {PartSums.LAST}"
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
-        problem = "tickets drawn do not tell how many CTAs have started: use static"
+        problem = "drawn tickets do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
-            problem = "behind a first wave tasks are drawn from the counter of the other launch: use static"
+            problem = "after the first wave, tasks are drawn from the other launch's counter: use static"
     if problem:
         raise IllegalSchedule(f"{kind}: {problem}")
 
 
 def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
-    """Whether the schedule can be compiled, fits the GPU, and is the plain name of its plan.
+    """Checks whether the schedule can be compiled, fits the GPU, and is the simplest name of its plan.
 
     Raises:
-        IllegalSchedule: the first rule that it breaks, as a sentence.
+        IllegalSchedule: the first violated rule, as a sentence.
     """
     if problem := _schedule_problem(workload, gpu, schedule):
         raise IllegalSchedule(f"{schedule}: {problem}")
 
 
 def check_tiles(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
-    """The same of what is chosen of tile ops alone, whatever is chosen of launch ops.
+    """The same for the schedules of tile ops only, whatever those of launch ops.
 
     Raises:
-        IllegalSchedule: the first rule that it breaks, as a sentence.
+        IllegalSchedule: the first violated rule, as a sentence.
     """
     if problem := tiles_problem(workload, gpu, schedule):
         raise IllegalSchedule(f"{schedule}: {problem}")
 
 
 def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
-    """Whether `check_schedule` takes it."""
+    """Whether `check_schedule` accepts it."""
     return _schedule_problem(workload, gpu, schedule) is None
 
 
@@ -279,22 +283,22 @@ def tiles_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | Non
         problem = gpu_problem(gpu) or _kept_tiling_problem(workload, gpu, schedule.tiling)
         return problem or _ordering_problem(workload, gpu, schedule)
     if schedule.tiling.tiles:
-        return f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
+        return f"{len(schedule.tiling.tiles)} tiles, but the workload has no product: pass none"
     return None
 
 
-#: Neighbours of a schedule mostly share its tiling, and so does what is forecast in many orders.
+#: Neighbours of a schedule mostly share its tiling, and so do forecasts of many orders.
 _kept_tiling_problem = lru_cache(maxsize=256)(tiling_problem)
 _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
 
 def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
-    """Why what only a kind of tile op chooses may not be so."""
+    """Why a choice that only a kind of tile op knows is invalid."""
     for op, one in zip(workload.tile_ops, schedule.tile_ops, strict=True):
         wanted = schedule_class(op.KIND) or TileOpSchedule
         if type(one) is not wanted:
             return (
-                f"a schedule of {one.kind or 'any tile op'} for {op.name}: give one of {wanted.kind or 'any tile op'}"
+                f"a schedule of {one.kind or 'any tile op'} for {op.name}: pass one of {wanted.kind or 'any tile op'}"
             )
         if wanted is TileOpSchedule:
             continue
@@ -320,7 +324,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
     resources = _kept_resources(workload, schedule.tiling)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling)
     if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
-        return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: use resident_ctas 1"
+        return f"registers are capped for {resident} CTAs per SM, but {ordering.ctas_per_sm} run: use resident_ctas 1"
     return (
         (part_order_problem(graph, ordering.interleave) if ordering.part_major else None)
         or sync_problem(graph, ordering.interleave, ordering.granularity, ordering.sync_width)
@@ -341,7 +345,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
 
 
 def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why a grid of so many CTAs, or clusters, cannot share the tasks so."""
+    """Why a grid of this many CTAs, or clusters, cannot share the tasks like this."""
     return (
         assignment_problem(graph, ordering.interleave, ordering.assignment, ordering.partition, num_ctas)
         or split_tiles_problem(graph, ordering, num_ctas)
@@ -350,8 +354,8 @@ def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 
 
 def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: int) -> str | None:
-    """Why the fallback for cards that hold fewer clusters than this one cannot share them so."""
+    """Why the fallback for cards that hold fewer clusters than this one cannot share them like this."""
     common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling)
     if common == num_ctas or not (problem := _queues_problem(graph, ordering, common)):
         return None
-    return f"on {gpu.name} cards that hold {common} clusters of {graph.tiling.cluster_size}, not {num_ctas}: {problem}"
+    return f"{gpu.name} cards hold {common} clusters of {graph.tiling.cluster_size}, not {num_ctas}: {problem}"

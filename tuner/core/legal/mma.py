@@ -12,30 +12,29 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
-#: Bytes of k of a stage, which the shared-memory swizzle is made for.
+#: Bytes of k per stage, which the shared-memory swizzle supports.
 STAGE_ROW_BYTES = (64, 128, 256)
 #: Bytes of one cp.async.
 COPY_BYTES = 16
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
-#: Addresses, loop counters, epilogue and what the compiler adds, by bytes of k of a stage: 19 of 20 kernels of the
-#: whole space take no more. Near the limit of a thread the compiler does with less.
+#: Addresses, loop counters, epilogue and compiler overhead, by bytes of k per stage: 19 of 20 kernels of the whole
+#: space need no more. Near the limit of a thread, the compiler uses fewer.
 _OTHER_REGISTERS = {64: 70, 128: 76, 256: 90}
 #: The largest warp tile, 64 x 64, leaves registers for this many 16-byte copies per thread and stage; with more, ptxas
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
-#: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
+#: With fewer besides accumulators and fragments, ptxas spilled if registers were capped.
 _LEAST_OTHER_REGISTERS = 64
-#: With this many of the shallowest stages beside full accumulators, ptxas spilled for sm_80 where the other op's tile
-#: was smaller; with any other number it did not. Where there are more ops than two, it did so for sm_90a with deeper
-#: ones.
+#: With this many of the shallowest stages and full accumulators, ptxas spilled for sm_80 if the other op's tile was
+#: smaller; with any other number it did not. With more than two ops, it did so for sm_90a with deeper ones.
 _RING_THAT_SPILLS = 6
-#: With the shallowest stages, whose main loop is the tightest, adding up the parts of a tile spilled beside more
+#: With the shallowest stages, whose main loop is the tightest, adding up the parts of a tile spilled with more
 #: accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
 
-#: Warp grids tried for a tile, in the order of preference, by number of warps: (warps along m, warps along n).
+#: Warp grids to try for a tile, in order of preference, by number of warps: (warps along m, warps along n).
 _WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
 
 
@@ -49,9 +48,9 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int, int] | None:
     """Warps along m and n whose warp tile is legal and reads the fewest operand bytes, or None.
 
-    The m of a legal warp tile is a multiple of 16, its n one of 8 (the mma.sync.m16n8k16 fragment). Neither m nor its
-    rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads its rows
-    of A and of W per k-step, so the squarest wins.
+    The m of a legal warp tile is a multiple of 16, its n a multiple of 8 (the mma.sync.m16n8k16 fragment). Neither m
+    nor its rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads
+    its rows of A and of W per k-step, so the squarest wins.
     """
     legal = []
     for warps_m, warps_n in _WARP_GRIDS.get(num_warps, ()):
@@ -63,13 +62,13 @@ def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int
 
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """Nothing: it runs every shape on every GPU that runs any kernel of ours."""
+    """None: it runs every shape on every GPU that our kernels support."""
     del workload, gpu
     return None
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """A ring of stages that hold the larger op's A and W slices, bytes."""
+    """A ring of stages that hold the A and W slices of the larger op, bytes."""
     slice_elements = max([(tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling)])
     return tiling.num_stages * slice_elements * workload.dtype.size_bytes
 
@@ -85,12 +84,12 @@ def registers(workload: Workload, tiling: Tiling) -> int:
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
-    """Accumulators, fragments of one slice, and what else there must be."""
+    """Accumulators, fragments of one slice, and the necessary rest."""
     return _most_fragment_registers(workload, tiling) + _LEAST_OTHER_REGISTERS
 
 
 def _most_fragment_registers(workload: Workload, tiling: Tiling) -> int:
-    """Of the op that needs most."""
+    """Maximum over the ops."""
     both, num_warps = zip(workload.tile_ops, tiling.tiles, strict=True), tiling.num_warps
     return max([_fragment_registers(tile, num_warps, op.rows_per_column) for op, tile in both])
 
@@ -120,10 +119,12 @@ def _tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str |
     if tile.m < 16 or tile.n < 16 or tile.m % 16 or tile.n % 16:
         return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
     if tile.k not in (depths := stage_depths(dtype)):
-        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
     if warp_grid(tile, num_warps, op.rows_per_column) is None:
         widest = f"64 x {64 // op.rows_per_column}" + (f", {op.halves} wide" if op.halves else "")
-        return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
+        return (
+            f"tile {tile}: no grid of {num_warps} warps gives warp tiles that are multiples of 16 x 8, up to {widest}"
+        )
     return None
 
 
@@ -137,15 +138,16 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:
         most = _MAX_COPIES_BESIDE_FULL_ACCUMULATORS
         return (
-            f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
+            f"warp tiles of 64 x 64 with {num_copies} copies per thread and stage spill: use at most {most}, or more "
+            "warps"
         )
     is_tight = is_shallow or len(tiles) > 2
     if num_accumulators >= _FULL_ACCUMULATORS and is_tight and tiling.num_stages == _RING_THAT_SPILLS:
         of_what = f"of {shallow}" if is_shallow else "of a chain"
-        return f"warp tiles of 64 x 64 and {_RING_THAT_SPILLS} stages {of_what} spill: use another number of stages"
+        return f"warp tiles of 64 x 64 with {_RING_THAT_SPILLS} stages {of_what} spill: use another number of stages"
     if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and is_shallow:
         return (
-            f"{num_accumulators} accumulators a thread and stages of {shallow} spill where parts are added up: "
-            f"use at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of {deeper}"
+            f"{num_accumulators} accumulators per thread with stages of {shallow} spill when parts are added up: use "
+            f"at most {_MOST_ACCUMULATORS_TO_ADD}, or stages of {deeper}"
         )
     return None

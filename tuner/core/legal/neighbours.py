@@ -1,4 +1,4 @@
-"""Where a launch may place CTAs side by side that work alone."""
+"""When a launch may place CTAs side by side that work separately."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 
 def neighbours_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why they are not to be placed so."""
+    """Why they must not be placed like this."""
     if tiling.neighbours == 1:
         return None
     asked = f"neighbours {tiling.neighbours}"
     if tiling.engine is not Engine.WGMMA:
-        return f"{asked}: the {tiling.engine} engine has none, use 1"
+        return f"{asked}: not supported by the {tiling.engine} engine; use 1"
     if tiling.cluster_size > 1:
-        return f"{asked} in clusters of {tiling.cluster_size} CTAs: these lie together anyway, use 1"
+        return f"{asked} in clusters of {tiling.cluster_size} CTAs, which are placed together anyway: use 1"
     if all(op.m <= tile.m for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True)):
-        return f"{asked} where each tile has all rows: no two read the same weights, use 1"
+        return f"{asked}, but each tile has all rows, so no two read the same weights: use 1"
     return None

@@ -1,6 +1,6 @@
-"""What is legal of an ordering, axis by axis; `tuner.core.legal.legality` is the whole statement.
+"""Rules for an ordering, axis by axis; `tuner.core.legal.legality` has the complete definition.
 
-Every rule answers None or a sentence. A second name for the same plan is refused with the name to use.
+Every rule returns None or a sentence. A second name for the same plan is refused with the name to use.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Tile
 
-#: Percent of the stages that weights may fill ahead of a task's waits, the plainest first.
+#: Percentage of the stages that weights may fill ahead of a task's waits, the default first.
 RUN_AHEADS = (100, 0, 25, 50)
-#: Each band is a block of its own to plan: millions of tile rows take wider ones.
+#: Each band is planned separately: millions of tile rows need wider ones.
 MAX_BANDS = 1024
 
 
 def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: str) -> str | None:
-    """Why the raster is no walk, or not the plain name of its walk, over blocks of these (tile rows, tile columns)."""
+    """Why the raster is invalid, or not the simplest name of its path, over blocks of these (tile rows, tile
+    columns)."""
     fewest = 1 if raster.kind in WIDTHLESS or raster.kind is RasterKind.SNAKE else 2
     if raster.width < fewest or (raster.kind in WIDTHLESS and raster.width != 1):
         should = "1" if raster.kind in WIDTHLESS else f"at least {fewest}"
@@ -55,14 +56,14 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
     rows, cols = max(rows for rows, _ in shapes), max(cols for _, cols in shapes)
     where = f"raster {raster} of {op_name} on blocks of {rows} x {cols} tiles"
     if raster.kind is RasterKind.EXACT and max(rows, cols) > MAX_SIDE:
-        return f"{where}: exact paths are known up to {MAX_SIDE} x {MAX_SIDE}: use hilbert"
+        return f"{where}: exact paths are known only up to {MAX_SIDE} x {MAX_SIDE}: use hilbert"
     plain = plain_name(raster, shapes)
-    return None if plain == raster else f"{where} is the {plain} raster: use {plain}"
+    return None if plain == raster else f"{where} is the same as the {plain} raster: use {plain}"
 
 
 @lru_cache(maxsize=65536)
 def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
-    """Why the merge is none, or not the plain name of itself, for these tiles."""
+    """Why the merge is invalid, or not its simplest name, for these tiles."""
     kind, ops = interleave.kind, tuple(range(len(workload.tile_ops)))
     if kind is InterleaveKind.BANDS and not interleave.tiles:
         return _bands_problem(workload, tuple(tile.m for tile in tiles), interleave) or _chunks_problem(
@@ -71,7 +72,10 @@ def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: 
     if kind is InterleaveKind.GIVEN:
         return _given_problem(workload, tiles, interleave)
     if interleave.tiles:
-        return f"{kind} has a table of tiles, which only a given order has: leave it out, or use {InterleaveKind.GIVEN}"
+        return (
+            f"{kind} has a table of tiles, which only a given order may have: "
+            f"leave it out, or use {InterleaveKind.GIVEN}"
+        )
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{kind} has no bands: rows and lag must be 0 and chunks 1"
     is_dependent = any(workload.producers_of(op) for op in ops)
@@ -81,12 +85,12 @@ def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: 
         case InterleaveKind.PROPORTIONAL:
             return _proportional_problem(workload, tiles, is_dependent)
         case InterleaveKind.LONGEST_FIRST if longest_first(workload, tiles, ops) == ops:
-            return "the longest chains start in the ops as they stand: use producer_first"
+            return "the longest chains already start in the order of the ops: use producer_first"
     return None
 
 
 def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
-    """Why the table has not each tile of each op once. Whether tasks wait for later ones is the proof's to say."""
+    """Why the table does not have each tile of each op once. The proof decides whether tasks wait for later ones."""
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{interleave.kind} has no bands: rows and lag must be 0 and chunks 1"
     grids = [op.tile_grid(tile.m, tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
@@ -95,7 +99,7 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
         f"{op.name} {rows} x {cols}" for op, (rows, cols) in zip(workload.tile_ops, grids, strict=True)
     )
     if num_tiles > MAX_TILES:
-        return f"a given order of {num_tiles} tiles ({there}): use larger tiles, at most {MAX_TILES} of them"
+        return f"a given order of {num_tiles} tiles ({there}): use larger tiles, so that there are at most {MAX_TILES}"
     seen = set[tuple[int, ...]]()
     for place, tile in enumerate(interleave.tiles):
         if not _is_of(tile, grids):
@@ -103,11 +107,11 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
                 f"tile {place} of the given order is {list(tile)}: use op, row and column of a tile: there are {there}"
             )
         if tile in seen:
-            return f"tile {place} of the given order, {list(tile)}, was there before: give each tile once"
+            return f"tile {place} of the given order, {list(tile)}, occurs twice: list each tile once"
         seen.add(tile)
     every = ((op, row, col) for op, (rows, cols) in enumerate(grids) for row in range(rows) for col in range(cols))
     missing = next((tile for tile in every if tile not in seen), None)
-    return missing and f"the given order lacks the tile {list(missing)}: give each of {num_tiles} once ({there})"
+    return missing and f"the given order lacks the tile {list(missing)}: list each of {num_tiles} once ({there})"
 
 
 def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:
@@ -131,9 +135,9 @@ def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Int
         return f"{this} is the same order as {first}: use {first}"
     fewest_rows = -(-num_rows // MAX_BANDS)
     if rows < fewest_rows:
-        return f"{this} makes over {MAX_BANDS} bands: use at least {fewest_rows} rows"
+        return f"{this} makes more than {MAX_BANDS} bands: use at least {fewest_rows} rows"
     if lag > -(-num_rows // rows):
-        return f"{this}: there are {-(-num_rows // rows)} bands, so the lag is as good as none: use {first}"
+        return f"{this}: there are {-(-num_rows // rows)} bands, so the lag has no effect: use {first}"
     blocks = joined(row_steps(workload, tile_ms, ops, rows, lag))
     for band, behind in _plainer_bands(workload, tile_ms, interleave, blocks[0].end, range(fewest_rows, num_rows)):
         if joined(row_steps(workload, tile_ms, ops, band, behind)) == blocks:
@@ -178,7 +182,7 @@ def _chunks_problem(workload: Workload, tiles: tuple[Tile, ...], chunks: int) ->
 def _half_rows_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
     ops = tuple(range(len(workload.tile_ops)))
     if not is_dependent:
-        return "half_rows is for a consumer and its producer; these ops are independent: use proportional"
+        return "half_rows needs a consumer and its producer; these ops are independent: use proportional"
     num_cols = {op: -(-workload.tile_ops[op].n // tiles[op].n) for op in ops}
     steps = row_steps(workload, tuple(tile.m for tile in tiles), ops, 1, 1)
     if not any(sum(num_cols[rows.op] > 1 for rows in step) > 1 for step in steps):
@@ -188,12 +192,12 @@ def _half_rows_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent
 
 def _proportional_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
     if is_dependent or len(workload.tile_ops) == 1:
-        return "proportional mixes independent ops; here one reads another, or is alone: use bands"
+        return "proportional mixes independent ops; here one reads another, or there is only one: use bands"
     grids = [op.tile_grid(tile.m, tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
     num_rows, num_cols = ([grid[axis] for grid in grids] for axis in (0, 1))
     if max(num_cols) == 1 and len(set(num_rows)) == 1:
         plain = "bands of 1 row" if num_rows[0] > 1 else "producer_first"
-        return f"tiles that alternate one by one are the order of {plain}: use {plain}"
+        return f"tiles that alternate one by one are the same order as {plain}: use {plain}"
     return None
 
 
@@ -210,13 +214,15 @@ def sync_problem(graph: TileGraph, interleave: Interleave, granularity: Granular
     plainer = {
         Granularity.TILE: ("row", cols == 1, "each producer tile row is one tile"),
         Granularity.CHUNK: ("row", width >= cols, f"each producer tile row of {cols} tiles is one chunk"),
-        Granularity.STRIDED: ("row" if cols == 1 else "tile", width >= cols, f"stride {width} parts all {cols} tiles"),
+        Granularity.STRIDED: ("row" if cols == 1 else "tile", width >= cols, (
+            f"stride {width} separates all {cols} tiles"
+        )),
         Granularity.BATCH: ("row" if rows == 1 else "barrier", width >= rows, f"all {rows} tile rows are one batch"),
         Granularity.BARRIER: ("row", rows == 1, "the producer is one tile row"),
     }  # fmt: skip
     plain, is_plainer, why = plainer[granularity]
     if is_plainer:
-        return f"{why}, so a signal per {granularity} is a signal per {plain}: use {plain}"
+        return f"{why}, so a signal per {granularity} is the same as a signal per {plain}: use {plain}"
     return _premature(graph, interleave, granularity, width)
 
 
@@ -236,7 +242,7 @@ def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularit
                 name = graph.workload.tile_ops[block.op].name
                 return (
                     f"{interleave} computes {name} tile row {block.row_begin} after {emitted[edge.producer]} producer "
-                    f"rows, and a signal per {granularity} would have it wait for {last}: use row, or producer_first"
+                    f"rows, but with a signal per {granularity} it would wait for {last}: use row, or producer_first"
                 )
         if block.col_end == graph.grids[block.op][1]:
             emitted[block.op] = block.row_end
@@ -250,12 +256,12 @@ def position_problem(graph: TileGraph, granularity: Granularity, width: int, pos
     if not graph.posting_ops:
         return "no tile waits for another one: use wait position task"
     if graph.tiling.in_band:
-        return "what is read in band is waited for in front of the epilogue: use wait position task"
+        return "operands that are read in band are waited for before the epilogue: use wait position task"
     if any(_waits_within(graph, edge, granularity, width) for edge in graph.early_edges):
         return None
     return (
-        f"each task's first k-step reads something of every signal per {granularity} that it waits for, so it waits "
-        "for all of them there: use wait position task, or a finer signal"
+        f"each task's first k-step reads something from every signal per {granularity} that it waits for, so it waits "
+        "for all of them at once: use wait position task, or a finer signal"
     )
 
 
@@ -266,14 +272,16 @@ def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
     if percent == RUN_AHEADS[0]:
         return None
     if not graph.posting_ops:
-        return f"no tile waits for another one, so weights run ahead of nothing: use run-ahead {RUN_AHEADS[0]}"
+        return f"no tile waits for another one, so weights cannot run ahead: use run-ahead {RUN_AHEADS[0]}"
     if graph.tiling.in_band:
-        return f"what is read in band has no wait in front of its k-steps: use run-ahead {RUN_AHEADS[0]}"
+        return f"operands that are read in band are not waited for before k-steps: use run-ahead {RUN_AHEADS[0]}"
     held = held_stages(graph.tiling, percent)
     plain = next(value for value in RUN_AHEADS if held_stages(graph.tiling, value) == held)
     if plain != percent:
         ring = graph.tiling.stages_ahead
-        return f"{percent} percent of {ring} stages are {ring - held}, as {plain} percent are: use run-ahead {plain}"
+        return (
+            f"{percent} percent of {ring} stages are {ring - held}, the same as {plain} percent: use run-ahead {plain}"
+        )
     return None
 
 
@@ -284,14 +292,14 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
         return None
     if ordering.assignment is Assignment.TICKET:
         drawn = f"startup prefetch of {asked} stages with {ordering.assignment}"
-        return f"{drawn}: what a CTA begins with is known of queues and first waves alone, use 0, or static"
+        return f"{drawn}: the first task of a CTA is known only for queues and first waves; use 0, or static"
     is_split = ordering.split_tiles is SplitTiles.ALL  # a tail leaves whole tiles
     steps = (-(-len(graph.steps(op)) // (graph.num_parts(op) if is_split else 1)) for op in graph.op_indices)
     longest = -(-max(steps) // tiling.cluster_k)
     beyond = max(0, longest - tiling.num_stages)
     plain = next(value for value in STARTUP_PREFETCHES if min(value, beyond) == min(asked, beyond))
     if plain != asked:
-        task = f"the longest task of a CTA has {longest} k-steps, {beyond} beyond a ring of {tiling.num_stages}"
+        task = f"the longest task of a CTA has {longest} k-steps, {beyond} more than a ring of {tiling.num_stages}"
         return f"startup prefetch of {asked} stages: {task}: use {plain}"
     return None
 
@@ -329,28 +337,28 @@ def _first_reads(stream: Streamed, steps: tuple[tuple[int, int, int], ...]) -> I
 def assignment_problem(
     graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
 ) -> str | None:
-    """Why the tasks cannot be dealt so, or which plainer assignment gives the same queues."""
+    """Why the tasks cannot be assigned like this, or which simpler assignment gives the same queues."""
     if assignment not in ASSIGNMENTS:
-        return f"{assignment} was of older kernels, and none does it any more: use {', '.join(ASSIGNMENTS)}"
+        return f"{assignment} existed in older kernels only: use {', '.join(ASSIGNMENTS)}"
     if not 0 <= partition < PARTITION_EIGHTHS:
         return f"a partition of {partition} eighths: use 1 to {PARTITION_EIGHTHS - 1}, or 0 for none"
     is_alone = num_ctas == 1 or graph.num_tasks == num_ctas
     if assignment is Assignment.SHARES and is_alone:
-        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares are the queues of static: use static"
+        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: shares would equal the queues of static: use static"
     if assignment is Assignment.FIRST_WAVE and graph.num_tasks == num_ctas:
-        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is drawn behind the first wave: use static"
+        return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is left to draw after the first wave: use static"
     if not partition:
         return None
     if assignment is not Assignment.STATIC:
-        return f"a partition needs queues dealt by stride, not {assignment}: use static, or no partition"
+        return f"a partition needs queues that are filled by stride, not {assignment}: use static, or no partition"
     if interleave.kind is not InterleaveKind.PRODUCER_FIRST:
-        return f"a partition runs its ops side by side, so {interleave} means nothing: use producer_first"
+        return f"a partition runs its ops at the same time, so {interleave} has no effect: use producer_first"
     return _partition_problem(graph, partition, num_ctas, is_alone)
 
 
 def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone: bool) -> str | None:
     if len(graph.op_indices) == 1 or is_alone:
-        return f"nothing to divide: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: use 0"
+        return f"nothing to partition: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: use 0"
     in_first = graph.num_tasks_of(graph.op_indices[0])
     num_tasks = (in_first, graph.num_tasks - in_first)
     first = num_first_ctas(num_ctas, partition)
@@ -358,9 +366,9 @@ def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone
     split += f"{num_tasks[1]}"
     plain = next(part for part in range(1, partition + 1) if num_first_ctas(num_ctas, part) == first)
     if plain != partition:
-        return f"{split}, as {plain} are: use {plain}"
+        return f"{split}, the same as with {plain}: use {plain}"
     if first > num_tasks[0] or num_ctas - first > num_tasks[1]:
-        return f"{split}: some would have nothing to do"
+        return f"{split}: some CTAs would have no task"
     sizes = (first, num_ctas - first)
     if all(size == 1 or count <= size for size, count in zip(sizes, num_tasks, strict=True)):
         ops = np.repeat((0, 1), num_tasks)
@@ -369,5 +377,5 @@ def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone
             for assignment, eighths in ((Assignment.SHARES, 0), (Assignment.STATIC, partition))
         )
         if np.array_equal(plain_queues, queues):
-            return f"{split}, the queues of shares: use shares without a partition"
+            return f"{split}, the same as the queues of shares: use shares without a partition"
     return None

@@ -1,4 +1,4 @@
-"""Rules of tile ops whose kind has what a task does: who runs it, what a CTA takes for it."""
+"""Rules for tile ops whose kind defines the task: which engines run it, and the resources of a CTA for it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
-#: Of the shared memory of a kind's own tasks; these take whole multiples of it: `SharedLayout::kOwn`.
+#: Alignment of the shared memory of a kind's own tasks, which take whole multiples of it: `SharedLayout::kOwn`.
 OWN_TASK_ALIGNMENT_BYTES = 128
 
 
 class TileRules(Protocol):
     """The file ``rules`` of such a kind."""
 
-    #: The engines whose loop over tasks runs it.
+    #: The engines whose task loop runs it.
     ENGINES: Sequence[str]
 
     def refuse(self, workload: Workload, gpu: Gpu, op: Any, schedule: Any) -> str | None:
-        """Why what only the kind chooses may not be so."""
+        """Why a choice that only the kind knows is invalid."""
 
     def resources_of(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, num_threads: int) -> Resources:
-        """What a CTA of so many threads takes for a task; of `chosen`, what only the kind chooses, None is the
-        plainest."""
+        """Resources of a CTA with this many threads for a task; `chosen` are the choices that only the kind knows,
+        None for the defaults."""
 
 
 def own_rules(op: TileOp) -> TileRules:
@@ -39,17 +39,17 @@ def own_rules(op: TileOp) -> TileRules:
         IllegalSchedule: the kind has none.
     """
     if (rules := part_of(op.KIND, "rules")) is None:
-        raise IllegalSchedule(f"{op.KIND}: nothing is known here of what its tasks take")
+        raise IllegalSchedule(f"{op.KIND}: this program does not know what resources its tasks take")
     return cast(TileRules, rules)
 
 
 def own_tasks_problem(workload: Workload, engine: Engine) -> str | None:
-    """Why the engine's loop does not run the tasks of an op."""
+    """Why the engine's loop cannot run the tasks of an op."""
     for op in workload.tile_ops:
         if not op.is_plain_product and engine not in (engines := own_rules(op).ENGINES):
-            return f"the {engine} engine runs no task of {op.name}, a {op.KIND}: use {' or '.join(engines)}"
+            return f"the {engine} engine cannot run tasks of {op.name}, a {op.KIND}: use {' or '.join(engines)}"
     if engine is Engine.WGMMA and len(workload.own_tile_ops) == len(workload.tile_ops) > 0:
-        return "no op is a product: the wgmma engine has nothing to multiply, use mma or simt"
+        return "no op is a product, so the wgmma engine has nothing to multiply: use mma or simt"
     return None
 
 
@@ -59,13 +59,13 @@ def own_task_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def products(workload: Workload, tiling: Tiling) -> list[tuple[int, TileOp, Tile]]:
-    """The ops that the engine multiplies, behind their indices, with a CTA's tile of each."""
+    """The ops that the engine multiplies, with their indices and a CTA's tile of each."""
     ops = zip(workload.tile_ops, tiling.cta_tiles, strict=True)
     return [(index, op, tile) for index, (op, tile) in enumerate(ops) if op.IS_PRODUCT]
 
 
 def with_own_tasks(workload: Workload, tiling: Tiling, engine_bytes: int) -> int:
-    """Behind the engine's a room for each team, where there are such ops: its rings hold what follows meanwhile."""
+    """Adds space for each team after the engine's, if there are such ops: its rings hold later data in the meantime."""
     if not workload.own_tile_ops:
         return engine_bytes
     num_teams = 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
@@ -74,15 +74,15 @@ def with_own_tasks(workload: Workload, tiling: Tiling, engine_bytes: int) -> int
 
 
 def own_clusters_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why tasks of such ops are not those of clusters."""
+    """Why tasks of such ops cannot run in clusters."""
     if tiling.cluster_size == 1 or not workload.own_tile_ops:
         return None
     own = workload.tile_ops[workload.own_tile_ops[0]]
-    return f"clusters, and {own.name}, a {own.KIND}: its tasks have a CTA each, use 1 x 1 CTAs"
+    return f"clusters, but a task of {own.name}, a {own.KIND}, has one CTA: use 1 x 1 CTAs"
 
 
 def own_resources(workload: Workload, tiling: Tiling) -> list[Resources]:
-    """What a CTA takes for tasks of such ops, op by op."""
+    """Resources of a CTA for tasks of such ops, op by op."""
     found = []
     for index in workload.own_tile_ops:
         op, tile, chosen = workload.tile_ops[index], tiling.tiles[index], tiling.of_kind(index)

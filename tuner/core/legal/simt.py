@@ -1,7 +1,7 @@
 """Rules of the simt engine: dot products on the CUDA cores for one to four rows, weights through a cp.async ring.
 
-A warp owns columns of the tile, that is rows of W; its lanes share k in chunks of 16 bytes and keep a sum for each row
-of A and row of W.
+A warp owns columns of the tile, i.e. rows of W; its lanes share k in chunks of 16 bytes and keep a sum for each row of
+A and row of W.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ TILE_MS = (1, 2, 4)
 #: Bytes of one copy, and of a warp's copies, one by each lane.
 CHUNK_BYTES = 16
 WARP_BYTES = 32 * CHUNK_BYTES
-#: Bytes of k of a stage: whole turns of a warp.
+#: Bytes of k per stage: whole passes of a warp.
 STAGE_ROW_BYTES = (WARP_BYTES, 2 * WARP_BYTES, 4 * WARP_BYTES)
 NUM_WARPS = (4, 8)
 MAX_STAGES = 16
 #: A lane stores at most one of its warp's sums.
 MAX_SUMS = 32
-#: Chunks of a thread and stage: more are long code and few stages.
+#: Maximum chunks per thread and stage: more would mean long code and few stages.
 MAX_CHUNKS = 48
-#: Counters, a chunk of weights and what the compiler adds; addresses, which it makes again where registers are few.
+#: Counters, a chunk of weights and compiler overhead; addresses, which are recomputed if registers are scarce.
 _OTHER_REGISTERS, _CHUNK_REGISTERS = 72, 4
 
 
@@ -47,25 +47,25 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 
 def _chunks(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> int:
-    """Chunks of a thread and stage: of its rows of W, and of all rows of A."""
+    """Chunks per thread and stage: of its rows of W, and of all rows of A."""
     return (tile.n * op.rows_per_column // num_warps + tile.m) * tile.k * dtype.size_bytes // WARP_BYTES
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Each thread's chunks of the op that has most; every warp has rows of A of its own, bytes."""
+    """Each thread's chunks of the op with the most; every warp has its own rows of A, bytes."""
     size = workload.dtype.size_bytes
     tiles = product_tiles(workload, tiling)
     return max((tile.n + tiling.num_warps * tile.m) * tile.k for tile in tiles) * size
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """The ring, and the sums of a tile behind it, bytes."""
+    """The ring, and the sums of a tile after it, bytes."""
     sums = max(tile.m * tile.n for tile in product_tiles(workload, tiling))
     return tiling.num_stages * stage_bytes(workload, tiling) + sums * SUM_BYTES
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
-    """The least, and addresses of each chunk."""
+    """The minimum, and addresses of each chunk."""
     both = zip(workload.tile_ops, tiling.tiles, strict=True)
     chunks = max(_chunks(op, tile, tiling.num_warps, workload.dtype) for op, tile in both)
     return min(least_registers(workload, tiling) + _CHUNK_REGISTERS * chunks, MAX_REGISTERS_PER_THREAD)
@@ -96,9 +96,11 @@ def tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | 
     if tile.n < 1 or tile.n % num_warps:
         return f"tile {tile}: n must be a multiple of the {num_warps} warps, which share its columns"
     if tile.k not in (depths := stage_depths(dtype)):
-        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, whole turns of a warp"
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, a whole number of passes of a warp"
     if (sums := tile.m * tile.n * op.rows_per_column // num_warps) > MAX_SUMS:
-        return f"tile {tile}: {sums} sums a warp: use at most {MAX_SUMS}, one for each lane"
+        return f"tile {tile}: {sums} sums per warp: use at most {MAX_SUMS}, one for each lane"
     if (chunks := _chunks(op, tile, num_warps, dtype)) > MAX_CHUNKS:
-        return f"tile {tile}: {chunks} chunks a thread and stage: use at most {MAX_CHUNKS}, by a lower n or k"
+        return (
+            f"tile {tile}: {chunks} chunks per thread and stage: use at most {MAX_CHUNKS}; a smaller n or k gives fewer"
+        )
     return None

@@ -1,4 +1,4 @@
-"""What kernels do not do with elements of 8 bits, nor where an output is stored in another type than the operands."""
+"""What kernels do not support with 8-bit elements, or if an output is stored in another type than the operands."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 
-#: fp32 sums of a thread that are promoted: it has as many of the tensor cores' beside them.
+#: Maximum promoted fp32 sums per thread: it has as many of the tensor cores' besides.
 MAX_PROMOTED = 96
 
 
 def has_promoted_sums(workload: Workload) -> bool:
-    """Whether the tensor cores' sums are added to others as they come."""
+    """Whether the tensor cores' sums are added to separate ones as they arrive."""
     return workload.dtype.row.fp8_kind is not None
 
 
 def conversion_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """Why the GPU has no instructions for a type of the workload's."""
+    """Why the GPU lacks instructions for a type of the workload."""
     return _conversion_problem(workload.dtypes, gpu.name, gpu.compute_capability)
 
 
@@ -35,32 +35,32 @@ def _conversion_problem(dtypes: tuple[Dtype, ...], gpu_name: str, compute_capabi
 
 @lru_cache(maxsize=256)
 def multiply_problem(dtype: Dtype, engine: Engine) -> str | None:
-    """Why the engine has no instruction that multiplies such elements."""
+    """Why the engine lacks an instruction that multiplies such elements."""
     if engine is Engine.SIMT or dtype.row.tensor_kind is not None:
         return None
     if dtype.row.fp8_kind is None:
-        return f"no tensor core of ours multiplies {dtype}: use simt"
-    return None if engine is Engine.WGMMA else f"{engine} multiplies 16-bit elements alone, not {dtype}: use simt"
+        return f"the tensor-core engines do not multiply {dtype}: use simt"
+    return None if engine is Engine.WGMMA else f"{engine} multiplies only 16-bit elements, not {dtype}: use simt"
 
 
 def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why a kernel of the `wgmma` engine does not store these outputs so."""
+    """Why a kernel of the `wgmma` engine cannot store these outputs like this."""
     others = [op for op in workload.tile_ops if op.out_dtype not in (None, workload.dtype)]
     if not others and workload.dtype.size_bytes == 2:
         return None
     if tiling.epilogue is Epilogue.TMA:
-        return "epilogue tma of other elements than 16 bits in and out: use direct"
+        return "epilogue tma needs 16-bit elements in and out: use direct"
     if tiling.in_band:
-        return "in_band of other elements than 16 bits in and out: use in_band false"
+        return "in_band needs 16-bit elements in and out: use in_band false"
     return None
 
 
 def parts_problem(workload: Workload, engine: Engine) -> str | None:
-    """What of its epilogues no kernel of the engine does with other elements than of 16 bits."""
+    """Parts of its epilogues that the engine supports only with 16-bit elements."""
     if engine is Engine.SIMT or workload.dtype.size_bytes == 2:
         return None
     for op in workload.tile_ops:
         if part := next((part for part in op.parts if part.is_of_words), None):
-            what = f"{op.name} has a {part.field}, which {engine} does with 16-bit elements alone"
+            what = f"{op.name} has a {part.field}, which {engine} supports only with 16-bit elements"
             return f"{what}: leave it out, or use simt"
     return None

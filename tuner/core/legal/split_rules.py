@@ -1,4 +1,4 @@
-"""What is legal of tiles in parts at run time: which tiles, cut where, in which order."""
+"""Rules for tiles in parts at run time: which tiles, where they are cut, in which order."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind,
 
 
 def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
-    """Why parts do not take their k-steps so, or take the same ones by the plain name."""
+    """Why parts cannot take their k-steps like this, or take the same ones under the default name."""
     if order is SplitOrder.CONTIGUOUS:
         return None
     split = [op for op in graph.op_indices if graph.num_parts(op) > 1]
     if not split:
         return "no op is split: use split order contiguous"
     if all(len(graph.steps(op)) == graph.num_parts(op) for op in split):
-        return "each part is one k-step, whatever their order: use split order contiguous"
+        return "each part is one k-step, so their order does not matter: use split order contiguous"
     return None
 
 
 def part_order_problem(graph: TileGraph, interleave: Interleave) -> str | None:
-    """Why the parts of tiles are not swept."""
+    """Why the parts of tiles cannot be ordered part by part."""
     if interleave != Interleave():
-        return "parts are swept with producer_first, where an op's tasks follow each other: drop part_major"
+        return "part_major needs producer_first, where the tasks of an op follow each other: drop part_major"
     if not any(graph.num_parts(op) > 1 and rows * cols > 1 for op, (rows, cols) in graph.grids.items()):
         return "no op has several tiles in parts, so part-major is the plain order: drop part_major"
     return None
 
 
 def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
-    """[tiles] the op of each tile of the global order, whatever the rasters."""
+    """[tiles] the op of each tile of the global order, for any rasters."""
     blocks = merge_blocks(graph.workload, graph.tiling.tiles, graph.op_indices, interleave)
     sizes = [(block.row_end - block.row_begin) * (block.col_end - block.col_begin) for block in blocks]
     ops = np.repeat(np.array([block.op for block in blocks], dtype=np.int64), sizes)
@@ -45,27 +45,30 @@ def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
 
 
 def tail_splits(graph: TileGraph, interleave: Interleave, partition: int, num_ctas: int) -> tuple[int, int]:
-    """Tiles of ops that are split: those of the launch's last wave, and all."""
+    """Tiles of the split ops: those of the launch's last wave, and all."""
     ops = ops_in_order(graph, interleave)
     in_parts = parts_of(graph)[ops] > 1
     return int((tail_of(ops, num_ctas, partition) & in_parts).sum()), int(in_parts.sum())
 
 
 def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of what is split do not
-    fit."""
+    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of the split tiles do
+    not fit."""
     workload, tiling = graph.workload, graph.tiling
     num_split = num_split_tiles(workload, tiling)
     if ordering.split_tiles is SplitTiles.ALL:
         return slots_problem(workload, tiling, num_split)
     if not num_split:
-        return "no op is split, so no tail is: use split_tiles all"
+        return "no op is split, so there is no tail to split: use split_tiles all"
     if ordering.part_major:
-        return "the parts of a tail run at once, there is nothing to sweep: drop part_major, or split_tiles all"
+        return (
+            "the parts of a tail run at the same time, so their order does not "
+            "matter: drop part_major, or split_tiles all"
+        )
     if ordering.split_tiles is SplitTiles.STREAM:
         return _stream_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_ctas)
     if ordering.assignment is Assignment.SHARES:
-        return "shares are dealt in one piece and have no last wave: use static, or split_tiles all"
+        return "shares are assigned as contiguous ranges and have no last wave: use static, or split_tiles all"
     if ordering.split_tiles is SplitTiles.TAILS:
         return _tails_problem(graph, ordering, num_ctas) or slots_problem(workload, tiling, num_split)
     tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in _launches(graph))
@@ -77,16 +80,16 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
 
 
 def _tails_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why the last wave of each op is no choice of its own."""
+    """Why splitting the last wave of each op is not a separate choice."""
     if ordering.partition:
-        return "sides have waves of their own: use split_tiles tail, or partition 0"
+        return "the sides of a partition have their own waves: use split_tiles tail, or partition 0"
     ops = ops_in_order(graph, ordering.interleave)
     in_parts = parts_of(graph)[ops] > 1
     split = tails_of(ops, num_ctas) & in_parts
     if np.array_equal(split, in_parts):
         return f"the last wave of each op has all of the {in_parts.sum()} tiles in parts: use split_tiles all"
     if np.array_equal(split, tail_of(ops, num_ctas) & in_parts):
-        return "the last wave of each op is that of the launch: use split_tiles tail"
+        return "the last wave of each op is also that of the launch: use split_tiles tail"
     return (
         None
         if split.any()
@@ -100,11 +103,13 @@ def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
 
 
 def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why the tail's k-steps cannot be dealt evenly to the CTAs, or which plainer name gives the same tasks."""
+    """Why the tail's k-steps cannot be divided evenly among the CTAs, or which simpler name gives the same tasks."""
     if ordering.assignment is not Assignment.STATIC:
-        return f"even shares of the k-steps lie in queues dealt by stride, not {ordering.assignment}: use static"
+        return (
+            f"even shares of the k-steps need queues that are filled by stride, not {ordering.assignment}: use static"
+        )
     if ordering.split_order is not SplitOrder.CONTIGUOUS:
-        return "an even share is k-steps in a row: use split order contiguous, or split_tiles tail"
+        return "an even share is a contiguous range of k-steps: use split order contiguous, or split_tiles tail"
     for launch in reversed(_launches(graph)):
         same = _plainer_split(launch, ordering, num_ctas)
         if same is None:
@@ -114,7 +119,7 @@ def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 
 
 def _plainer_split(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """What gives one launch the tasks and queues that dealing its tail by k-steps does, if anything."""
+    """A simpler setting that gives the same tasks and queues as dividing the tail by k-steps, if any."""
     ops = ops_in_order(graph, ordering.interleave)
     pieces = stream_split(graph, ops, num_ctas, ordering)
     repeats = np.bincount(pieces.tile)

@@ -1,7 +1,7 @@
-"""Rules of the wgmma engine: TMA brings operands, warpgroups of 4 warps multiply; two rings, of inputs and of weights.
+"""Rules of the wgmma engine: TMA loads operands, warpgroups of 4 warps multiply; two rings, for inputs and for weights.
 
-Both operands are read from shared memory: the inputs and the weights, or with swapped operands the weights and the
-inputs. A warpgroup holds blocks of 64 rows of the first one by all of the second in registers.
+Both operands are read from shared memory: inputs and weights, or with swapped operands weights and inputs. A warpgroup
+holds blocks of 64 rows of the first one by all of the second in registers.
 """
 
 from __future__ import annotations
@@ -14,30 +14,25 @@ from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, sto
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
+from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
+from tuner.core.legal.warpgroups.workloads import workload_problem as workload_problem
 from tuner.core.plan.graph.products import product_tile, weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps
-from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
-#: Not the next architecture's: the instructions are those of sm_90a alone.
-COMPUTE_CAPABILITY = (9, 0)
-#: TMA reads rows that begin and end at multiples of this.
-ROW_ALIGNMENT_BYTES = 16
 #: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
 BLOCK_ROWS = 64
-#: Rows of a warp in a block of sums: of a lower block some warps hold none, the others whole ones.
+#: Rows of a warp in a block of sums: in a lower block some warps hold none, the others whole ones.
 WARP_ROWS = 16
 MAX_SHARED_ROWS = 256
 #: The instruction takes rows of operand B in steps of this, which is also the swizzle's.
 COLUMNS = 8
-#: Where a gate and an up projection take turns in a stage: 8 rows of each.
+#: If a gate and an up projection alternate in a stage: 8 rows of each.
 PAIR_ROWS = 2 * COLUMNS
 #: Rows of operand B of one instruction.
 MAX_PRODUCT_COLUMNS = 256
-#: A line: the width of the swizzle.
-LINE_BYTES = 128
 STAGE_ALIGNMENT_BYTES = 8 * LINE_BYTES
 #: Lines of k of a stage.
 STAGE_LINES = (1, 2, 4, 8)
@@ -48,54 +43,32 @@ WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
 PING_PONG_WARPS = 2 * WARPS_PER_GROUP
 MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
-#: Stages of weights beyond the ring that a CTA may bring into the L2 at the start, the plainest first.
+#: Stages of weights beyond the ring that a CTA may prefetch into the L2 at the start, the default first.
 STARTUP_PREFETCHES = (0, 2, 4, 8)
 #: CTAs of a cluster along m, along n, along k, and in all.
 CLUSTER_EDGES, MAX_CLUSTER_SIZE = (1, 2, 4), 4
-#: fp32 sums of one thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
+#: Maximum fp32 sums per thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
-#: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs share k (with more the compiler
-#: takes up to 9 s), or the copy engine stores. SHARING_GATED: CTAs share k of a gated op that is not swapped (with 120
-#: the compiler takes 5 s). BESIDE: the epilogue loads something, or has an activation of many registers.
+#: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs share k (with more, the
+#: compiler takes up to 9 s), or the copy engine stores. SHARING_GATED: CTAs share k of a gated op that is not swapped
+#: (with 120 the compiler takes 5 s). BESIDE: the epilogue loads something, or has an activation with many registers.
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
 MAX_ACCUMULATORS_BESIDE = 176
-#: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
-#: shared, or where another op has as many and parts; with 12 everywhere.
+#: With more sums, adding up parts spilled, by warps that multiply: with 8 if there is a bias, or weights are shared, or
+#: another op has as many and parts; with 12 always.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
-#: CTAs, or clusters, whose first tasks the launch parameter has room for: `kMaxCtas` in shared_wgmma.cuh.
-MAX_CTAS = 160
-#: What a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
+#: Registers that a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
 REGISTERS = {4: 168, 8: 168, 12: 128}
-#: Beside the stages: the tasks that come next, a pair of barriers for each stage and each of these, flags.
+#: Besides the stages: the next tasks, a pair of barriers for each stage and each of these, flags.
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
-#: takes more.
-SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576
-#: What a warp stores at once by the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
+#: Slots for what CTAs that share a tile's k send each other: of `sum_kib`, unless one vector an exchange takes more.
+SUM_SLOTS = 2
+#: What a warp stores at once with the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
-
-
-def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """Why no tiling of this engine runs the workload on the GPU."""
-    if gpu.compute_capability != COMPUTE_CAPABILITY:
-        major, minor = gpu.compute_capability
-        return f"{gpu.name} has compute capability {major}.{minor}: the wgmma engine is for 9.0 alone, use mma"
-    if gpu.num_sms > MAX_CTAS:
-        return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
-    aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
-    for op in workload.tile_ops:
-        if op.IS_PRODUCT and (op.n % aligned or op.k % aligned):
-            return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
-    return None
-
-
-def line_elements(dtype: Dtype) -> int:
-    """Elements of a line."""
-    return dtype.elements(LINE_BYTES)
 
 
 def stage_depths(dtype: Dtype) -> tuple[int, ...]:
@@ -104,7 +77,7 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
-    """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
+    """A stage of a CTA's ring of inputs and one of its ring of weights, bytes: each as large as any op needs."""
     ops = [(op, tile) for _, op, tile in products(workload, tiling)]
     weights = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
     inputs = max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes
@@ -112,8 +85,8 @@ def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Both rings, buffers of what the copy engine stores, the tasks that come next, other CTAs' sums, and the barriers,
-    bytes: the kernel is launched with exactly that."""
+    """Both rings, buffers for the copy engine's stores, the next tasks, other CTAs' sums, and the barriers, bytes:
+    exactly the size with which the kernel is launched."""
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS + (tiling.cluster_k > 1) * SUM_SLOTS
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
@@ -124,9 +97,9 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
-    """Rows of operand B that each of the CTAs which share a tile's k adds up and stores. They are the tile's columns,
-    or its rows with swapped operands. They are multiples of 32 where each gets some and none more than 8 above its due,
-    else of 8. cluster_sum.cuh cuts a tile the same way."""
+    """Rows of operand B that each of the CTAs that share a tile's k adds up and stores. They are the tile's columns,
+    or its rows with swapped operands. They are multiples of 32 if each gets some and none more than 8 above its even
+    share, otherwise of 8. cluster_sum.cuh cuts a tile the same way."""
     num_groups = num_rows // COLUMNS
     sizes: list[int] = []
     for unit in (4, 1):
@@ -138,7 +111,7 @@ def shares(num_rows: int, cluster_k: int) -> list[int]:
 
 
 def received_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Room for the fp32 sums that a CTA gets from the others that share its tile's k, bytes."""
+    """Space for the fp32 sums that a CTA gets from the others that share its tile's k, bytes."""
     if tiling.cluster_k == 1:
         return 0
     tiles = zip(workload.tile_ops, tiling.cta_tiles, strict=True)
@@ -146,28 +119,28 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
-    """Exchanges in which CTAs that share the k of an op's tile send each other their sums, and the most that one gets
-    in an exchange, bytes: the fewest exchanges that fit their slots, each with at least a vector of a share, 8 columns
-    of what the warpgroups hold of a block. cluster_sum.cuh counts the same way."""
+    """Exchanges in which CTAs that share the k of an op's tile send each other their sums, and the most that one
+    gets in an exchange, bytes: the fewest exchanges that fit their slots, each with at least a vector of a share, 8
+    columns of a warpgroup's block. cluster_sum.cuh counts the same way."""
     held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
     rows = min(held, BLOCK_ROWS * num_groups(tiling))
     per_group = -(-held // rows) * (1 if tiling.swap_ab else op.rows_per_column)
     most = max(shares(tile.m if tiling.swap_ab else tile.n, tiling.cluster_k)) // COLUMNS * per_group
     vector_bytes = (tiling.cluster_k - 1) * rows * COLUMNS * SUM_BYTES
     exchanges = min(most, SUM_SLOTS)
-    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > MOST_SUM_BYTES:
+    while exchanges < most and SUM_SLOTS * -(-most // exchanges) * vector_bytes > 1024 * tiling.sum_kib:
         exchanges += 1
     return exchanges, -(-most // exchanges) * vector_bytes
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
-    """What it is compiled for: an equal share, which the warpgroups then redistribute. With 256 threads the compiler
-    may take more; one CTA fits an SM either way."""
+    """Registers that it is compiled for: an equal share, which the warpgroups then redistribute. With 256 threads
+    the compiler may use more; one CTA fits on an SM either way."""
     return REGISTERS[tiling.num_warps]
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
-    """As many: the warpgroups share what there is."""
+    """The same: the warpgroups share all registers."""
     return registers(workload, tiling)
 
 
@@ -182,20 +155,20 @@ def shared_rows(op: TileOp, tile: Tile, *, swap_ab: bool) -> int:
 
 
 def multiplied(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> tuple[int, int]:
-    """Rows of A and of B that the tensor cores multiply for a tile: of A whole blocks of each warpgroup."""
+    """Rows of A and of B that the tensor cores multiply for a tile: whole blocks of A for each warpgroup."""
     per_pass = BLOCK_ROWS * groups
     rows = -(-shared_rows(op, tile, swap_ab=swap_ab) // per_pass) * per_pass
     return rows, tile.m if swap_ab else product_tile(op, tile).n
 
 
 def num_accumulators(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> int:
-    """fp32 sums of a thread: 128 threads share each block of 64 rows."""
+    """fp32 sums per thread: 128 threads share each block of 64 rows."""
     rows, columns = multiplied(op, tile, groups, swap_ab=swap_ab)
     return rows * columns // (groups * THREADS_PER_GROUP)
 
 
 def wgmma_columns(op: TileOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int:
-    """Rows of B of one instruction: as weights, gate and up projection together where a stage is one line."""
+    """Rows of B of one instruction: for weights, gate and up projection together if a stage is one line."""
     if swap_ab:
         return tile.m
     return op.rows_per_column * tile.n if tile.k == line_elements(dtype) else tile.n
@@ -223,7 +196,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not 2 <= tiling.input_stages <= MAX_INPUT_STAGES:
         return f"{tiling.input_stages} stages of inputs: use 2 to {MAX_INPUT_STAGES}"
     if not 0 <= tiling.window < tiling.num_stages:
-        return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
+        return f"window {tiling.window} of {tiling.num_stages} stages: use 0 (no limit) to {tiling.num_stages - 1}"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
     if problem := stored_problem(workload, tiling):
@@ -233,13 +206,13 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def _is_busy(tiling: Tiling) -> bool:
-    """Whether warpgroups take turns, add parts up or leave their tiles to the copy engine, which takes registers."""
+    """Whether warpgroups take turns, add parts up or leave their tiles to the copy engine, which needs registers."""
     takes_turns = tiling.warpgroups is Warpgroups.PING_PONG
     return takes_turns or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why there are no such clusters."""
+    """Why there cannot be such clusters."""
     edges = tiling.cluster
     if any(edge not in CLUSTER_EDGES for edge in edges) or tiling.cluster_size > MAX_CLUSTER_SIZE:
         known, axes = ", ".join(map(str, CLUSTER_EDGES)), "m, n and k" if len(edges) > 2 else "m and n"
@@ -247,7 +220,7 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"clusters of {given} CTAs: use {known} along {axes}, up to {MAX_CLUSTER_SIZE} in all"
     for tile in tiling.tiles:
         if tile.m % edges[0] or tile.n % edges[1]:
-            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot slice it evenly"
+            return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot split it evenly"
     return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
 
 
@@ -255,14 +228,14 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why several CTAs cannot share a tile's k."""
     sharers = tiling.cluster_k
     if tiling.warpgroups is Warpgroups.PING_PONG:
-        return f"ping-pong where {sharers} CTAs share a tile's k: use cooperative"
+        return f"ping-pong when {sharers} CTAs share a tile's k: use cooperative"
     if tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: use direct"
+        return f"epilogue tma when {sharers} CTAs share a tile's k, and each stores a share: use direct"
     if tiling.split_k:
-        return f"parts of tiles where {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
+        return f"parts of tiles when {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
-            return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
+            return f"{sharers} CTAs share the k of {op.name}: use at most one for each of {steps} k-steps of {tile.k}"
         size, what = (tile.m, "rows") if tiling.swap_ab else (tile.n, "columns")
         if size < sharers * COLUMNS:
             return f"tile {tile}: {sharers} CTAs share its k, and each must finish {COLUMNS} of its {what}"
@@ -270,19 +243,19 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
-    """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows brings of it: some of its lines,
-    or some rows of one line."""
+    """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows loads: some of its lines, or
+    some rows of one line."""
     line_slices = min(lines, sharers)
     return rows // (sharers // line_slices), lines // line_slices
 
 
 def is_paired(op: TileOp, tiling: Tiling) -> bool:
-    """Whether 8 rows of the op's gate and 8 of its up projection take turns in a stage of weights."""
+    """Whether 8 rows of the op's gate and 8 of its up projection alternate in a stage of weights."""
     return tiling.swap_ab and op.rows_per_column > 1
 
 
 def _slice_problem(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str | None:
-    """Why the CTAs that share a stage cannot bring a slice of it each."""
+    """Why the CTAs that share a stage cannot each load a slice of it."""
     stage_lines = tile.k // line_elements(dtype)
     weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired(op, tiling) else (tile.n, COLUMNS)
     for what, rows, sharers, each in (
@@ -292,14 +265,14 @@ def _slice_problem(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str 
         own, lines = stage_slice(rows, stage_lines, sharers)
         if own * lines * sharers != rows * stage_lines or own % each:
             return (
-                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {stage_lines} lines: "
-                f"each must bring whole lines, or a multiple of {each} rows of one"
+                f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {stage_lines} lines: each must load "
+                f"whole lines, or a multiple of {each} rows of one"
             )
     return None
 
 
 def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why the tensor cores would read what is no shared memory of the kernel's."""
+    """Why the tensor cores would read outside the kernel's shared memory."""
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     behind = tiling.input_stages * input_bytes if tiling.swap_ab else tiling.num_stages * weight_bytes
     ring = "inputs'" if tiling.swap_ab else "weights'"
@@ -316,7 +289,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma where {MOST_WARPS} warps add parts spills: use direct"
+        return f"epilogue tma with {MOST_WARPS} warps that add parts spills: use direct"
     for index, op, tile in products(workload, tiling):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
@@ -325,29 +298,29 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         if problem := sums_beside_problem(workload, tiling, index, held):
             return problem
         if held <= most or (tiling.part_sums is PartSums.SCATTERED and all(part.is_plain(op) for part in op.parts)):
-            continue  # a part adds up a share of its sums, and those of the others are registers to spare
+            continue  # a part adds up a share of its sums, and the registers of the others are free
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
-            return f"tile {tile}: {held} sums a thread spill with ping-pong in clusters: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill with ping-pong in clusters: use at most {most}"
         if tiling.split_k and op.bias and tiling.warpgroups is Warpgroups.PING_PONG:
-            what = f"{held} sums a thread and a bias"
-            return f"tile {tile}: {what} spill with ping-pong where parts are added: use at most {most}"
+            what = f"{held} sums per thread and a bias"
+            return f"tile {tile}: {what} spill with ping-pong when parts are added: use at most {most}"
         if tiling.num_parts(index) == 1:
             continue
         if tiling.warpgroups is Warpgroups.PING_PONG:
-            return f"tile {tile}: {held} sums a thread spill with ping-pong where parts are added: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill with ping-pong when parts are added: use at most {most}"
         if tiling.num_warps == MOST_WARPS:
-            return f"tile {tile}: {held} sums a thread spill where {MOST_WARPS} warps add parts: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill when {MOST_WARPS} warps add parts: use at most {most}"
         if op.bias:
-            return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill when parts and a bias are added: use at most {most}"
         if tiling.cluster_m > 1:
-            return f"tile {tile}: {held} sums a thread spill where CTAs share weights and add parts: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill if CTAs share weights and add parts: use at most {most}"
         if (num_large := num_large + 1) > 1:
-            return f"tile {tile}: {held} sums a thread spill where another op adds parts, too: use at most {most}"
+            return f"tile {tile}: {held} sums per thread spill when another op adds parts: use at most {most}"
     return None
 
 
 def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: bool, most: int) -> str | None:
-    """Why these warpgroups cannot compute this tile of an op; `most` is of `most_accumulators`."""
+    """Why these warpgroups cannot compute this tile of an op; `most` comes from `most_accumulators`."""
     held = shared_rows(op, tile, swap_ab=swap_ab)
     if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
         return f"tile {tile}: {problem}"
@@ -360,18 +333,18 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         what = f"{columns} rows of A" if swap_ab else f"{columns} rows of W{of_both}"
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
-        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
+        return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
     if problem := converted_problem(op, tile, swap_ab=swap_ab):
         return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None
+    return f"tile {tile}: {held} sums per thread: use at most {most}" if held > most else None
 
 
 def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
-    """fp32 sums of a thread, at most; `is_busy` where warpgroups do more than multiply, add shares of k and store."""
+    """Maximum fp32 sums per thread; `is_busy` if warpgroups do more than multiply, add shares of k and store."""
     most = MAX_ACCUMULATORS[groups]
     if shares_k and op.rows_per_column > 1 and not swap_ab:
         return min(most, MAX_ACCUMULATORS_SHARING_GATED)
@@ -379,8 +352,8 @@ def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool,
 
 
 def rows_problem(held: int, groups: int) -> str | None:
-    """Why these warpgroups cannot share so many rows of A of a CTA's tile: each has a block, the last one perhaps a
-    lower one, or all have as many whole ones."""
+    """Why these warpgroups cannot share this many rows of A of a CTA's tile: each has a block, the last one possibly
+    lower, or all have the same number of whole ones."""
     rows = BLOCK_ROWS * groups
     is_one_block_each = rows - BLOCK_ROWS < held <= rows and held % WARP_ROWS == 0
     if is_one_block_each or (0 < held <= MAX_SHARED_ROWS and held % rows == 0):
@@ -391,8 +364,8 @@ def rows_problem(held: int, groups: int) -> str | None:
 
 
 def swapped_rows_problem(held: int, groups: int) -> str | None:
-    """Why these warpgroups cannot share so many rows of W of a CTA's tile: each has as many blocks, of the last ones
-    perhaps not all rows."""
+    """Why these warpgroups cannot share this many rows of W of a CTA's tile: each has the same number of blocks, the
+    last ones possibly incomplete."""
     lowest = BLOCK_ROWS * (groups - 1) + WARP_ROWS
     if lowest <= held <= MAX_SHARED_ROWS and held % WARP_ROWS == 0:
         return None

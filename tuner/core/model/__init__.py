@@ -1,1 +1,1 @@
-"""What a plan will take: a launch simulated, from costs, rates and memory."""
+"""Forecasts of a plan: a simulated launch, from costs, rates and memory."""

@@ -41,12 +41,12 @@ class Waves:
 
     #: Tasks, >= 1.
     num_tasks: int
-    #: CTAs that work at a time, >= 1.
+    #: CTAs that work at the same time, >= 1.
     num_ctas: int
 
     @property
     def num_waves(self) -> int:
-        """Waves of the grid, the last one counted whole."""
+        """Waves of the grid, the last one counted as a whole."""
         return -(-self.num_tasks // self.num_ctas)
 
     @property
@@ -56,17 +56,17 @@ class Waves:
 
     @property
     def efficiency(self) -> float:
-        """Share of the waves' places that have a task, in (0, 1]: 1 where there is no tail effect."""
+        """Share of the waves' places that have a task, in (0, 1]: 1 without a tail effect."""
         return self.num_tasks / (self.num_waves * self.num_ctas)
 
 
 def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
-    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no deal to the SMs is faster. They are
-    those of a plan, or else all tiles, in even parts where their op has parts.
+    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no assignment to the SMs is faster. The
+    tasks are those of a plan, or else all tiles, in even parts if their op has parts.
 
-    Of the k * SMs + 1 longest tasks some SM computes k + 1, so it takes k + 1 times the shortest of these at least; and
-    no SM idles at best. With one op that is its number of waves. Edge tiles count whole and low
-    ones as the rows that are multiplied for them, as the tensor cores do.
+    Of the k * SMs + 1 longest tasks, some SM computes k + 1, so it takes at least k + 1 times the shortest of these; at
+    best no SM is idle. With one op that is its number of waves. Edge tiles count as whole, and low tiles by the rows
+    that the tensor cores multiply for them.
 
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
     """
@@ -98,22 +98,22 @@ def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int,
 
 
 def io_bytes(workload: Workload, cache_bytes: int) -> int:
-    """Bytes that any order of the products moves between the memory and a cache of so many bytes, at least.
+    """Minimum bytes that any order of the products moves between the memory and a cache of this size.
 
-    A product of m x n x k by itself moves at least 2 m n k / sqrt(S) elements to bring its operands in, where S is the
-    elements of the cache. It never moves less than both of them once. Its output leaves once. A fused consumer gets its
-    operand for nothing once, when that is computed, which saves it m k at most; its producer's output need not leave.
-    Traffic of a tensor that several ops read is charged to the first of them. Nothing is computed twice.
+    A single product of m x n x k moves at least 2 m n k / sqrt(S) elements to load its operands, where S is the number
+    of elements in the cache. It never moves less than both of them once. Its output leaves once. A fused consumer gets
+    its operand for free once, when it is computed, which saves at most m k; its producer's output need not be written.
+    Traffic of a tensor that several ops read is counted for the first of them. Nothing is computed twice.
 
     Source: Hong, Kung, "I/O complexity: the red-blue pebble game", STOC 1981; the constant: Kwasniewski et al.,
     "Red-blue pebbling revisited: near optimal parallel matrix-matrix multiplication" (COSMA), SC 2019, theorem 1.
 
     Raises:
-        InvalidInput: the cache does not hold one element of each operand.
+        InvalidInput: the cache cannot hold one element of each operand.
     """
     size = workload.dtype.size_bytes
     if cache_bytes < 3 * size:
-        raise InvalidInput("cache", f"{cache_bytes} bytes hold no three elements", f"give at least {3 * size}")
+        raise InvalidInput("cache", f"{cache_bytes} bytes cannot hold three elements", f"use at least {3 * size}")
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
     epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.tile_ops))))
     for index, op in enumerate(workload.tile_ops):
@@ -136,6 +136,6 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
 
 
 def io_us(workload: Workload, gpu: Gpu) -> float:
-    """Time of `io_bytes` at the data sheet's DRAM rate with all that the chip can hold as the cache, microseconds."""
+    """Time of `io_bytes` at the data sheet's DRAM rate, with all on-chip memory as the cache, microseconds."""
     on_chip = gpu.l2_bytes + gpu.num_sms * (gpu.smem_per_sm_bytes + 4 * gpu.registers_per_sm)
     return 1e6 * io_bytes(workload, on_chip) / gpu.dram_bytes_per_s

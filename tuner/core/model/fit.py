@@ -1,7 +1,8 @@
 """Fits the simulator's rates to measured trials: damped least squares on the logarithms of times and bytes.
 
-A rate moves on its logarithm, so it stays positive, and a weak penalty holds it to where it began: what the trials say
-nothing of stays what it was. Derivatives are differences of simulations, some seconds for a few hundred trials.
+Rates are varied on a logarithmic scale, so they stay positive, and a weak penalty keeps them near their starting point:
+a rate that the trials do not determine stays unchanged. Derivatives are differences of simulations, a few seconds for a
+few hundred trials.
 
 Source: Levenberg, "A method for the solution of certain non-linear problems in least squares", Quart. Appl. Math. 2,
 1944; weights by Huber, "Robust estimation of a location parameter", Ann. Math. Stat. 35(1), 1964.
@@ -27,19 +28,20 @@ from tuner.core.schedule.tiling import Engine
 
 Vector = npt.NDArray[np.float64]
 
-#: Of a logarithm: how far a rate may be from where it began, one standard deviation; and a step of its derivative.
+#: Standard deviation of a rate from its starting point, as a logarithm; and the step for its derivative.
 PENALTY_WIDTH = 0.7
 STEP = 0.1
 #: Residuals beyond this count less, as logarithms of times.
 HUBER = 0.15
-#: What a residual of the DRAM's bytes counts, beside one of the time.
+#: Weight of a residual of the DRAM's bytes, relative to one of the time.
 BYTES_WEIGHT = 0.5
-#: The most that a rate moves in one step.
+#: Maximum change of a rate in one step.
 MAX_MOVE = 0.5
-#: Plans that are larger are not fitted to: they take longest to simulate.
+#: Larger plans are not used for fitting: they take longest to simulate.
 MAX_FITTED_TASKS = 2000
-#: Shares end at 1; that of the DRAM's rate at what was measured of one long read on an H200. The start of a launch ends
-#: at what the traces of the fastest schedules leave of their times there, lest it stand for what the tasks lose.
+#: Shares are limited to 1; that of the DRAM's rate to the measured rate of one long read on an H200. The start of a
+#: launch is limited to what the traces of the fastest schedules leave of their times there, so that it does not absorb
+#: losses of the tasks.
 MOST = {
     **dict.fromkeys(
         ("tensor_share", "smem_share", "port_share", "exposed_share", "l2_share", "l2_capacity_share"), 1.0
@@ -53,12 +55,12 @@ MOST = {
 class Trial:
     """A measured schedule."""
 
-    #: Name of its workload, whose trials a fit is shown all of, or none.
+    #: Name of its workload, whose trials a fit sees either all or not at all.
     workload: str
-    #: Plans of its launches, one after the other.
+    #: Plans of its launches, in sequence.
     plans: tuple[VerifiedPlan, ...]
     time_us: float
-    #: Read from and written to DRAM in one run behind a flush, where it was counted.
+    #: Read from and written to DRAM in one run after a flush, if it was counted.
     dram_bytes: float | None = None
     #: Whether a launch begins while the one before it ends.
     is_programmatic: bool = False
@@ -73,10 +75,10 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What the simulator says of a trial."""
+    """The simulator's forecast for a trial."""
 
     time_us: float
-    #: As the counters count: without what the L2 still holds at the end.
+    #: As the counters count: without bytes that the L2 still holds at the end.
     dram_bytes: float
 
 
@@ -91,7 +93,7 @@ def forecast(trial: Trial, rates: Rates) -> Forecast:
 
 
 def names() -> list[str]:
-    """What is fitted: ``dram_share``, ``mma.tensor_share`` and so on."""
+    """Names of the fitted rates: ``dram_share``, ``mma.tensor_share`` and so on."""
     return list(_flat(Rates))
 
 
@@ -111,7 +113,7 @@ def to_vector(rates: Rates) -> Vector:
 
 
 def from_vector(vector: Vector) -> Rates:
-    """Inverse of `to_vector`; rates end at their most."""
+    """Inverse of `to_vector`; rates are clipped to their maximum."""
     data: dict[str, Any] = {"mma": {}, "wgmma": {}}
     for name, value in zip(names(), np.exp(vector).tolist(), strict=True):
         *engine, rate = name.split(".")
@@ -120,7 +122,7 @@ def from_vector(vector: Vector) -> Rates:
 
 
 def forecasts(trials: Sequence[Trial], rates: Rates, pool: Executor | None = None) -> list[Forecast]:
-    """Forecasts of all trials, in the pool's processes where one is given."""
+    """Forecasts of all trials, in the pool's processes if one is given."""
     same = [rates] * len(trials)
     if pool is None:
         return list(map(forecast, trials, same))
@@ -128,7 +130,7 @@ def forecasts(trials: Sequence[Trial], rates: Rates, pool: Executor | None = Non
 
 
 def residuals(trials: Sequence[Trial], found: Iterable[Forecast]) -> Vector:
-    """[times, then bytes] logarithm of measured over forecast; 0 where bytes were not counted."""
+    """[times, then bytes] logarithm of measured over forecast; 0 if bytes were not counted."""
     pairs = list(zip(trials, found, strict=True))
     times = [trial.weight * math.log(trial.time_us / one.time_us) for trial, one in pairs]
     counted = [t.weight * math.log(t.dram_bytes / one.dram_bytes) if t.dram_bytes else 0.0 for t, one in pairs]
@@ -136,7 +138,7 @@ def residuals(trials: Sequence[Trial], found: Iterable[Forecast]) -> Vector:
 
 
 def matters(name: str, trial: Trial) -> bool:
-    """Whether a rate has a part in what is forecast of a trial."""
+    """Whether a rate affects the forecast of a trial."""
     tiling = trial.plans[0].graph.tiling
     *engine, rate = name.split(".")
     if engine and engine[0] != tiling.engine:
@@ -159,7 +161,7 @@ class Linear:
 
 
 def linearise(trials: Sequence[Trial], at: Vector, pool: Executor | None = None) -> Linear:
-    """One simulation of every trial a rate, and one more."""
+    """One simulation of every trial per rate, and one more."""
     here = residuals(trials, forecasts(trials, from_vector(at), pool))
     slopes = np.zeros((len(here), len(at)))
     for index, name in enumerate(names()):
@@ -179,7 +181,7 @@ def _moved(at: Vector, index: int, step: float) -> Vector:
 
 
 def improve(linear: Linear, start: Vector, is_used: npt.NDArray[np.bool_]) -> Vector:
-    """The rates by which the linear model of the used trials is best; `start` is where the penalty holds them."""
+    """The best rates according to the linear model of the used trials; `start` is the centre of the penalty."""
     used = np.concatenate([is_used, is_used])
     values, slopes = linear.residuals[used], linear.slopes[used]
     weights = np.minimum(1.0, HUBER / np.maximum(np.abs(values), 1e-9))
@@ -192,14 +194,14 @@ def improve(linear: Linear, start: Vector, is_used: npt.NDArray[np.bool_]) -> Ve
 
 
 def loss(values: Vector) -> float:
-    """Huber's, of the mean residual."""
+    """Huber's loss of the mean residual."""
     size = np.abs(values)
     return float(np.mean(np.where(size <= HUBER, 0.5 * values**2, HUBER * (size - 0.5 * HUBER))))
 
 
 def weighed(trials: Sequence[Trial]) -> list[Trial]:
-    """A schedule that takes four times as long as its workload's best one counts half: the fast ones must be told
-    apart."""
+    """A schedule that takes four times as long as its workload's best one gets half the weight: the fast ones must
+    be distinguished."""
     best = dict[str, float]()
     for trial in trials:
         best[trial.workload] = min(trial.time_us, best.get(trial.workload, math.inf))
@@ -207,17 +209,17 @@ def weighed(trials: Sequence[Trial]) -> list[Trial]:
 
 
 class Fitter:
-    """Fits to the same trials, to all of them and without a workload."""
+    """Fits to the same trials: to all of them, and without one workload."""
 
     def __init__(self, trials: Sequence[Trial], pool: Executor | None) -> None:
-        """Begins at the catalogue's rates."""
+        """Starts from the catalogue's rates."""
         self._trials = [trial for trial in trials if trial.num_tasks <= MAX_FITTED_TASKS]
         self._pool = pool
         self._start = to_vector(CATALOGUE_RATES)
         self._first = linearise(self._trials, self._start, pool)
 
     def without(self, workload: str | None, num_steps: int) -> Rates:
-        """The fit to all workloads but this one; the first step is not counted."""
+        """The fit to all workloads except this one; the first step is not counted."""
         kept = np.array([trial.workload != workload for trial in self._trials])
         trials = [trial for trial in self._trials if trial.workload != workload]
         at = improve(self._first, self._start, kept)

@@ -1,4 +1,4 @@
-"""A candidate's forecast: the timelines of its launches, and what is between them."""
+"""A candidate's forecast: the timelines of its launches, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 
-#: What a launch saves that begins while the launch before it ends.
+#: Time saved by a launch that begins while the previous launch ends.
 PROGRAMMATIC_GAIN_US = 1.5
 
 
-@lru_cache(maxsize=4096)  # a first guess is asked for again when it is built, and by the next job of its shape
+@lru_cache(maxsize=4096)  # a first candidate is needed again when it is built, and by the next job of its shape
 def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: float = math.inf) -> float:
-    """Time of one run of the workload by our kernel in a chain of such runs, microseconds; of one plain launch that
-    takes longer than `limit_us`, infinity, which is known sooner. Of tile ops alone where no launch op's schedule is
-    chosen.
+    """Time of one run of the workload with our kernel in a chain of such runs, microseconds; infinity for a plain
+    launch that takes longer than `limit_us`, which is known sooner. Only tile ops are included if no schedules of
+    launch ops are chosen.
 
     Raises:
-        IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
+        IllegalSchedule: the plan kind is not for this GPU, or the schedule is not legal.
         PlanError: a plan is refused.
     """
     launch_us = rates_of(gpu).launch_us
@@ -37,7 +37,7 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     if candidate.plan_kind.is_programmatic:
         return total_us - (len(apart_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
     if candidate.plan_kind.is_side_by_side:
-        # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
+        # The launches overlap while the first one's CTAs are idle, and at best as well as the tasks of one launch do.
         assert candidate.schedule is not None
         together_us = forecast_us(workload, gpu, fused(candidate.schedule))
         return max(total_us - launch_us - _idle_us(timelines[0]), together_us)
@@ -45,10 +45,10 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
 
 
 def launch_ops_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
-    """Of each launch op's launch, less what it saves the launch behind it; of none where none is chosen.
+    """Times of each launch op's launch, minus what it saves the next launch; empty if none is chosen.
 
     Raises:
-        IllegalSchedule: of the kind of one no costs are known.
+        IllegalSchedule: no costs are known for one of the kinds.
     """
     schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     if not schedules:
@@ -61,6 +61,6 @@ def launch_ops_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[fl
 
 
 def _idle_us(timeline: Timeline) -> float:
-    """How long a CTA is done before the launch is, on the average: time for the CTAs of a launch beside it."""
+    """Average time between the end of a CTA and the end of the launch, which CTAs of another launch can use."""
     ends_us = [spans[-1].end_us if spans else 0.0 for spans in timeline.spans]
     return timeline.makespan_us - sum(ends_us) / len(ends_us)

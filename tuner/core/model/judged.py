@@ -1,6 +1,6 @@
-"""How well a fit of the simulator forecasts trials: which ones it is shown, and how it ranks those that it did not see.
+"""How well a fit of the simulator forecasts trials: which ones it sees, and how it ranks the others.
 
-`tuner fit` and `benchmarks.simulator.judge` do it alike.
+`tuner fit` and `benchmarks.simulator.judge` both use it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
 
 
 def shown(timed: Sequence[Timed], most: int, seed: str, time_us: Callable[[Timed], float]) -> list[Timed]:
-    """Of a workload's trials those that a fit is shown: all, or `most`, drawn by the seed, two thirds of them from the
-    faster half, since those must be told apart."""
+    """The trials of a workload that a fit sees: all, or `most`, drawn with the seed, two thirds of them from the
+    faster half, since those must be distinguished."""
     if len(timed) <= most:
         return list(timed)
     by_time, rng = sorted(timed, key=time_us), random.Random(seed)
@@ -33,7 +33,7 @@ def shown(timed: Sequence[Timed], most: int, seed: str, time_us: Callable[[Timed
 
 
 def fitted_to_all(fitter: Fitter) -> Rates:
-    """By all trials that the fitter has."""
+    """A fit to all trials of the fitter."""
     return fitter.without(None, NUM_STEPS)
 
 
@@ -44,7 +44,7 @@ def fitted_without(fitter: Fitter, workloads: Iterable[str]) -> dict[str, Rates]
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """How forecasts of a workload fit what was measured."""
+    """How forecasts of a workload match the measurements."""
 
     forecasts: tuple[Forecast, ...]
     measured_us: tuple[float, ...]
@@ -62,7 +62,7 @@ class Judged:
 
     @property
     def rank_correlation(self) -> float | None:
-        """Spearman's; None where all are alike."""
+        """Spearman's; None if all are equal."""
         return rank_correlation(self.forecast_us, self.measured_us)
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of the times of ops by their kinds."""
+"""Times of ops, as defined by their kinds."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tuner.errors import IllegalSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class TimedTask:
-    """A task of a launch op's launch in time."""
+    """A task of a launch op's launch, with its times."""
 
     cta: int
-    #: Where it stands in a chart of its launch: a row, and a column in it.
+    #: Its place in a chart of its launch: a row, and a column in it.
     tile: tuple[int, int]
-    #: Taken, its first bytes there, all computed, stored; microseconds after the launch began.
+    #: Start, arrival of its first bytes, end of computation, end of the store; microseconds after the launch began.
     times_us: tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchTimeline:
-    """A launch op's launch in time."""
+    """The tasks of a launch op's launch, with their times."""
 
     #: CTAs that have tasks.
     num_ctas: int
@@ -40,22 +40,23 @@ class LibraryCosts(Protocol):
     """The file ``costs`` of any kind."""
 
     def library_us(self, ops: Sequence[Any], workload: Workload, gpu: Gpu) -> float:
-        """What a vendor's library takes for all ops of the kind in a workload, microseconds."""
+        """Time of a vendor's library for all ops of the kind in a workload, microseconds."""
 
 
 class TileCosts(LibraryCosts, Protocol):
-    """The same for a kind of tile op that has what a task does."""
+    """The same for a kind of tile op that defines its task."""
 
     def task_us(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, gpu: Gpu) -> float:
-        """What a task takes an SM, microseconds. `chosen` is what only the kind chooses, None for the plainest."""
+        """Time of a task on an SM, microseconds. `chosen` are the choices that only the kind knows, None for the
+        defaults."""
 
 
 class Costs(LibraryCosts, Protocol):
     """The same for a kind of launch op."""
 
     def launch_us(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> float:
-        """From the begin of its launch in a graph to its last store, with a cold cache, less what it
-        saves the launch behind it; microseconds."""
+        """Time from the beginning of its launch in a graph to its last store, with a cold cache, minus what it saves
+        the next launch; microseconds."""
 
     def timeline(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> LaunchTimeline:
         """The tasks of that launch."""
@@ -65,9 +66,9 @@ def costs_of(op: Op) -> Costs:
     """Costs of an op's kind.
 
     Raises:
-        IllegalSchedule: nothing is known of them.
+        IllegalSchedule: they are unknown.
     """
     costs = part_of(op.KIND, "costs")
     if costs is None:
-        raise IllegalSchedule(f"{op.describe()}: nothing is known here of how long it takes")
+        raise IllegalSchedule(f"{op.describe()}: this program has no cost model for this kind of op")
     return cast(Costs, costs)

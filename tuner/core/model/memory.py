@@ -1,7 +1,7 @@
-"""What the CTAs of a launch read and write, on its way: from the DRAM to the L2, and from there to the SMs.
+"""Reads and writes of a launch's CTAs: from the DRAM to the L2, and from there to the SMs.
 
-A panel that is not in the L2 comes by a transfer from the DRAM; whoever asks for it meanwhile waits for that transfer
-and reads nothing twice. What comes to an SM passes the link between L2 and SMs. Both are shared equally.
+A panel that is not in the L2 is transferred from the DRAM; other requests for it wait for that transfer, and nothing is
+read twice. Data for an SM passes the link between L2 and SMs. Both are shared equally.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tuner.core.problem.gpu import Gpu
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]
 
-#: No transfer, which brings nothing.
+#: No transfer, with no bytes.
 _NOTHING = (-1, 0)
 
 
 class Memory:
-    """DRAM, L2 and link of one launch; CTAs wait for their transfers by number."""
+    """DRAM, L2 and link of one launch; CTAs wait for numbered transfers."""
 
     def __init__(self, launch: Launch, gpu: Gpu, rates: Rates) -> None:
         self._costs, self._merged = launch.costs, launch.merged
@@ -34,18 +34,18 @@ class Memory:
         self.link = FairShare(self.link_bytes_per_us)
         self._l2 = L2(int(gpu.l2_bytes * rates.l2_capacity_share))
         self._num_transfers = 0
-        #: Transfer under way -> the CTAs that wait for it.
+        #: Transfer in progress -> the CTAs that wait for it.
         self._waiting: dict[int, list[int]] = {}
-        #: Panel -> the transfer that last brought some of it, and its bytes.
+        #: Panel -> the last transfer of some of it, and its bytes.
         self._brings: dict[int, tuple[int, int]] = {}
-        #: CTA -> bytes of its next task's weights that were asked for before its inputs.
+        #: CTA -> bytes of its next task's weights that were requested before its inputs.
         self._asked: dict[int, int] = {}
-        #: CTA -> when the last of what it asked for came from the DRAM.
+        #: CTA -> arrival time of its last requested bytes from the DRAM.
         self.arrived_us: dict[int, float] = {}
         #: CTA -> transfers that it waits for.
         self._missing: dict[int, int] = {}
         self.read_bytes = self.asked_bytes = self.output_bytes = self._once_bytes = 0
-        #: Of what was requested, what passes the link: requests that are merged pass together.
+        #: Requested bytes that pass the link: merged requests count once.
         self.passed_bytes = 0.0
         self._outputs: list[int] = []
         self._evicted_bytes = 0
@@ -53,7 +53,7 @@ class Memory:
 
     @property
     def dram_bytes(self) -> int:
-        """Read and written so far, and what of the outputs will be."""
+        """Read and written so far, including outputs that will be written."""
         return self.read_bytes + self._l2.evicted_bytes + self.output_bytes
 
     @property
@@ -63,7 +63,7 @@ class Memory:
 
     @property
     def hit_bytes(self) -> int:
-        """Bytes requested by tasks that the L2 had."""
+        """Requested bytes of tasks that hit the L2."""
         return self.asked_bytes + self._once_bytes - self.read_bytes
 
     @property
@@ -72,15 +72,15 @@ class Memory:
         return sum(self._l2.held(panel) for panel in self._outputs)
 
     def _keep_last_launch(self, launch: Launch, gpu: Gpu) -> None:
-        """What an earlier launch of the same workload wrote is in the L2, if it takes at most half of it."""
+        """The output of an earlier launch of the same workload is in the L2 if it takes at most half of it."""
         for held in launch.written_before:
             if sum(size for _, size in held) <= gpu.l2_bytes // 2:
                 for panel, size in held:
                     self._l2.touch(panel, size, LAST)
 
     def ask_ahead(self, cta: int, cost: PartCosts, tile: Tile, now_us: float, held_stages: int) -> None:
-        """Requests the first weights of a task, before its inputs are there, but for this many stages."""
-        self._missing[cta] = 1  # its inputs, until they are asked for
+        """Requests the first weights of a task before its inputs arrive, except for this many stages."""
+        self._missing[cta] = 1  # its inputs, until they are requested
         most = max(0, cost.ahead_bytes - held_stages * cost.stage_bytes)
         left, missed, transfer = most, 0, self._num_transfers
         for panel, size in cost.w_panels[tile[2]]:
@@ -94,7 +94,8 @@ class Memory:
             self._wait_for(transfer, cta)
 
     def fetch(self, cta: int, cost: PartCosts, tile: Tile, now_us: float) -> bool:
-        """Requests the rest of what a task reads; whether any of it comes from the DRAM. The CTA waits for it."""
+        """Requests the remaining inputs of a task; returns whether any of them come from the DRAM. The CTA waits for
+        them."""
         missed, transfer = 0, self._num_transfers
         asked = self._asked.pop(cta, 0)
         if not asked:
@@ -114,15 +115,15 @@ class Memory:
         merged = self._merged.get(tile[0], 0.0) * (1 - PASSING_SHARE) * cost.w_bytes[tile[2]]
         self.passed_bytes += total - merged
         self._begin(self.link, self._num_transfers, total - merged, now_us)
-        self._waiting[self._num_transfers - 1].append(cta)  # counted already, as its inputs
+        self._waiting[self._num_transfers - 1].append(cta)  # already counted, as its inputs
         return missed > 0
 
     def _read(self, panel: int, num_bytes: int, hint: int, cta: int, now_us: float) -> int:
-        """Bytes of a panel that a transfer must bring, the next one; the CTA waits for one that brings some already."""
+        """Bytes of a panel that the next transfer must load; the CTA waits for a transfer that already loads some."""
         missed = self._l2.touch(panel, num_bytes, hint)
         transfer, brought = self._brings.get(panel, _NOTHING)
         if transfer in self._waiting:
-            if missed == num_bytes:  # evicted already; what is still under way is caught as it comes
+            if missed == num_bytes:  # already evicted; bytes in flight are used when they arrive
                 missed -= int(min(missed, brought) * self.dram.left(transfer, now_us))
             self._wait_for(transfer, cta)
         if missed:
@@ -139,8 +140,8 @@ class Memory:
         self._missing[cta] += 1
 
     def store(self, tile: Tile, now_us: float) -> None:
-        """Writes a tile to the L2, and what passes the DRAM for it: what its epilogue reads, an output that leaves,
-        and what is evicted of intermediates."""
+        """Writes a tile to the L2, and passes through the DRAM what its epilogue reads, an output that leaves, and
+        evicted intermediates."""
         op, row, col = tile
         cost = self._costs[op]
         num_rows, num_columns = cost.rows[row], cost.cols[col]
@@ -161,11 +162,12 @@ class Memory:
             self._begin(self.dram, self._num_transfers, through, now_us)
 
     def pass_sums(self, num_bytes: int, now_us: float) -> None:
-        """Sums of parts, on their way to the L2 or back."""
+        """Sums of parts, moved to the L2 or back."""
         self._begin(self.link, self._num_transfers, num_bytes, now_us)
 
     def end(self, shared: FairShare) -> list[int]:
-        """Ends the transfer that ends next, on the DRAM or the link; the CTAs that have all that they waited for."""
+        """Ends the next transfer to end, on the DRAM or the link; returns the CTAs that have everything they waited
+        for."""
         done, now_us = [], shared.next_us
         for cta in self._waiting.pop(shared.end()):
             self._missing[cta] -= 1

@@ -1,4 +1,4 @@
-"""What a simulation knows of a launch of products."""
+"""Properties of a launch of products for simulation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import CacheHint, PartSums
 
-#: Threads that poll where the copying is one warp's work.
+#: Polling threads if copying is the work of one warp.
 WARP = 32
 #: Classes of eviction.
 _CLASSES = {CacheHint.EVICT_FIRST: FIRST, CacheHint.NORMAL: NORMAL, CacheHint.EVICT_LAST: LAST}
 
 
 def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: bool = False) -> Launch:
-    """Costs and kernel of a launch whose tasks are those of `words`; `is_apart`: it takes SMs as they come free."""
+    """Costs and kernel of a launch with the tasks of `words`; `is_apart`: it takes SMs as they become free."""
     graph, gpu = plan.graph, plan.gpu
     tiling, hints = graph.tiling, hints_of(graph.workload, graph.tiling)
     merged = merged_shares(words, tiling, is_apart=is_apart)
-    # Whoever asks together waits for nobody who asked before.
+    # CTAs that request together do not wait for earlier requests.
     costs = {
         op: replace(own, exposed_share=own.exposed_share * (1 - merged[op])) if op in merged else own
         for op, own in costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph)).items()
@@ -55,7 +55,7 @@ def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: b
 
 
 def _written_before(graph: TileGraph, costs: Mapping[int, OpCosts]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """What an earlier launch of the same workload wrote, of each op that reads some."""
+    """The output of an earlier launch of the same workload, for each op that reads some."""
     for op in graph.op_indices:
         producer = graph.workload.producer_of(op)
         if producer is not None and producer not in graph.op_indices:
@@ -63,7 +63,7 @@ def _written_before(graph: TileGraph, costs: Mapping[int, OpCosts]) -> Iterator[
 
 
 def _has_even_parts(plan: Plan, graph: TileGraph) -> bool:
-    """Whether the tiles that are split have as many parts as their op may have, which differ by a k-step at most."""
+    """Whether split tiles have the maximum parts of their op, which differ by at most one k-step."""
     tasks = plan.tasks[plan.tasks[:, 7] > 0]
     part, num_parts = tasks[:, 6], tasks[:, 7]
     first = part if plan.strided_parts else graph.all_steps[tasks[:, 0]] * part // num_parts

@@ -1,8 +1,8 @@
-"""What a GPU attains of its data sheet: rates and latencies that the simulator's costs are made of.
+"""How much of its data sheet a GPU achieves: rates and latencies for the simulator's costs.
 
-The catalogue's are guesses that hold for every GPU. Where trials of a GPU were measured, a fit to them takes their
-place: a small file that says when and from what. Those of `fits/` are shipped (`benchmarks/simulator/judge.py` writes
-them); `tuner fit` makes one from the trials of your own card, and it goes before the shipped one.
+The catalogue's are estimates for every GPU. If trials of a GPU were measured, a fit to them is used instead: a small
+file with its date and source. Those in `fits/` are shipped (`benchmarks/simulator/judge.py` writes them); `tuner fit`
+makes one from the trials of your own card, which takes precedence.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.tiling import Engine
 from tuner.errors import InvalidInput
 
-#: The folder of the fits of your own: processes that this one starts have it from the environment.
+#: The folder of your own fits, passed to child processes in the environment.
 FITS_VARIABLE = "TUNER_FITS"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRates:
-    """What one main loop attains on an SM."""
+    """Rates that one main loop achieves on an SM."""
 
     #: Share of the tensor cores' rate, at best.
     tensor_share: float
     #: Share of 64 bytes per clock that an SM gets from the L2.
     port_share: float
-    #: Share of the shared memory's rate, where fragments are read from it by the warps.
+    #: Share of the shared memory's rate, if warps read fragments from it.
     smem_share: float
-    #: Of a k-step: barriers, addresses.
+    #: Per k-step: barriers, addresses.
     step_us: float
-    #: Where several tiles read the same weights: share of the shorter of multiplying and loading from the DRAM that
-    #: does not hide behind the other. Each tile then waits for whoever asked first. A tile that streams weights of its
-    #: own does not.
+    #: If several tiles read the same weights: share of the shorter of multiplying and loading from the DRAM that does
+    #: not overlap with the other. Each tile then waits for the first to request them. A tile with its own stream of
+    #: weights does not.
     exposed_share: float
-    #: Of a task: its words, first addresses, barriers.
+    #: Per task: its words, first addresses, barriers.
     task_us: float
-    #: Microseconds of a tile's rounding and store, per KiB of its output.
+    #: Microseconds for rounding and storing a tile, per KiB of its output.
     store_us_per_kib: float
     #: Microseconds of a part's sums, written or read back, per KiB.
     sum_us_per_kib: float
@@ -55,28 +55,28 @@ class Rates:
 
     mma: EngineRates
     wgmma: EngineRates
-    #: Share of the data sheet's DRAM rate that a stream of reads attains.
+    #: Share of the data sheet's DRAM rate that a stream of reads achieves.
     dram_share: float
-    #: Bytes by which each row of a stage takes the DRAM longer: rows lie apart, and short ones read slowly.
+    #: Additional bytes of DRAM time per row of a stage: rows are apart, and short ones are read slowly.
     dram_row_bytes: float
     #: From a request to its first bytes, from the DRAM and from the L2.
     dram_latency_us: float
     l2_latency_us: float
-    #: Share of 64 bytes per clock and SM that the SMs get from the L2 when all of them ask.
+    #: Share of 64 bytes per clock and SM that the SMs get from the L2 when all of them request.
     l2_share: float
-    #: Share of the L2 that holds distinct lines: a line may lie in both of its partitions.
+    #: Share of the L2 that holds distinct lines: a line may be in both of its partitions.
     l2_capacity_share: float
-    #: Start of a launch in a graph, until the first task is taken.
+    #: Start of a launch in a graph, until the first task starts.
     launch_us: float
     #: Atomic round trip and broadcast of a ticket.
     ticket_us: float
-    #: A poll that finds the signals set, and each further pass over as many signals as there are threads that poll.
+    #: A poll that finds the signals set, and each further pass over as many signals as there are polling threads.
     poll_us: float
     #: Barrier, fence and reduction of a post.
     post_us: float
 
     def of(self, engine: Engine) -> EngineRates:
-        """An engine's; simt's are mma's, whose main loop is fed the same way, until trials of it were fitted."""
+        """An engine's rates; simt uses mma's, whose main loop is fed the same way, until trials of it were fitted."""
         return self.wgmma if engine is Engine.WGMMA else self.mma
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Fit:
     """Rates fitted to measured trials of one GPU."""
 
     rates: Rates
-    #: The GPU's catalogue id, and its name as the driver told it.
+    #: The GPU's catalogue id, and its name as reported by the driver.
     gpu: str
     gpu_name: str
     #: ISO date, commit of the trials, and their number.
@@ -151,18 +151,18 @@ class Fit:
 
 
 def use_fits(folder: Path) -> None:
-    """From now on the fits of a folder, if it is there, go before the shipped ones, here and in processes that begin
-    later.
+    """From now on, the fits in a folder, if it exists, take precedence over the shipped ones, here and in processes
+    that start later.
 
     Raises:
-        InvalidInput: one of them is none.
+        InvalidInput: one of them is invalid.
     """
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.json")):
         fit = read_fit(path)
         if fit.gpu != path.stem:
-            raise InvalidInput(str(path), f"is a fit of {fit.gpu!a}", f"call it {fit.gpu}.json, or delete it")
+            raise InvalidInput(str(path), f"is a fit for {fit.gpu!a}", f"rename it to {fit.gpu}.json, or delete it")
     os.environ[FITS_VARIABLE] = str(folder)
     _fit_in.cache_clear()
 
@@ -178,14 +178,16 @@ def read_fit(path: Path) -> Fit:
         rates = fit.rates.to_json()
         values = [*rates.pop("mma").values(), *rates.pop("wgmma").values(), *rates.values()]
         if not all(isinstance(value, float | int) and 0 < float(value) < float("inf") for value in values):
-            raise ValueError("each rate is a number above 0")
+            raise ValueError("each rate must be a number above 0")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise InvalidInput(str(path), f"is no fit: {error}", "make it again by `tuner fit`, or delete it") from error
+        raise InvalidInput(
+            str(path), f"is not a valid fit: {error}", "create it again with `tuner fit`, or delete it"
+        ) from error
     return fit
 
 
 def fit_of(gpu_id: str) -> Fit | None:
-    """The fit to trials of that GPU, if there is one: your own, else the one that is shipped."""
+    """The fit to trials of that GPU, if there is one: your own, or else the shipped one."""
     return _fit_in(os.environ.get(FITS_VARIABLE, ""), gpu_id)
 
 
@@ -205,7 +207,7 @@ def rates_of(gpu: Gpu) -> Rates:
 
 
 def source_of_rates(gpu: Gpu) -> str:
-    """A sentence on what forecasts for a GPU are made of."""
+    """A sentence on the basis of forecasts for a GPU."""
     if fit := fit_of(gpu.id):
-        return f"Forecasts: by a fit to {fit.num_trials} measured trials of an {fit.gpu_name} ({fit.date})."
+        return f"Forecasts: fitted to {fit.num_trials} measured trials on an {fit.gpu_name} ({fit.date})."
     return f"Forecasts: by the data sheet of the {gpu.name}; no trials of one were fitted (tuner fit)."

@@ -1,7 +1,8 @@
-"""In which runs of neighbouring ops a chain is best launched, by the simulator: from one launch to a launch per op.
+"""Which runs of neighbouring ops are best for launching a chain, according to the simulator: from one launch to one per
+op.
 
-Each run is simulated once, however many ways to launch the chain have it. With n ops there are n (n + 1) / 2 runs and
-2^(n - 1) ways.
+Each run is simulated once, however many ways to launch the chain contain it. With n ops there are n (n + 1) / 2 runs
+and 2^(n - 1) ways.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tuner.errors import PlanError
 
 
 def ways_to_launch(num_ops: int, forced: tuple[int, ...] = ()) -> Iterator[tuple[PlanKind, tuple[int, ...]]]:
-    """Every way to launch this many ops programmatically, three at least, in runs of neighbours: the kind, and the ops
-    with which later runs begin. Fewer launches come first. A launch begins with each op of `forced`."""
+    """Every way to launch this many ops, at least three, programmatically in runs of neighbours: the kind, and the
+    ops with which later runs begin. Fewer launches come first. A launch begins with each op of `forced`."""
     for num_later in range(num_ops):
         for starts in combinations(range(1, num_ops), num_later):
             if not set(forced) <= set(starts):
@@ -40,11 +41,11 @@ def ways_to_launch(num_ops: int, forced: tuple[int, ...] = ()) -> Iterator[tuple
 
 
 def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[float, Candidate]]:
-    """The schedule launched in each way that the GPU has and the proof allows, and its forecast in microseconds; the
-    fastest first, and of equals that of fewer launches.
+    """The schedule launched in each way that the GPU and the proof allow, and its forecast in microseconds; fastest
+    first, and among equals the one with fewer launches.
 
     Raises:
-        IllegalSchedule: the schedule is outside the legal space.
+        IllegalSchedule: the schedule is not legal.
     """
     num_ops = len(workload.tile_ops)
     schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))
@@ -69,7 +70,7 @@ def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[
 
 
 def _run_us(workload: Workload, gpu: Gpu, schedule: Schedule, run: tuple[int, int]) -> float | None:
-    """Of one launch of these ops; None where the proof refuses its plan."""
+    """Time of one launch of these ops; None if the proof refuses its plan."""
     graph = tile_graph(workload, schedule.tiling, tuple(range(*run)))
     resources = estimated_resources(workload, schedule.tiling)
     try:

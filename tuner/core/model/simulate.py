@@ -1,17 +1,19 @@
-"""A verified plan and a GPU's rates -> a timeline: who ran what when, who waited, what came from DRAM.
+"""From a verified plan and a GPU's rates to a timeline: what runs where and when, what waits, what comes from DRAM.
 
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
-its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. What a task
-reads comes through resources that transfers share equally: the DRAM and the L2 (`bandwidth.py`). It never comes faster
-than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the operand
-panels read last, so the walk matters; what another CTA is fetching already comes with that CTA's transfer. Then the
-SM's own units, in turn where CTAs share an SM (a roofline: Williams et al., CACM 52(4), 2009), then the epilogue.
+its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. The inputs of
+a task come through resources that transfers share equally: the DRAM and the L2 (`bandwidth.py`). They never arrive
+faster than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the
+most recently used operand panels, so the order matters; data that another CTA is already fetching arrives with that
+CTA's transfer. Then come the SM's own units, in turn if CTAs share an SM (a roofline: Williams et al., CACM 52(4),
+2009), then the epilogue.
 
-A part of a tile writes its sums and arrives; the one that arrives last reads all parts' sums and stores the tile. The
-first weights of a task are requested before its wait. An engine that runs ahead turns to its next task while the last
-stages of this one are multiplied. Where teams of warps take turns, one stores or adds up while the next one multiplies.
+A part of a tile writes its sums and arrives; the last part to arrive reads all parts' sums and stores the tile. The
+first weights of a task are requested before its wait. An engine that runs ahead starts its next task while the last
+stages of the current one are multiplied. If teams of warps alternate, one stores or adds up while the next one
+multiplies.
 
-Pure and deterministic. Meant to rank orders and to stand in for a card, not to predict microseconds.
+Pure and deterministic. Meant to rank orders and to replace a card, not to predict microseconds.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan
 
-#: Signals of a wait that one look at the waits ahead takes: `kFewSignals` of sync.cuh.
+#: Signals of a wait that one check of the waits ahead covers: `kFewSignals` of sync.cuh.
 FEW_SIGNALS = 8
 
 
@@ -52,7 +54,7 @@ class Span:
     begin_us: float
     #: When its waits were over.
     wait_us: float
-    #: When its first operands had come.
+    #: When its first operands had arrived.
     loaded_us: float
     #: When its last product was done.
     computed_us: float
@@ -62,7 +64,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What happens when, by the rates of the GPU."""
+    """The sequence of events, at the GPU's rates."""
 
     #: From the launch to the last store, microseconds.
     makespan_us: float
@@ -72,12 +74,12 @@ class Timeline:
     dram_read_bytes: int
     #: Bytes written that the L2 still holds at the end.
     late_write_bytes: int
-    #: Operand bytes that the L2 had.
+    #: Operand bytes that hit the L2.
     l2_hit_bytes: int
-    #: Operand bytes that came from the L2 to the SMs, and how long that takes if all of them ask.
+    #: Operand bytes from the L2 to the SMs, and the time for them if all SMs request.
     link_bytes: int
     link_us: float
-    #: (CTA, task, begin, wait over, loaded, computed, end) of every task, in the order of their starts.
+    #: (CTA, task, begin, wait over, loaded, computed, end) of every task, by start time.
     rows: tuple[tuple[int, int, float, float, float, float, float], ...]
     #: CTAs that took part.
     num_ctas: int
@@ -97,18 +99,18 @@ class Timeline:
         return sum(row[3] - row[2] for row in self.rows)
 
 
-#: Events of a CTA: a task ends; the CTA turns to its next task, or looks again whether the one that it holds may start.
+#: Events of a CTA: a task ends; the CTA turns to its next task, or checks again whether its current one may start.
 _END, _POLL = 0, 1
 
 
 def simulate(
     plan: VerifiedPlan, rates: Rates | None = None, limit_us: float = math.inf, *, is_apart: bool = False
 ) -> Timeline:
-    """The timeline of one launch, cold but for what an earlier launch of the same workload wrote; by `rates`, or by
-    those of the GPU. One that takes longer than `limit_us` is drawn up to there, and said to take for ever. `is_apart`:
-    its CTAs take SMs as they come free, as those of a programmatic launch do.
+    """The timeline of one launch, with a cold cache except for what an earlier launch of the same workload wrote; with
+    `rates`, or those of the GPU. A launch that takes longer than `limit_us` is simulated up to there, and its time is
+    infinite. `is_apart`: its CTAs take SMs as they become free, as in a programmatic launch.
 
-    One of two launches that share their signals is drawn as if the other one had ended.
+    One of two launches that share signals is simulated as if the other one had ended.
     """
     rates = rates or rates_of(plan.gpu)
     words = plan.plan.without_waits() if plan.is_paired else plan.plan.with_in_band_waits_first()
@@ -126,8 +128,8 @@ def simulate_launch(
     polled: Plan | None = None,
     limit_us: float = math.inf,
 ) -> Timeline:
-    """The same for a proven plan of ops of any kind, of which `launch` has the costs; `polled` has the waits that cost
-    time, where these are not the plan's."""
+    """The same for a proven plan of ops of any kind, with the costs in `launch`; `polled` are the waits that cost
+    time, if these are not the plan's."""
     return _Run(plan, polled or plan, graph, launch, gpu, rates).timeline(limit_us)
 
 
@@ -140,14 +142,14 @@ class _Run:
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
         self._source = TaskSource(words)
-        # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
+        # CTAs that do not fit at first would start when others leave, at which point no ticket is left.
         self._num_sms = gpu.num_clusters(launch.cluster_size)  # that compute a task each
         fitting = self._num_sms * launch.occupancy
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
-        is_known = words.assignment in (STATIC, FIRST_WAVE)  # else the first draw is waited for
+        is_known = words.assignment in (STATIC, FIRST_WAVE)  # otherwise the first draw takes time
         self._take_us = 0.0 if is_known else rates.ticket_us
         self._tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
-        #: [task] what it costs, and whether it is a part.
+        #: [task] its costs, and whether it is a part.
         self._cost_of = _task_costs(words, graph, self._costs)
         self._is_part: list[bool] = (words.tasks[:, 7] > 0).tolist()
         self._polls_us, self._later_polls_us = _polls_us(polled, launch.num_pollers, rates)
@@ -160,23 +162,24 @@ class _Run:
         self._start_us = [0.0] * num_ctas
         self._fetched_us = [0.0] * num_ctas
         self._latency_us = [0.0] * num_ctas
-        #: By CTA: whether its task has its operands but for those of k-steps whose waits are not over.
+        #: By CTA: whether its task only lacks the operands of k-steps whose waits are not over.
         self._stalls = [False] * num_ctas
-        #: [task] share of its k-steps from its last wait on, which is 1 where all its waits stand before the first.
+        #: [task] share of its k-steps from its last wait on, which is 1 if all its waits come before the first.
         self._last_shares = _last_shares(words, graph)
-        #: By CTA: how many tasks it has computed, and when the last one was; by its teams of warps, when each is free.
+        #: By CTA: how many tasks it has computed, and when it finished the last one; by its teams of warps, when each
+        #: is free.
         self._num_computed = [0] * num_ctas
         self._computed_us = [0.0] * num_ctas
         self._free_us = [[0.0] * launch.num_teams for _ in range(num_ctas)]
         self._rows: list[tuple[int, int, float, float, float, float, float]] = []
-        #: Task -> its row and its team, of a part that has not arrived.
+        #: Task -> its row and its team, for a part that has not arrived.
         self._arriving: dict[int, tuple[int, int]] = {}
-        #: Of tiles whose parts all add up: row, CTA and team of each that has left its sums.
+        #: For tiles whose parts all add up: row, CTA and team of each that has stored its sums.
         self._met: dict[int, list[tuple[int, int, int]]] = {}
         self._events = [(rates.launch_us, _POLL, cta, -1) for cta in range(num_ctas)]
 
     def timeline(self, limit_us: float) -> Timeline:
-        """Runs it to its end, or until that much has passed and a task has not begun to compute."""
+        """Runs it to the end, or until that much time has passed and a task has not begun to compute."""
         events, memory, is_over = self._events, self._memory, False
         dram, link = memory.dram, memory.link
         while True:
@@ -209,7 +212,7 @@ class _Run:
         )
 
     def _poll(self, cta: int, now_us: float) -> None:
-        """A CTA turns to its next task, or looks at the waits of the one that it holds."""
+        """A CTA turns to its next task, or checks the waits of its current one."""
         if self._stalls[cta]:
             self._compute(cta, now_us)
             return
@@ -231,8 +234,9 @@ class _Run:
         self._start_us[cta] = max(now_us, self._taken_us[cta] + self._take_us) + self._polls_us[task]
 
     def _compute(self, cta: int, now_us: float) -> None:
-        """The last operands of a CTA's task are in the L2's link: when it computes, and when it is done. A task that
-        waits within asks for all of them after its first wait, and stands still before steps whose inputs are late."""
+        """The last operands of a CTA's task are in the L2's link: computes when it multiplies, and when it is done.
+        A task with later waits requests all of its inputs after its first wait, and pauses before steps whose inputs
+        are late."""
         memory = self._memory
         if self._board.parks(cta, self._held[cta]):
             self._stalls[cta] = True
@@ -275,7 +279,7 @@ class _Run:
             heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _POLL, cta, -1))
 
     def _others_share(self, task: int) -> float:
-        """Of a part's sums what it leaves: all of them, or what other parts finish."""
+        """The share of a part's sums that it writes for others: all of them, or what other parts finish."""
         return 1 - 1 / self._protocol.num_parts[task] if self._launch.scatters_sums else 1.0
 
     def _end(self, cta: int, task: int, now_us: float) -> None:
@@ -287,7 +291,7 @@ class _Run:
         if row >= 0 and self._board.is_last(task):
             costs, num_parts = self._costs[tile[0]], self._protocol.num_parts[task]
             finishers = self._met.pop(self._protocol.leader_of[task], [(row, cta, team)])
-            each = num_parts / len(finishers)  # parts' sums that one of them adds up
+            each = num_parts / len(finishers)  # sums of parts that one of them adds up
             read = each * (self._others_share(task) if len(finishers) > 1 else 1.0)
             self._memory.pass_sums(round(costs.slot_bytes * read * len(finishers)), now_us)
             end_us = now_us + self._rates.l2_latency_us + read * costs.slot_us + costs.store_us / len(finishers)
@@ -306,7 +310,7 @@ class _Run:
 
 
 def _task_costs(plan: Plan, graph: TaskGraph, costs: Mapping[int, OpCosts]) -> list[PartCosts]:
-    """[task] what its k-steps cost."""
+    """[task] cost of its k-steps."""
     kinds = [
         (op, *steps) for op, steps in zip(plan.tasks[:, 0].tolist(), graph.steps_of(plan.tasks).tolist(), strict=True)
     ]
@@ -315,11 +319,11 @@ def _task_costs(plan: Plan, graph: TaskGraph, costs: Mapping[int, OpCosts]) -> l
 
 
 def _polls_us(plan: Plan, num_pollers: int, rates: Rates) -> tuple[list[float], list[float]]:
-    """[task] time of the polls that find its first waits over, and those of later steps: threads look at a signal each.
-    Who reads in band polls what it reads, and no signal besides.
+    """[task] time of the polls that find its first waits over, and those of later steps: each thread checks one signal.
+    An in-band reader polls its inputs, and no signals besides.
 
-    Those of later steps are looked at while the steps before are computed. A look passes those that are over, but for
-    one of many signals: that is looked at and then waited for, in turn with the inputs of its steps.
+    Those of later steps are checked while the earlier steps are computed. One check covers all waits that are over,
+    except for one with many signals: that is checked and then waited for, in turn with the inputs of its steps.
     """
     waits = plan.waits
     num_signals, is_first = waits[:, 1] - waits[:, 0], waits[:, 4] == 0

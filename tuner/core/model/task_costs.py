@@ -1,7 +1,8 @@
-"""What the tiles of an op, or their parts, cost an SM: panels of operands, time on its units, turns of the ring."""
+"""SM costs of an op's tiles, or of their parts: panels of operands, time on its units, turns of the ring."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.legal.mma import warp_grid
-from tuner.core.legal.wgmma import multiplied, num_groups
+from tuner.core.legal.wgmma import WARPS_PER_GROUP, multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
 from tuner.core.plan.graph.boxes import Ints
 from tuner.core.plan.graph.products import product_tile
@@ -26,59 +27,61 @@ from tuner.errors import IllegalSchedule
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
-#: From one SM of a cluster to another: the latency, and the bytes of each SM while all send. Guesses, about what Luo et
-#: al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499, report of another card.
-HOP_CLOCKS, HOP_BYTES_PER_US = 180, 25_000
-#: fp32 products of an SM per clock (source: the same), and the share of them that dot products attain: a guess.
+#: From one SM of a cluster to another: the latency, the bytes of each SM while all send, and how long an exchange, from
+#: the third one on, waits until one before was added. Source: docs/findings/cluster-sums.md.
+HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
+#: fp32 products of an SM per clock (same source), and the share of them that dot products achieve: an estimate.
 FP32_LANES, FP32_SHARE = 128, 0.65
-#: Weights that an SM converts to elements a clock where they are stored in fewer bits: a guess, of two to three
-#: instructions for each of two weights.
-CONVERTED_PER_CLOCK = 40
+#: Words of codes that an SM converts to elements a clock, by its math warpgroups, where weights are stored in fewer
+#: bits. A warp takes 12 to 13 instructions for a word of each lane, as the machine code has them. The shares of the
+#: clocks that issue one are guesses: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
+_WORD_BITS = 32
+CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
 #: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
 #: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
-#: Kinds of tasks of an op whose costs are kept: a tail that is cut by k-steps has as many as there are CTAs.
+#: Maximum kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has as many as there are CTAs.
 MAX_KINDS = 1024
-#: Slices of what an even part reads, where parts are not even: such a part reads what begins among its k-steps.
+#: Slices of an even part's inputs, if parts are not even: such a part reads what begins among its k-steps.
 SLICES_PER_PART = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartCosts:
-    """What some k-steps of the tiles of an op cost: those of a part, or all."""
+    """Costs of some k-steps of the tiles of an op: those of a part, or all."""
 
-    #: [tile row] (panel, bytes) of the rows of A that it reads, and bytes of all of them.
+    #: [tile row] (panel, bytes) of the rows of A that it reads, and total bytes.
     a_panels: list[list[tuple[int, int]]]
     a_bytes: list[int]
-    #: [tile col] (panel, bytes) of its weights and bias, and bytes of all of them.
+    #: [tile col] (panel, bytes) of its weights and bias, and total bytes.
     w_panels: list[list[tuple[int, int]]]
     w_bytes: list[int]
     #: Time on the SM's own units, and that of one k-step.
     busy_us: float
     step_us: float
-    #: Stages of the main loop over stages in flight, without those that are requested ahead; and how long a stage
-    #: takes behind its latency, if nobody else asks.
+    #: Stages of the main loop divided by stages in flight, without those requested ahead; and the time of a stage
+    #: beyond its latency, without other requests.
     turns: float
     turn_us: float
-    #: What its inputs take at least through a ring of their own, from the L2; 0 where a stage holds both operands.
+    #: Minimum time of its inputs through a separate ring, from the L2; 0 if a stage holds both operands.
     inputs_us: float
-    #: Of its weights, what can be requested before its inputs are there; and the weights of one stage.
+    #: Bytes of its weights that can be requested before its inputs arrive; and the weights of one stage.
     ahead_bytes: int
     stage_bytes: int
-    #: By how much its reads take the DRAM longer than their bytes.
+    #: Factor by which its reads occupy the DRAM longer than their bytes.
     dram_stretch: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpCosts:
-    """What the tiles of one op cost."""
+    """Costs of the tiles of one op."""
 
-    #: What k-steps of a tile cost, by the first, the stride, and how many; and a whole tile.
+    #: Costs of k-steps of a tile, by the first, the stride, and the number; and of a whole tile.
     of: Callable[[int, int, int], PartCosts]
     whole: PartCosts
     #: [tile row], [tile col]: the panels of the output that the tile writes, their bytes, and the tile's share of them.
     out_panels: list[list[list[tuple[int, int, int]]]]
-    #: Whether the output leaves, and nobody reads it.
+    #: Whether the output leaves the chain without a reader.
     leaves: bool
     #: [tile row], [tile col]: clipped extents.
     rows: list[int]
@@ -86,14 +89,14 @@ class OpCosts:
     #: Bytes that are read once for the epilogue: the residual, per element of the tile, and the row scale, per row.
     once_bytes: int
     once_row_bytes: int
-    #: Bytes of the output behind a column of the tile: an element, or a pair of them.
+    #: Bytes of the output per column of the tile: one element, or a pair.
     element_bytes: int
-    #: Rounding and store of a tile, the sum over CTAs that share its k, and all that a task costs beside its loops.
+    #: Rounding and store of a tile, the sum over CTAs that share its k, and all costs of a task besides its loops.
     store_us: float
-    #: Of the shorter of multiplying and loading from the DRAM, what does not hide behind the other; 0 where no other
+    #: Part of the shorter of multiplying and loading from the DRAM that does not overlap with the other; 0 if no other
     #: tile reads the same weights.
     exposed_share: float
-    #: To write the sums of one part, or to read them, and their bytes.
+    #: Time to write the sums of one part, or to read them, and their bytes.
     slot_us: float
     slot_bytes: int
 
@@ -123,8 +126,8 @@ def _extents(size: int, tile: int) -> list[int]:
 
 
 def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
-    """The k-steps of each slice of A and of the weights that the L2 keeps or not: what an even part reads, or so many
-    slices of it where parts are not even."""
+    """The k-steps of each slice of A and of the weights that the L2 keeps or not: an even part's inputs, or this
+    many slices of them if parts are not even."""
     num_parts, num_steps = graph.num_parts(op_index), len(graph.steps(op_index))
     num_slices = min(num_parts * finer, num_steps) if num_parts > 1 else 1
     return [graph.steps(op_index, number, num_slices) for number in range(num_slices)]
@@ -148,8 +151,8 @@ def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
 
 
 def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> list[list[list[tuple[int, int, int]]]]:
-    """The panels in which the consumers will look for what a tile writes, cut as each of them reads; where there are
-    none, the tile itself."""
+    """The panels in which consumers look for a tile's output, divided as each of them reads it; the tile itself if
+    there are none."""
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     size = op.stored_in(graph.workload.dtype).size_bytes
     readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
@@ -193,7 +196,7 @@ def _costs_of(
 
 
 def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Panels, finer: int = 1) -> OpCosts:
-    """The costs of one op; `panels` numbers those of all ops of a launch, in so many slices for an even part."""
+    """The costs of one op; `panels` numbers those of all ops of a launch, with this many slices for an even part."""
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     size = graph.workload.dtype.size_bytes
     rows, cols = op.row_extents(tile.m), _extents(op.n, tile.n)
@@ -216,7 +219,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     @lru_cache(maxsize=MAX_KINDS)
     def of(first: int, stride: int, count: int) -> PartCosts:
         steps = range(first, first + count * stride, stride)
-        # A slice is one part's: where parts are not even, that of the part in which it begins.
+        # A slice belongs to one part: if parts are not even, the part in which it begins.
         mine = [number for number, own in enumerate(slices) if own.start in steps]
         cost = _part_costs(graph, op_index, gpu, rates, mine, count, reads, weights)
         for col, extent in enumerate(cols) if column_bytes and slices[-1].start in steps else ():
@@ -239,7 +242,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         element_bytes=size * op.result_columns // op.n,
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
-        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
+        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu, graph.tiling.sum_kib)
         + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
@@ -291,13 +294,14 @@ def _part_costs(
     )
 
 
-def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu) -> float:
+def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float:
     """Time in which so many CTAs that share a tile's k bring its sums together, `tile_bytes` of each: each sends what
-    the others add up."""
+    the others add up, half of the room at a time."""
     if sharers == 1:
         return 0.0
     sent_bytes = tile_bytes * (sharers - 1) / sharers
-    return HOP_CLOCKS / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
+    num_waiting = max(0, math.ceil(2 * sent_bytes / (1024 * room_kib)) - 2)
+    return (HOP_CLOCKS + num_waiting * ADDED_CLOCKS) / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
 
 
 def multiplied_by(tiling: Tiling, op: TileOp, tile: Tile) -> tuple[int, int]:
@@ -308,7 +312,7 @@ def multiplied_by(tiling: Tiling, op: TileOp, tile: Tile) -> tuple[int, int]:
 
 
 def task_us(workload: Workload, op: TileOp, tile: Tile, chosen: Any, gpu: Gpu) -> float:
-    """Of an op whose kind has what a task does: what one takes an SM, by the file ``costs`` of the kind.
+    """For an op whose kind defines the task: the time of a task on an SM, from the kind's file ``costs``.
 
     Raises:
         IllegalSchedule: it has none.
@@ -324,19 +328,19 @@ def runs_ahead(tiling: Tiling) -> bool:
 
 
 def num_teams(tiling: Tiling) -> int:
-    """Teams of warps that take turns with a CTA's tasks."""
+    """Teams of warps that alternate with a CTA's tasks."""
     return 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
 
 
 def _stages_under_way(tiling: Tiling) -> int:
-    """Stages that may be under way, wgmma's of weights: all but the one that is being multiplied. wgmma's, too, is not
-    free before the next one has come, since it is released behind the issue of that one's products. A window is a
-    limit of its own."""
+    """Stages that may be in flight, wgmma's of weights: all but the one that is being multiplied. With wgmma it is
+    not free before the next one has arrived either, since it is released after the next one's products are issued. A
+    window is an additional limit."""
     return tiling.window or tiling.num_stages - 1
 
 
 def _input_turns(tiling: Tiling, depth: int) -> float:
-    """Stages of `depth` k-steps over those that may be under way, likewise, of a ring that holds inputs alone."""
+    """Stages of `depth` k-steps divided by those in flight, for a ring of only inputs."""
     return depth / (tiling.input_stages - 1) if tiling.engine is Engine.WGMMA else 0.0
 
 
@@ -346,16 +350,24 @@ def _port_us(tile: Tile, element_bytes: int, weight_bits: int, gpu: Gpu, engine:
     return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
 
 
+def converting_us(op: TileOp, rows: int, depth: int, num_warps: int, gpu: Gpu) -> float:
+    """Time in which an SM's math warps convert weights, if nothing holds them up."""
+    if not op.weights:
+        return 0.0
+    num_words: float = rows * depth * op.weights.row.bits / _WORD_BITS
+    return num_words / CONVERTED_WORDS[num_warps // WARPS_PER_GROUP] / gpu.clock_mhz
+
+
 def tensor_share(product_columns: int) -> float:
-    """Share of the tensor cores' rate that a task of wgmma with so many rows of B attains, by straight lines between
-    what was measured."""
+    """Share of the tensor cores' rate that a wgmma task with this many rows of B achieves, interpolated linearly
+    between measurements."""
     columns, shares = zip(*_TENSOR_SHARES, strict=True)
     return float(np.interp(product_columns, columns, shares))
 
 
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
-    """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained. What a
-    kind of op does itself it knows itself."""
+    """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is achieved.
+    Steps of other kinds of op are covered by the kind."""
     tiling, op = graph.tiling, graph.workload.tile_ops[op_index]
     if not op.IS_PRODUCT:
         return task_us(graph.workload, op, tiling.tiles[op_index], tiling.of_kind(op_index), gpu)
@@ -370,8 +382,8 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
         product_us = (tile.m + 1) * tile.n * tile.k / FP32_LANES / gpu.clock_mhz / FP32_SHARE
         return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
-        converting_us = tile.n * tile.k / CONVERTED_PER_CLOCK / gpu.clock_mhz if op.weights else 0.0
-        return max(port_us, tensor_us / tensor_share(b_rows), converting_us) + engine.step_us
+        convert_us = converting_us(op, a_rows, tile.k, tiling.num_warps, gpu)
+        return max(port_us, tensor_us / tensor_share(b_rows), convert_us) + engine.step_us
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
     smem_us = (tile.m * warps_n + tile.n * warps_m) * tile.k * size / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz

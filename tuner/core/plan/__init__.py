@@ -1,1 +1,1 @@
-"""From a choice to a table of words: tile graph, order, queues, waits and posts."""
+"""From a schedule to a table of words: tile graph, order, queues, waits and posts."""

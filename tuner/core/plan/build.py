@@ -1,8 +1,8 @@
-"""From a tile graph and an ordering to a plan: the global order, signals and waits, and the deal to CTAs.
+"""From a tile graph and an ordering to a plan: the global order, signals and waits, and the assignment to CTAs.
 
 Queues that keep the global order are free of cycles, since that order is a linear extension of the waits. `interleaves`
-makes it one for every granularity whose signals stand for single tile rows. Legality refuses a batch of rows or a
-barrier where it is not. `tuner.core.proof.verify` trusts none of this.
+ensures that for every granularity whose signals cover single tile rows. Legality refuses a batch of rows or a barrier
+otherwise. `tuner.core.proof.verify` does not rely on any of this.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints
 
 
 def proportional(counts: list[int]) -> Ints:
-    """Indices into the concatenated sequences of such lengths, mixed so that each advances at an even rate."""
+    """Indices into the concatenated sequences of these lengths, mixed so that each advances at an even rate."""
     when = np.concatenate([(2 * np.arange(count, dtype=np.int64) + 1) / (2 * count) for count in counts])
     return np.argsort(when, kind="stable")
 
@@ -61,7 +61,7 @@ def proportional(counts: list[int]) -> Ints:
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """The plan that runs the graph's tasks in the given order on a persistent grid.
 
-    Where no task is left behind a first wave, it is a queue for each CTA.
+    If no task is left after a first wave, it becomes one queue per CTA.
     """
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     order = global_order(graph, ordering)
@@ -85,12 +85,12 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
 
 
 def held_stages(tiling: Tiling, run_ahead: int) -> int:
-    """Stages of weights that stay unrequested until a task's first waits are over."""
+    """Stages of weights that are not requested until a task's first waits are over."""
     return tiling.stages_ahead - tiling.stages_ahead * run_ahead // 100
 
 
 def tasks_of(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, ordering: Ordering) -> tuple[Words, Ints]:
-    """The tasks of a global order's tiles, whole or in parts, and the queue of each, where there are queues."""
+    """The tasks of a global order's tiles, whole or in parts, and the queue of each, if there are queues."""
     if ordering.split_tiles is SplitTiles.STREAM:
         return streamed(graph, order, num_ctas, ordering)
     is_split = split_of(order[0], num_ctas, ordering)
@@ -108,8 +108,8 @@ def plan_of(
     *,
     wait_position: WaitPosition = WaitPosition.TASK,
 ) -> Plan:
-    """The plan of tasks in a global order, which do not wait or post yet: in queues where `queue` gives each task's,
-    else by tickets. Tiles that are split have slots in the order of ops, rows, columns."""
+    """The plan of tasks in a global order, which do not wait or post yet: in queues if `queue` assigns them,
+    otherwise by tickets. Split tiles have slots in the order of ops, rows, columns."""
     tasks, num_split = tasks.copy(), 0
     if (in_parts := np.flatnonzero(tasks[:, 7])).size:
         split = distinct_rows(tasks[in_parts, :3])
@@ -140,12 +140,12 @@ def plan_of(
 
 
 def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, tiling: Tiling) -> int:
-    """CTAs of the persistent grid, or its clusters: a task has one to itself, and a neighbour may have none."""
+    """CTAs of the persistent grid, or its clusters: each task has a different one, and a neighbour may have none."""
     least = max(1, min(num_tasks, grid_capacity(ordering, gpu, tiling)))
     return -(-least // tiling.neighbours) * tiling.neighbours
 
 
 def grid_capacity(ordering: Ordering, gpu: Gpu, tiling: Tiling) -> int:
-    """CTAs of the persistent grid, or its clusters, where there are tasks enough."""
+    """CTAs of the persistent grid, or its clusters, if there are enough tasks."""
     placed = gpu.num_clusters(tiling.placed_ctas, ordering.reserved_sms)
     return ordering.ctas_per_sm * placed * tiling.neighbours

@@ -1,7 +1,7 @@
-"""The launches of a launch op: which kernels of its source, on which grids, and what each is given.
+"""The launches of a launch op: its kernels, their grids and arguments.
 
-A kernel takes one struct by value. Its fields come in the order of the struct and lie where C puts them, so that nobody
-counts bytes. The launcher of a card, an artifact, a pack and the C runtime read nothing else of a launch.
+A kernel takes one struct by value. Its fields are in the order of the struct and laid out as in C, so that no code
+counts bytes. The launcher of a card, an artifact, a pack and the C runtime use nothing else of a launch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from tuner.errors import ResourceError, WordError
 
-#: Bytes of a number or an address of each type, which is its alignment too.
+#: Bytes of a number or an address of each type, which is also its alignment.
 FIELD_BYTES = {"pointer": 8, "int64": 8, "int32": 4, "float32": 4}
 _FORMATS = {"int64": "<q", "int32": "<i", "float32": "<f"}
-#: What the program and the C runtime have room for. Source of the kernel's limits: CUDA C++ Programming Guide,
-#: "Technical Specifications per Compute Capability", and kernel parameters of CUDA 12.1.
+#: Limits of the program and the C runtime. Source of the kernel's limits: CUDA C++ Programming Guide, "Technical
+#: Specifications per Compute Capability", and kernel parameters of CUDA 12.1.
 MOST_CTAS, MOST_THREADS, MOST_CLUSTER, MOST_PARAMETER_BYTES = 1 << 20, 1024, 16, 32764
-#: A workspace, and each table, begins at a multiple of that.
+#: Alignment of a workspace, and of each table.
 ALIGNMENT_BYTES = 256
 #: Bytes of a ``CUtensorMap``. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_BYTES, MAP_ALIGNMENT_BYTES = 128, 64
@@ -33,10 +33,10 @@ MOST_LAUNCHES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class MapOf:
-    """What the copy engine is told of a tensor: arguments of ``cuTensorMapEncodeTiled``, innermost dimension first. The
-    swizzle is that of 128 bytes, L2 promotion too, and what is outside is read as zeros."""
+    """A tensor's description for the copy engine: arguments of ``cuTensorMapEncodeTiled``, innermost dimension
+    first. Swizzle and L2 promotion are 128 bytes, and reads outside are zeros."""
 
-    #: The tensor, by the name that `Op.tensors` has.
+    #: The tensor, by its name in `Op.tensors`.
     tensor: str
     dims: tuple[int, ...]
     #: Strides of each dimension but the first.
@@ -46,49 +46,49 @@ class MapOf:
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One field of a kernel's struct: made by one of the functions behind this."""
+    """One field of a kernel's struct: made by one of the functions below."""
 
     name: str
     #: One of `FIELD_BYTES`, or ``bytes[n]``.
     type: str = "pointer"
-    #: What it is, for people.
+    #: Its meaning, for people.
     meaning: str = ""
     #: The tensor that it points to; empty for none.
     tensor: str = ""
     #: Value of a number.
     value: int | float | None = None
-    #: Where in the op's workspace it points to, bytes; None where it points elsewhere.
+    #: Offset in the op's workspace that it points to, bytes; None if it points elsewhere.
     room: int | None = None
-    #: What is in memory of its own, which is only read, where it points to; None where it points elsewhere.
+    #: Content of the separate read-only memory that it points to; None if it points elsewhere.
     table: bytes | None = None
-    #: What the struct has itself.
+    #: Content that is in the struct itself.
     data: bytes | None = None
     map: MapOf | None = None
-    #: Whether it is how long a wait may last, SM clock cycles: each launch is told.
+    #: Whether it is the time limit of a wait, SM clock cycles, which is passed to each launch.
     is_spin_limit: bool = False
-    #: Whether it points nowhere.
+    #: Whether it is a null pointer.
     is_null: bool = False
 
     @property
     def num_bytes(self) -> int:
-        """In the struct."""
+        """Bytes in the struct."""
         if self.data is not None:
             return len(self.data)
         return MAP_BYTES if self.map else FIELD_BYTES[self.type]
 
     @property
     def alignment_bytes(self) -> int:
-        """In the struct."""
+        """Alignment in the struct."""
         return MAP_ALIGNMENT_BYTES if self.map else min(8, self.num_bytes)
 
 
 def pointer(name: str, tensor: str, meaning: str = "") -> Field:
-    """The address of a tensor, by the name that `Op.tensors` has."""
+    """The address of a tensor, by its name in `Op.tensors`."""
     return Field(name=name, tensor=tensor, meaning=meaning)
 
 
 def null(name: str, meaning: str = "") -> Field:
-    """An address of nothing."""
+    """A null pointer."""
     return Field(name=name, is_null=True, meaning=meaning)
 
 
@@ -102,8 +102,8 @@ def room(name: str, offset_bytes: int = 0, meaning: str = "in the workspace") ->
     return Field(name=name, room=offset_bytes, meaning=meaning)
 
 
-def table(name: str, data: bytes, meaning: str = "the file of that name on the device") -> Field:
-    """The address of constants that the plan has, as tasks are."""
+def table(name: str, data: bytes, meaning: str = "the file with this name on the device") -> Field:
+    """The address of constants from the plan, such as tasks."""
     return Field(name=name, table=data, meaning=meaning)
 
 
@@ -113,13 +113,13 @@ def inline(name: str, data: bytes, meaning: str = "") -> Field:
 
 
 def tensor_map(name: str, tensor: str, dims: Sequence[int], strides_bytes: Sequence[int], box: Sequence[int]) -> Field:
-    """A ``CUtensorMap``, as `MapOf` has it."""
+    """A ``CUtensorMap``; see `MapOf`."""
     found = MapOf(tensor=tensor, dims=tuple(dims), strides_bytes=tuple(strides_bytes), box=tuple(box))
-    return Field(name=name, type=f"bytes[{MAP_BYTES}]", map=found, meaning="the encoded tensor map of that name")
+    return Field(name=name, type=f"bytes[{MAP_BYTES}]", map=found, meaning="the encoded tensor map with this name")
 
 
 def spin_limit(name: str, meaning: str = "SM clock cycles that one wait may last") -> Field:
-    """How long a wait may last, SM clock cycles: an ``int64``."""
+    """The time limit of a wait, SM clock cycles: an ``int64``."""
     return Field(name=name, type="int64", is_spin_limit=True, meaning=meaning)
 
 
@@ -133,23 +133,23 @@ class OpLaunch:
     num_ctas: int
     #: Of a CTA, along x; a multiple of 32.
     num_threads: int
-    #: Of the one struct that the kernel takes by value, in its order.
+    #: Fields of the one struct that the kernel takes by value, in order.
     fields: tuple[Field, ...]
     #: CTAs of a cluster. The source has the attribute ``__cluster_dims__``.
     cluster: int = 1
     #: Dynamic shared memory of a CTA.
     smem_bytes: int = 0
-    #: Whether no CTA can end before all have begun, as where they wait for each other: such a launch is cooperative.
+    #: Whether no CTA can end before all have begun, e.g. since they wait for each other: such a launch is cooperative.
     needs_all_ctas: bool = False
-    #: Whether the kernel waits for the launch before it by ``griddepcontrol.wait`` before it touches what that reads or
-    #: writes: in a programmatic plan kind it may begin early then.
+    #: Whether the kernel waits for the previous launch with ``griddepcontrol.wait`` before it touches what that launch
+    #: reads or writes: in a programmatic plan kind it may then begin early.
     waits: bool = False
-    #: What its CTAs share among them, for people; 0 for as many as there are CTAs.
+    #: Number of tasks that its CTAs share, for people; 0 for one per CTA.
     num_tasks: int = 0
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Offsets of each field in the struct, as C lays it out."""
+        """Offsets of each field in the struct, with C layout."""
         found, end = [], 0
         for field in self.fields:
             found.append(-(-end // field.alignment_bytes) * field.alignment_bytes)
@@ -167,22 +167,22 @@ class OpLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class OpLaunches:
-    """All launches of a launch op, one after the other in a stream."""
+    """All launches of a launch op, in sequence in one stream."""
 
     launches: tuple[OpLaunch, ...]
-    #: Memory that belongs to the op between launches and runs: for runs in one stream it is one.
+    #: Memory that the op keeps between launches and runs: all runs in one stream share it.
     workspace_bytes: int = 0
-    #: Of its beginning what is zeros before the first run. Whatever counts there continues from run to run.
+    #: Bytes at its beginning that are zero before the first run. Counters there continue from run to run.
     zero_bytes: int = 0
 
     @property
     def num_tasks(self) -> int:
-        """Of all launches."""
+        """Sum over all launches."""
         return sum(one.num_tasks or one.num_ctas for one in self.launches)
 
     @property
     def num_ctas(self) -> int:
-        """Of the largest."""
+        """Maximum over the launches."""
         return max(one.num_ctas for one in self.launches)
 
     @property
@@ -197,7 +197,7 @@ class OpLaunches:
 
     @property
     def digest(self) -> str:
-        """sha256, hex, of all that the launches are told."""
+        """sha256, hex, of all launch arguments."""
         facts = [[vars(one) | {"fields": [_plain(field) for field in one.fields]} for one in self.launches]]
         text = json.dumps([*facts, self.workspace_bytes, self.zero_bytes], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -209,46 +209,49 @@ def _plain(field: Field) -> dict[str, Any]:
 
 
 def check_op_launches(launches: OpLaunches, name: str, tensors: Collection[str], written: Collection[str]) -> None:
-    """Checks that every launch can be made: of an op called `name` with these tensors, of which `written` leave it.
+    """Checks that every launch is possible, for an op called `name` with these tensors, of which `written` are its
+    outputs.
 
     Raises:
-        ResourceError: a grid, a CTA, a parameter or the workspace is larger than may be.
-        WordError: a field is no field, or a tensor that the op writes is given to no kernel.
+        ResourceError: a grid, a CTA, a parameter or the workspace is too large.
+        WordError: a field is invalid, or no kernel takes a tensor that the op writes.
     """
     if not 1 <= len(launches.launches) <= MOST_LAUNCHES:
         count = f"{len(launches.launches)} launches, use 1 to {MOST_LAUNCHES}"
         raise WordError("an op has no launch, or too many", f"{name} has {count}")
     if not 0 <= launches.zero_bytes <= launches.workspace_bytes:
         what = f"{launches.zero_bytes} bytes of a workspace of {launches.workspace_bytes} are zeroed"
-        raise ResourceError("a workspace does not hold its zeros", f"{name}: {what}")
+        raise ResourceError("the workspace is smaller than the part that is zeroed", f"{name}: {what}")
     for one in launches.launches:
         _check_grid(f"{name}, kernel {one.kernel}", one)
         _check_fields(f"{name}, kernel {one.kernel}", one, tensors, launches.workspace_bytes)
     fields = [field for one in launches.launches for field in one.fields]
     given = {field.map.tensor if field.map else field.tensor for field in fields}
     if missing := sorted(set(written) - given):
-        raise WordError("a tensor is given to no kernel", f"{name} writes {missing[0]}: point a field to it")
+        raise WordError("no kernel takes this tensor", f"{name} writes {missing[0]}: add a field that points to it")
 
 
 def _check_grid(where: str, one: OpLaunch) -> None:
     if not _IDENTIFIER.fullmatch(one.kernel):
-        raise WordError("a kernel has no name", f"{where}: give that of a function in the source")
+        raise WordError("a kernel has no name", f"{where}: use the name of a function in the source")
     limits = {"num_ctas": MOST_CTAS, "num_threads": MOST_THREADS, "cluster": MOST_CLUSTER}
     for name, most in limits.items():
         if not 1 <= getattr(one, name) <= most:
             raise ResourceError("a launch is too large", f"{where}: {name} is {getattr(one, name)}, use 1 to {most}")
     if one.num_threads % 32 or one.num_ctas % one.cluster:
         what = f"{one.num_threads} threads and {one.num_ctas} CTAs in clusters of {one.cluster}"
-        raise WordError("a launch has parts of warps or clusters", f"{where}: {what}")
+        raise WordError("a launch sets only some of warps and clusters", f"{where}: {what}")
     if one.needs_all_ctas and one.waits:
-        raise WordError("a launch is cooperative and programmatic", f"{where}: one that needs all CTAs cannot wait")
+        raise WordError(
+            "a launch is cooperative and programmatic", f"{where}: a launch that needs all CTAs at once cannot wait"
+        )
 
 
 def _check_fields(where: str, one: OpLaunch, tensors: Collection[str], workspace_bytes: int) -> None:
     names = [field.name for field in one.fields]
     for field in one.fields:
         if problem := _field_problem(field, tensors, workspace_bytes):
-            raise WordError("a field is none", f"{where}, field {field.name}: {problem}")
+            raise WordError("a field is invalid", f"{where}, field {field.name}: {problem}")
     if not names or one.parameter_bytes > MOST_PARAMETER_BYTES:
         what = f"{one.parameter_bytes} bytes"
         raise ResourceError("a parameter has another size", f"{where}: {what}, use 1 to {MOST_PARAMETER_BYTES}")
@@ -258,14 +261,14 @@ def _check_fields(where: str, one: OpLaunch, tensors: Collection[str], workspace
 
 def _field_problem(field: Field, tensors: Collection[str], workspace_bytes: int) -> str:
     if not _IDENTIFIER.fullmatch(field.name):
-        return "its name is no identifier"
+        return "its name is not an identifier"
     is_sized = field.data is not None or field.map is not None
     if not is_sized and field.type not in FIELD_BYTES:
         return f"its type is {field.type}, use {', '.join(FIELD_BYTES)}"
     numbers = [field.value is not None, field.is_spin_limit]
     addresses = [bool(field.tensor), field.room is not None, field.table is not None, field.is_null]
     if sum([*numbers, *addresses, is_sized]) != 1 or (field.type == "pointer") != any(addresses):
-        return "it is made by one of the functions for fields"
+        return "use one of the functions that make fields"
     named = field.map.tensor if field.map else field.tensor
     if named and named not in tensors:
         return f"there is no tensor {named!r}, use {', '.join(sorted(tensors))}"
@@ -275,7 +278,7 @@ def _field_problem(field: Field, tensors: Collection[str], workspace_bytes: int)
         try:
             struct.pack(_FORMATS[field.type], field.value)
         except (struct.error, OverflowError, TypeError) as error:
-            return f"{field.value!r} is no {field.type}: {error}"
+            return f"{field.value!r} is not a {field.type}: {error}"
     if field.map:
         return _map_problem(field.map)
     return "it is empty" if b"" in (field.table, field.data) else ""
@@ -285,7 +288,7 @@ def _map_problem(of: MapOf) -> str:
     """Source: CUDA driver API, ``cuTensorMapEncodeTiled``."""
     rank = len(of.dims)
     if not 2 <= rank <= 5 or len(of.box) != rank or len(of.strides_bytes) != rank - 1:
-        return "a map has 2 to 5 dimensions, a box of as many and a stride less"
+        return "a map has 2 to 5 dimensions, a box with as many, and one stride fewer"
     if min(of.dims) < 1 or not all(1 <= one <= 256 for one in of.box):
-        return "a dimension is empty, or a box has not 1 to 256 elements along it"
+        return "a dimension is empty, or a box does not have 1 to 256 elements along it"
     return "a stride is not a multiple of 16 bytes" if any(one % 16 for one in of.strides_bytes) else ""

@@ -1,7 +1,8 @@
-"""Two launches side by side on two streams, the second waiting tile by tile for the first: plans, and both as one.
+"""Two launches side by side on two streams, the second waiting for the first tile by tile: plans, and both joined into
+one.
 
-Each launch has words of its own, in which signals have the same numbers. `joined` reads the words of both as one plan
-on the CTAs of both, which is what `tuner.core.proof.verify` proves.
+Each launch has its own words, with the same signal numbers. `joined` combines the words of both into one plan on the
+CTAs of both, which `tuner.core.proof.verify` proves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tuner.errors import LivenessError, WordError
 
 
 def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
-    """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
+    """The plans of the first and second op of a pair, each with its own grid and queues."""
     ordering = replace(ordering, interleave=ordering.interleave.apart, partition=0)
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED).with_in_band(0)
     launches: list[tuple[Words, Ints]] = []
@@ -46,7 +47,7 @@ def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[P
 
 
 def _one_launch(both: Plan, first_cta: int, end_cta: int) -> Plan:
-    """The queues of some CTAs as a plan of their own, with all signals and all waits."""
+    """The queues of some CTAs as a separate plan, with all signals and all waits."""
     begin, end = both.queues[first_cta], both.queues[end_cta]
     tasks = both.tasks[begin:end].copy()
     has_waits = bool((tasks[:, 4] > tasks[:, 3]).any())
@@ -70,7 +71,7 @@ def joined(first: Plan, second: Plan) -> Plan:
 
     Raises:
         LivenessError: tasks of one are drawn.
-        WordError: they disagree on what they share.
+        WordError: their shared settings differ.
     """
     if (first.assignment, second.assignment) != (STATIC, STATIC):
         raise LivenessError("launches that share signals need queues", "a plan of the two draws tickets")
@@ -78,12 +79,15 @@ def joined(first: Plan, second: Plan) -> Plan:
         counts = f"the first has {first.num_signals}, the second {second.num_signals}"
         raise WordError("launches that share signals must agree on their number", counts)
     if first.strided_parts != second.strided_parts:
-        raise WordError("launches that share signals must split alike", "the parts of tiles of one alone are strided")
+        raise WordError(
+            "launches that share signals must split tiles in the same order",
+            "the split tiles of only one of them are strided",
+        )
     if first.num_split_tiles != second.num_split_tiles:
         counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
         raise WordError("launches that share a workspace must agree on its slots", counts)
     if first.in_band_ops or second.in_band_ops:
-        raise WordError("launches that share signals hand nothing over in band", "in_band_ops must be 0 in both")
+        raise WordError("launches that share signals cannot read in band", "in_band_ops must be 0 in both")
     later = second.tasks.copy()
     later[:, 3:5] += len(first.waits)
     return Plan(

@@ -1,1 +1,1 @@
-"""What is asked, on what: workload, GPU, objective, and what a CTA takes."""
+"""The problem: workload, GPU, objective, and the resources of a CTA."""

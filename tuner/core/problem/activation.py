@@ -1,4 +1,4 @@
-"""Activations: a row each, and one that a package adds is a row of its."""
+"""Activations: one row each, plus rows that packages add."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tuner.core.problem.rows.added import added_rows, check_broken
 from tuner.core.problem.rows.dtype import Array, ArrayModule, VendorType
 from tuner.errors import InvalidInput
 
-#: Where packages name theirs.
+#: Entry-point group in which packages declare theirs.
 GROUP = "tuner.activations"
 
-#: None of ours is steeper (gelu 1.13, silu 1.10).
+#: No built-in activation is steeper (gelu 1.13, silu 1.10).
 _GENTLE = within(1.2)
 
 
@@ -30,7 +30,7 @@ class Activation(StrEnum):
     row: ActivationRow
 
     def __new__(cls, row: ActivationRow | str) -> Activation:
-        """The member of a row; a name finds its member, and makes none."""
+        """The member for a row; a name only looks up its member."""
         assert isinstance(row, ActivationRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
@@ -68,7 +68,7 @@ class Activation(StrEnum):
         name="gelu",
         number=2,
         aliases=("gelu_accurate", "gelu_fast", "gelu_new", "gelu_python_tanh", "gelu_pytorch_tanh"),
-        is_transformers_name=False,  # that is the exact form, by erf
+        is_transformers_name=False,  # that is the exact form, with erf
         host=_gelu,
         # (1 + tanh z) / 2 is the logistic function of 2 z; sqrt(2 / pi) and the cubic's coefficient.
         device="times_logistic(x, 2.0f * 0.7978845608028654f * (x + 0.044715f * x * x * x))",
@@ -95,40 +95,40 @@ class Activation(StrEnum):
         check_broken(GROUP, value)
 
 
-#: Names of transformers whose function is one of ours.
+#: Names in transformers of functions that are built in.
 OF_TRANSFORMERS = {
     name: one
     for one in Activation
     for name in (*one.row.aliases, *((str(one),) if one.row.is_transformers_name else ()))
 }
-#: Every name that a kernel's activation may be given by: ours, and those of the same function.
+#: All accepted names of an activation: the built-in names, and other names of the same functions.
 _NAMES = {**OF_TRANSFORMERS, **{str(one): one for one in Activation}}
 
 
 def canonical(name: str, *, field: str = "activation") -> Activation:
-    """Ours of that function, by our name or by another one; ``gelu`` is ours, the tanh form.
+    """The built-in activation for one of its names; ``gelu`` is the tanh form.
 
     Raises:
-        InvalidInput: no activation of ours has that name.
+        InvalidInput: there is no activation with that name.
     """
     if isinstance(name, str) and name in _NAMES:
         return _NAMES[name]
-    raise InvalidInput(field, f"is {name!r}, which no kernel here has", f"give one of {', '.join(sorted(_NAMES))}")
+    raise InvalidInput(field, f"is {name!r}, which no kernel supports", f"use one of {', '.join(sorted(_NAMES))}")
 
 
 def of_transformers(name: object, *, field: str = "hidden_act") -> Activation:
-    """Ours of the function that a config of transformers names so.
+    """The built-in activation for a name in a transformers config.
 
     Raises:
-        InvalidInput: ours has no such function; of ``gelu`` it says why.
+        InvalidInput: there is none; for ``gelu`` the message explains why.
     """
     if isinstance(name, str) and name in OF_TRANSFORMERS:
         return OF_TRANSFORMERS[name]
-    exact = "; our gelu is the tanh form, and this one is exact" if name == Activation.GELU else ""
+    exact = "; tuner's gelu is the tanh form, and this one is exact" if name == Activation.GELU else ""
     known = ", ".join(sorted(OF_TRANSFORMERS))
-    raise InvalidInput(field, f"is {name!r}, which no kernel here has{exact}", f"give a model of one of {known}")
+    raise InvalidInput(field, f"is {name!r}, which no kernel supports{exact}", f"use a model with one of {known}")
 
 
 def names_of(activation: Activation) -> tuple[str, ...]:
-    """All names that `canonical` takes for it."""
+    """All names that `canonical` accepts for it."""
     return tuple(name for name, one in _NAMES.items() if one is activation)

@@ -1,8 +1,8 @@
-"""What a job may be asked for: ways to spell a workload, and an op of a chain, each by the fields of a dataclass.
+"""How requests describe a workload, or an op of a chain: the fields of a dataclass.
 
-Options of the command line, models of requests, parameters of queries, the page of a new job and typed documents follow
-from these fields. A kind of op brings its own in a file `asked` beside its `op`: `WORKLOADS`, and `OP`. One that brings
-none is asked for by the fields of its ops.
+Command-line options, request models, query parameters, the page of a new job and typed documents are derived from these
+fields. A kind of op defines its own in a file `asked` next to its `op`: `WORKLOADS`, and `OP`. A kind without such a
+file is described by the fields of its ops.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tuner.errors import InvalidInput
 
 Json = Mapping[str, Any]
 Asked = TypeVar("Asked")
-#: Bounds of a size of a matrix, as metadata of a field.
+#: Bounds of a matrix dimension, as field metadata.
 SIZE = MappingProxyType({"ge": 1, "le": MAX_ELEMENTS})
 COUNT = MappingProxyType({"ge": 1})
-#: The way to spell a workload op by op, which is of no kind.
+#: The description of a workload op by op, which belongs to no kind.
 CHAIN = str(WorkloadKind.CHAIN)
-#: Names that no kind's ways may have: what a server answers of an op that it does not know is called so.
+#: Names that no kind may use: a server's answer about an unknown op uses them.
 _TAKEN = (CHAIN, "unknown")
 _MOST_DIGITS = 10
-#: Parameters of a query, and options of commands, beside those that spell a workload.
+#: Query parameters and command options that do not describe a workload.
 _RESERVED = frozenset(
     {
         *("kind", "preset", "target", "l2", "regime", "match", "max_distance"),
@@ -45,49 +45,48 @@ _RESERVED = frozenset(
 
 
 def asked_field(doc: str, default: Any = MISSING, bounds: Json = MappingProxyType({})) -> Any:
-    """A field with what clients are told of it.
+    """A field with the text that clients see.
 
     Args:
-        doc: what it is, in words.
-        default: its value where nothing is said.
-        bounds: of its value: `ge`, `le`, ..., or `choices`; of one that is true or false `off`, what its option is
-            called for false, if not `--no-` and its name; for the page of a new job `label`, and
-            the `example` that it begins with.
+        doc: its meaning, in words.
+        default: the value if none is given.
+        bounds: bounds of its value: `ge`, `le`, ..., or `choices`; for a boolean `off`, the option that sets it to
+            false, if not `--no-` and its name; for the page of a new job `label`, and the initial `example`.
     """
     return field(default=default, metadata={"doc": doc, **bounds})
 
 
 class Example(NamedTuple):
-    """Of a request."""
+    """An example of a request."""
 
     summary: str
     fields: Json
 
 
 class AskedWorkload(ABC):
-    """A way to spell a workload: a frozen dataclass, whose name is that of its JSON schema."""
+    """A description of a workload: a frozen dataclass, whose name is that of its JSON schema."""
 
-    #: What its JSON has as `kind`, and the command line as the name of a command.
+    #: Value of `kind` in its JSON, and the name of its command.
     KIND: ClassVar[str]
     #: A few words for lists.
     SUMMARY: ClassVar[str]
-    #: What the page of a new job calls it, with the fields that each choice sets; empty for one choice of its name.
+    #: Names on the page of a new job, each with the fields that it sets; empty for a single choice with its own name.
     CHOICES: ClassVar[Mapping[str, Json]] = MappingProxyType({})
-    #: For the documents of the API, by name.
+    #: Examples for the API documents, by name.
     EXAMPLES: ClassVar[Mapping[str, Example]] = MappingProxyType({})
 
-    #: Fields that a model gives on the page of a new job, where one is chosen: what `of_model` has.
+    #: Fields that a chosen model sets on the page of a new job: those that `of_model` returns.
     by_model: ClassVar[tuple[str, ...]] = ()
 
-    #: Element type of every tensor; sums are fp32. None where other fields say it.
+    #: Element type of every tensor; sums are in fp32. None if other fields determine it.
     dtype: Dtype | None
 
     @classmethod
     def of_model(cls, model: str, tp: int) -> Json:
-        """The fields `by_model`, of a model's layer on one of `tp` ranks.
+        """The values of the fields `by_model`, for a model's layer on one of `tp` ranks.
 
         Raises:
-            InvalidInput: the model is unknown, or cannot be shared so.
+            InvalidInput: the model is unknown, or cannot be split like this.
         """
         return {}
 
@@ -101,14 +100,14 @@ class AskedWorkload(ABC):
 
     @classmethod
     def of(cls, workload: Workload) -> Self | None:
-        """The workload as answers spell it; None where they spell it otherwise."""
+        """The workload as answers describe it; None if they describe it otherwise."""
         return None
 
 
 class AskedOp(ABC):
     """An op of a chain, whose rows and element type are the chain's: a frozen dataclass."""
 
-    #: Whether its own fields say how many rows it has, whatever those of others.
+    #: Whether its own fields determine its number of rows, independent of the other ops.
     HAS_OWN_ROWS: ClassVar[bool] = False
 
     #: Unique name of the op, and of the tensor that it writes.
@@ -119,7 +118,7 @@ class AskedOp(ABC):
         """The op.
 
         Raises:
-            InvalidInput: names what is wrong with a field, behind the op's name.
+            InvalidInput: names the op and the wrong field.
         """
 
     @classmethod
@@ -129,7 +128,7 @@ class AskedOp(ABC):
 
 
 class _ByFields(AskedOp):
-    """An op whose kind says nothing of it but its fields."""
+    """An op whose kind defines only its fields."""
 
     _op: ClassVar[type[Op]]
 
@@ -145,7 +144,7 @@ class _ByFields(AskedOp):
 
 
 class _AloneByFields(AskedWorkload):
-    """One op by its fields, called as its kind is."""
+    """A single op described by its fields, with the name of its kind."""
 
     _op: ClassVar[type[Op]]
     dtype: Dtype
@@ -165,51 +164,51 @@ def _op_of_fields(op: type[Op], name: str, data: Json, m: int | None, dtype: Dty
     except InvalidInput as error:
         raise InvalidInput(error.field if is_alone else f"{name}.{error.field}", error.problem, error.remedy) from error
     if m is not None and made.m != m:
-        raise InvalidInput("m", f"is {m}, and {name} has {made.m} rows", f"give {made.m}")
+        raise InvalidInput("m", f"is {m}, but {name} has {made.m} rows", f"use {made.m}")
     return made
 
 
 def is_listed(hint: Any) -> bool:
-    """Whether a field is several numbers, which an option or a parameter of a query has with commas between."""
+    """Whether a field is several numbers, which options and query parameters write with commas."""
     return is_dataclass(hint) or get_origin(hint) is tuple
 
 
 def names_in(hint: Any) -> tuple[str, ...]:
-    """Of a field that is several numbers: their names, in order."""
+    """The names of the numbers of such a field, in order."""
     return tuple(one.name for one in fields(hint)) if is_dataclass(hint) else ("number", "...")
 
 
 def listed(name: str, hint: Any, value: Any) -> Any:
-    """`16,4096,4096` as JSON has the field of that name; what is no list as it is.
+    """Converts `16,4096,4096` to the JSON value of the named field; anything but a list is returned unchanged.
 
     Raises:
-        InvalidInput: it is none of whole numbers, or has more or fewer than there are names.
+        InvalidInput: it is not a list of whole numbers, or has the wrong length.
     """
     if not is_listed(hint) or not isinstance(value, str):
         return value
     texts, names = value.split(","), names_in(hint)
     if not all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
-        raise InvalidInput(name, f"{value!r} is no list of whole numbers", f"give {','.join(names)}")
+        raise InvalidInput(name, f"{value!r} is not a list of whole numbers", f"use {','.join(names)}")
     if not is_dataclass(hint):
         return [int(text) for text in texts]
     if len(texts) != len(names):
-        raise InvalidInput(name, f"{value!r} has {len(texts)} numbers", f"give {','.join(names)}")
+        raise InvalidInput(name, f"{value!r} has {len(texts)} numbers", f"use {','.join(names)}")
     return {one: int(text) for one, text in zip(names, texts, strict=True)}
 
 
 @cache
 def parameter_names(one: type[AskedWorkload]) -> Mapping[str, str]:
-    """What queries and commands call each field but the element type, by the field's name: as it is, unless that means
-    something else there."""
+    """Names of all fields but the element type in queries and commands, by field name: unchanged unless the name is
+    already in use there."""
     names = [each.name for each in fields_of(one) if each.name != "dtype"]
     return {name: f"{one.KIND.replace('-', '_')}_{name}" if name in _RESERVED else name for name in names}
 
 
 def document_of(one: type[AskedWorkload], parameters: Json) -> dict[str, Any]:
-    """The document that a query's parameters spell; others than a kind's own are left out.
+    """The document that query parameters describe; parameters that do not belong to the kind are left out.
 
     Raises:
-        InvalidInput: what should be several numbers is none.
+        InvalidInput: a list of numbers is malformed.
     """
     hints = hints_of(one)
     called = {**parameter_names(one), "dtype": "dtype"}
@@ -219,7 +218,7 @@ def document_of(one: type[AskedWorkload], parameters: Json) -> dict[str, Any]:
 
 @cache
 def asked_op(kind: str) -> type[AskedOp]:
-    """How an op of a kind is spelled in a chain."""
+    """How an op of a kind is described in a chain."""
     own: type[AskedOp] | None = getattr(part_of(kind, "asked"), "OP", None)
     op = op_kinds()[kind].op
     return own or _derived(f"Chain{_title(kind)}", _ByFields, op, op.__doc__, ("m",))
@@ -227,8 +226,8 @@ def asked_op(kind: str) -> type[AskedOp]:
 
 @cache
 def asked_workloads() -> Mapping[str, type[AskedWorkload]]:
-    """All ways to spell a workload but the chain, by name: first those of the kind that JSON does not name, then of the
-    program's others, then of packages."""
+    """All descriptions of workloads except the chain, by name: first the unnamed kind's, then the program's others,
+    then those of packages."""
     found: dict[str, type[AskedWorkload]] = {}
     for kind in sorted(op_kinds().values(), key=lambda one: not one.is_unnamed):
         own = getattr(part_of(kind.name, "asked"), "WORKLOADS", None)
@@ -253,7 +252,7 @@ def _title(kind: str) -> str:
 def _derived(
     name: str, base: type[Asked], op: type[Op], doc: str | None, without: tuple[str, ...], *more: Any
 ) -> type[Asked]:
-    """A dataclass of the fields of an op."""
+    """A dataclass with the fields of an op."""
     hints = hints_of(op)
     own = [(one.name, hints[one.name], _copy(one)) for one in fields_of(op) if one.name not in without]
     made = make_dataclass(name, [*own, *more], bases=(base,), frozen=True, kw_only=True, namespace={"_op": op})
@@ -269,25 +268,25 @@ def _copy(one: Field[Any]) -> Any:
 
 
 def op_of(data: Json, m: int, dtype: Dtype) -> Op:
-    """An op of a chain, as a client spells it.
+    """An op of a chain from a client's description.
 
     Raises:
-        InvalidInput: a field is unknown, is missing, or is out of its range; or the kind is not known here.
+        InvalidInput: a field is unknown, missing or out of range; or the kind is unknown.
     """
     name = data.get("op")
     kind = next((one for one in op_kinds().values() if (one.is_unnamed if name is None else one.name == name)), None)
     if kind is None:
         known = " or ".join(repr(one.name) for one in op_kinds().values() if not one.is_unnamed)
-        raise InvalidInput("op", f"{name!r} is no kind that is known here", f"give {known}, or none for a product")
+        raise InvalidInput("op", f"{name!r} is not a known kind", f"use {known}, or leave it out for a product")
     return fields_from_json(asked_op(kind.name), {key: data[key] for key in data if key != "op"}).to_op(m, dtype)
 
 
 def workload_of(pair: Json) -> Workload:
-    """The workload that a document spells, as `POST /jobs` takes it as `pair`.
+    """The workload that a document describes, in the form of `pair` in `POST /jobs`.
 
     Raises:
-        InvalidInput: a field is unknown, is missing, or is out of its range.
-        KeyError, TypeError, ValueError, AttributeError: it is no such document.
+        InvalidInput: a field is unknown, missing or out of range.
+        KeyError, TypeError, ValueError, AttributeError: the document is malformed.
     """
     given = dict(pair)
     kind = given.pop("kind")
@@ -295,18 +294,18 @@ def workload_of(pair: Json) -> Workload:
         dtype = Dtype(given.get("dtype", Dtype.FP16))
         ops = tuple(op_of(one, given["m"], dtype) for one in given["ops"])
         if ops and given["m"] not in (rows := list(dict.fromkeys(op.m for op in ops))):
-            remedy = f"give {' or '.join(map(str, rows))}"
-            raise InvalidInput("m", f"is {given['m']}, and no op has as many rows", remedy)
+            remedy = f"use {' or '.join(map(str, rows))}"
+            raise InvalidInput("m", f"is {given['m']}, but no op has that many rows", remedy)
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=dtype)
     if kind not in asked_workloads():
         raise InvalidInput(
-            "kind", f"no kind is called {kind!r}", f"use one of {', '.join((*asked_workloads(), CHAIN))}"
+            "kind", f"there is no kind called {kind!r}", f"use one of {', '.join((*asked_workloads(), CHAIN))}"
         )
     return fields_from_json(asked_workloads()[kind], given).to_workload()
 
 
 def pair_of(workload: Workload) -> dict[str, Any]:
-    """A document that spells a workload of known kinds, as answers have it; inverse of `workload_of`."""
+    """The document that describes a workload of known kinds, as in answers; inverse of `workload_of`."""
     for one in asked_workloads().values():
         if (found := one.of(workload)) is not None:
             return {"kind": one.KIND, **fields_to_json(found)}
@@ -314,7 +313,7 @@ def pair_of(workload: Workload) -> dict[str, Any]:
 
 
 def chain_of(workload: Workload) -> dict[str, Any]:
-    """The same op by op."""
+    """The same, op by op."""
     ops = [_op_document(op) for op in workload.ops]
     by_chain = (op.m for op in workload.ops if not asked_op(op.KIND).HAS_OWN_ROWS)
     rows = next(by_chain, workload.ops[0].m)

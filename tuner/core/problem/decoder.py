@@ -1,11 +1,11 @@
-"""Decoder layers of real models by name: their sizes, and their products as a chain spells them.
+"""Decoder layers of real models by name: their sizes, and their products as a chain.
 
-o_proj adds the residual stream. gate_up norms that and multiplies the activated gate with the up projection. down adds
-the stream again. qkv norms it for the next layer. All norms' weights are folded into the weights that follow.
+o_proj adds the residual stream. gate_up normalizes that and multiplies the activated gate with the up projection. down
+adds the stream again. qkv normalizes it for the next layer. All norms' weights are folded into the weights that follow.
 
-With tensor parallelism each rank has a share of every weight. Then an all-reduce adds up what the ranks' o_proj, and
-their down, have made, and the residual is added to the sum. No kernel here reduces over ranks, so a rank runs what is
-between two such sums.
+With tensor parallelism each rank has a share of every weight. Then an all-reduce adds up the outputs of o_proj, and of
+down, over the ranks, and the residual is added to the sum. No kernel reduces over ranks, so a rank runs the ops between
+two such sums.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DecoderModel:
     hidden: int
     #: Columns of the gated intermediate.
     intermediate: int
-    #: Heads of queries, and of keys and of values.
+    #: Query heads, and key and value heads.
     num_heads: int
     num_kv_heads: int
     #: Columns of a head.
@@ -48,22 +48,22 @@ MODELS: Mapping[str, DecoderModel] = {
         hidden=3584, intermediate=18944, num_heads=28, num_kv_heads=4, head_size=128, eps=1e-6, qkv_bias=True
     ),
 }  # fmt: skip
-#: Names of models whose attention norms queries and keys.
+#: Models whose attention normalizes queries and keys.
 _NORMS_QUERIES = ("qwen3",)
 
 
 def shared_model(model: str, tp: int) -> DecoderModel:
-    """The sizes of a model whose layer this many ranks share.
+    """The sizes of a model whose layer is split over this many ranks.
 
     Raises:
-        InvalidInput: it is unknown, or cannot be shared so.
+        InvalidInput: it is unknown, or cannot be split like this.
     """
     if model.startswith(_NORMS_QUERIES):
-        problem = f"{model} norms its queries and keys behind qkv, and no kernel here does"
+        problem = f"{model} normalizes its queries and keys after qkv, which no kernel supports"
         raise InvalidInput("model", problem, f"use one of {', '.join(MODELS)}")
     sizes = MODELS.get(model)
     if sizes is None:
-        raise InvalidInput("model", f"no model is called {model!r}", f"use one of {', '.join(MODELS)}")
+        raise InvalidInput("model", f"there is no model called {model!r}", f"use one of {', '.join(MODELS)}")
     shared = {"key and value heads": sizes.num_kv_heads, "intermediate columns": sizes.intermediate}
     for what, count in shared.items():
         if tp < 1 or count % tp:
@@ -73,23 +73,23 @@ def shared_model(model: str, tp: int) -> DecoderModel:
 
 
 def check_reduced(tp: int, runs: str) -> None:
-    """Checks that no all-reduce stands within what is requested.
+    """Checks that no all-reduce is needed within the requested ops.
 
     Args:
         tp: ranks.
-        runs: those between two of them, in words.
+        runs: the runs between two of them, in words.
 
     Raises:
         InvalidInput: there are several ranks.
     """
     if tp > 1:
-        problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
+        problem = f"at tp {tp} there is an all-reduce after o_proj and after down, which no kernel supports"
         raise InvalidInput("run", problem, f"use {runs}, the runs between them, or tp 1")
 
 
 def block_products(sizes: DecoderModel, tp: int, *, in_runs: bool) -> dict[str, dict[str, Any]]:
-    """The products between two attentions on one of `tp` ranks, by name, as a chain spells them; where `in_runs`, for
-    those between two all-reduces, behind which the residual is added."""
+    """The products between two attentions on one of `tp` ranks, by name, as ops of a chain; with `in_runs`, for the
+    runs between two all-reduces, after which the residual is added."""
     d, inner = sizes.hidden, sizes.intermediate // tp
     heads, qkv = sizes.num_heads * sizes.head_size // tp, (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_size
     stream, summed = ("residual", "residual") if in_runs else ("o_proj", "down")

@@ -1,4 +1,4 @@
-"""Element types of tensors: a row each, and one that a package adds is a row of its."""
+"""Element types of tensors: one row each, plus rows that packages add."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from string import Template
 from tuner.core.problem.rows.added import added_rows, check_broken
 from tuner.core.problem.rows.dtype import Array, ArrayModule, DtypeRow, OperandRow, VendorType
 
-#: Where packages name theirs.
+#: Entry-point group in which packages declare theirs.
 GROUP = "tuner.dtypes"
 
-#: What both types of 16 bits have beside `widen`.
+#: Common to both 16-bit types, besides `widen`.
 _SIXTEEN_BITS = Template("""\
   __device__ __forceinline__ static float widen(Bits bits) {
 $widen
@@ -42,7 +42,7 @@ def _bf16_to_bits(xp: ArrayModule, values: Array) -> Array:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
 
 
-#: What stands for an element in the epilogue of a kernel: it travels in 16 bits, and is packed when it is stored.
+#: An element in the epilogue of a kernel: it is passed in 16 bits, and packed when it is stored.
 _E4M3 = """\
   __device__ __forceinline__ static float widen(Bits bits) {
     u32 halves;
@@ -61,7 +61,7 @@ _E4M3 = """\
 
 
 def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
-    """Below 2^-6 the unit is 2^-9, above it three bits are behind the first one; 448 is the largest."""
+    """Below 2^-6 the unit is 2^-9, above it there are three bits after the first; 448 is the largest."""
     bits = values.astype(xp.float32).view(xp.uint32)
     size = bits & 0x7FFFFFFF
     units = xp.rint(xp.minimum(size, 121 << 23).view(xp.float32) * xp.float32(2.0**9)).astype(xp.uint32)
@@ -71,8 +71,8 @@ def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
 
 
 def _e4m3_from_bits(xp: ArrayModule, bits: Array) -> Array:
-    """Its exponent and mantissa at the place of a float32's, which has 120 more; below 2^-6 the unit is 2^-9. No
-    float32 on the way is subnormal: CuPy's kernels take those for 0."""
+    """Moves its exponent and mantissa to their place in a float32, whose bias is larger by 120; below 2^-6 the unit
+    is 2^-9. No intermediate float32 is subnormal: CuPy's kernels treat those as 0."""
     wide = bits.astype(xp.uint32)
     units = (wide & 0x07).astype(xp.float32) * xp.float32(2.0**-9)
     size = xp.where(wide & 0x78 == 0, units, (((wide & 0x7F) << 20) + (120 << 23)).view(xp.float32))
@@ -80,9 +80,9 @@ def _e4m3_from_bits(xp: ArrayModule, bits: Array) -> Array:
     return xp.where(wide & 0x7F == 0x7F, xp.float32(float("nan")), signed)
 
 
-#: Of tensors beside the operands: factors and sums of squares; lengths and pages.
+#: For tensors besides the operands: factors and sums of squares; lengths and pages.
 FP32 = DtypeRow(name="fp32", bits=32, number=2, array_name="float32", typestr="<f4", dlpack=(2, 32))
-#: Of weights that are stored as codes.
+#: For weights that are stored as codes.
 UINT8 = DtypeRow(name="uint8", bits=8, number=5, array_name="uint8", typestr="|u1", dlpack=(1, 8))
 INT32 = DtypeRow(name="int32", bits=32, number=3, array_name="int32", typestr="<i4", dlpack=(0, 32))
 
@@ -93,7 +93,7 @@ class Dtype(StrEnum):
     row: OperandRow
 
     def __new__(cls, row: OperandRow | str) -> Dtype:
-        """The member of a row; a name finds its member, and makes none."""
+        """The member for a row; a name only looks up its member."""
         assert isinstance(row, OperandRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
@@ -149,7 +149,7 @@ class Dtype(StrEnum):
         device=_E4M3,
         fp8_kind="e4m3",
         tensor_speed=2.0,
-        # Of 128 products the tensor cores keep 13 bits behind the first one of the largest part: 132 parts lose up to a
+        # For 128 products, the tensor cores keep 13 bits after the first of the largest part: 132 parts lose up to one
         # unit each, of 2^-13 times at most four standard deviations of the sum.
         sum_roundoff=4 * (132 / 3) ** 0.5 * 2.0**-13,
         sums="bf16",
@@ -173,18 +173,18 @@ class Dtype(StrEnum):
 
     @property
     def sums(self) -> Dtype:
-        """In which a vendor's library leaves sums of products."""
+        """The type in which a vendor's library returns sums of products."""
         return Dtype(self.row.sums) if self.row.sums else self
 
     def elements(self, num_bytes: int) -> int:
-        """How many elements so many bytes hold."""
+        """Number of elements in so many bytes."""
         return num_bytes // self.size_bytes
 
 
-#: Those whose elements models compute with as they are: they need no factors.
+#: Types that models compute with directly: they need no factors.
 UNSCALED = tuple(one for one in Dtype if not one.row.sums)
 
-#: Every element type that a tensor has, by name.
+#: Every element type of a tensor, by name.
 ELEMENTS: dict[str, DtypeRow] = {row.name: row for row in (*(one.row for one in Dtype), FP32, INT32, UINT8)}
-#: CUtensorMapDataType of each that has one, by its name. Source: CUDA driver API, "Tensor Map Object Management".
+#: CUtensorMapDataType of each type that has one, by name. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_TYPES = {one.row.tensor_map.name: one.row.tensor_map.number for one in Dtype if one.row.tensor_map}

@@ -1,4 +1,4 @@
-"""What a GPU is, as far as a schedule depends on it: a catalogue by id, and facts read from a live card."""
+"""The properties of a GPU that a schedule depends on: a catalogue by id, and facts read from a live card."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tuner.errors import InvalidInput
 SIMULATED_PREFIX = "simulated:"
 
 
-#: CTAs of clusters that a live card is asked about: beyond a TPC, up to what a kernel may ask for.
+#: Cluster sizes that a live card is asked about: larger than a TPC, up to the maximum of a kernel.
 ASKED_CLUSTERS = (4, 8, 16)
-#: SMs of a TPC, and of a GPC of an H100 or H200, at least and at most.
-#: Source: NVIDIA H100 Tensor Core GPU Architecture white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8.
-#: It does not say the least: an H200 was measured to hold 30 clusters of 4 CTAs, as it would with two GPCs of 14 SMs.
+#: SMs per TPC, and the minimum and maximum per GPC of an H100 or H200. Source: NVIDIA H100 Tensor Core GPU Architecture
+#: white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8. It does not state the minimum: an H200 was measured to
+#: hold 30 clusters of 4 CTAs, as with two GPCs of 14 SMs.
 SMS_PER_TPC = 2
 MIN_SMS_PER_GPC, MAX_SMS_PER_GPC = 14, 18
 
@@ -30,7 +30,7 @@ class Gpu:
     compute_capability: tuple[int, int]
     #: Streaming multiprocessors.
     num_sms: int
-    #: Shared memory of one SM that CTAs may share, bytes.
+    #: Shared memory of one SM that CTAs can share, bytes.
     smem_per_sm_bytes: int
     #: Largest dynamic shared memory of one CTA (opt-in), bytes.
     smem_per_cta_bytes: int
@@ -48,13 +48,13 @@ class Gpu:
     tensor_flops_per_s: float
     #: Boost clock, MHz.
     clock_mhz: int
-    #: Of a live card: CTAs of a cluster, and how many such clusters its driver holds at once. Empty for a model, whose
+    #: For a live card: cluster sizes, and how many such clusters its driver holds at once. Empty for a model, since
     #: cards differ in this.
-    live_clusters: tuple[tuple[int, int], ...] = field(default=(), repr=False)  # no digest of a proof depends on it
+    live_clusters: tuple[tuple[int, int], ...] = field(default=(), repr=False)  # not included in the digest of a proof
 
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
-        """Clusters of so many CTAs, one CTA per SM, that it holds at once beside the reserved SMs: of a live card what
-        its driver says, else what each card of the model holds."""
+        """Number of clusters of this many CTAs, one CTA per SM, that it holds at once besides the reserved SMs: for
+        a live card as reported by its driver, otherwise what every card of the model holds."""
         most = self.num_common_clusters(cluster_size)
         for size, held in self.live_clusters:
             if size == cluster_size:
@@ -62,7 +62,7 @@ class Gpu:
         return min((self.num_sms - reserved_sms) // cluster_size, most)
 
     def num_common_clusters(self, cluster_size: int) -> int:
-        """The same for each card of the model. A cluster is in one GPC."""
+        """The same for every card of the model. A cluster fits in one GPC."""
         in_all = self.num_sms // cluster_size
         if cluster_size <= SMS_PER_TPC:
             return in_all
@@ -71,18 +71,18 @@ class Gpu:
 
     @property
     def as_any_card(self) -> Gpu:
-        """Itself, but holding no more clusters than each card of its model: what fits it fits all of them."""
+        """A copy that holds no more clusters than every card of its model: what fits it fits all of them."""
         fewer = tuple(one for one in self.live_clusters if one[1] < self.num_common_clusters(one[0]))
         return self if fewer == self.live_clusters else replace(self, live_clusters=fewer)
 
     @property
     def arch(self) -> str:
-        """NVRTC target, e.g. ``sm_90a``: the arch-specific one where it exists and matters."""
+        """NVRTC target, e.g. ``sm_90a``: the arch-specific one if it exists and matters."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}" + ("a" if major == 9 else "")
 
 
-#: Shared memory that the driver keeps per CTA, bytes (CUDA C++ Programming Guide, compute capabilities).
+#: Shared memory that the driver reserves per CTA, bytes (CUDA C++ Programming Guide, compute capabilities).
 SMEM_RESERVED_PER_CTA_BYTES = 1024
 
 _GIB = 2**30
@@ -101,7 +101,7 @@ def _gpu(
     tflops: float,
     clock_mhz: int,
 ) -> Gpu:
-    """A catalogue row; shared memory follows from the compute capability.
+    """A row of the catalogue; shared memory follows from the compute capability.
 
     Source: NVIDIA data sheets and architecture white papers of each model; CUDA C++ Programming Guide, table
     "Technical Specifications per Compute Capability".
@@ -141,7 +141,7 @@ CATALOGUE: dict[str, Gpu] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A GPU to tune for; a simulated one never answers for a real one."""
+    """A GPU to tune for; results of a simulated one are never returned for a real one."""
 
     gpu: Gpu
     #: True for the simulated GPU that needs no card.
@@ -157,19 +157,19 @@ def parse_target(target_id: str) -> Target:
     """The target called `target_id`, e.g. ``h200`` or ``simulated:h200``.
 
     Raises:
-        InvalidInput: no GPU of the catalogue has that id.
+        InvalidInput: the catalogue has no GPU with that id.
     """
     simulated = target_id.startswith(SIMULATED_PREFIX)
     gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))
     if gpu is None:
         known = ", ".join(CATALOGUE)
-        raise InvalidInput("target", f"no GPU is called {target_id!r}", f"use one of {known}, or simulated:<id>")
+        raise InvalidInput("target", f"there is no GPU called {target_id!r}", f"use one of {known}, or simulated:<id>")
     return Target(gpu=gpu, simulated=simulated)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFacts:
-    """What a driver says of one card."""
+    """Properties of one card that a driver reports."""
 
     #: As the driver reports it, e.g. ``NVIDIA H200``.
     name: str
@@ -184,9 +184,9 @@ class LiveFacts:
     l2_bytes: int
     dram_bytes: int
     clock_mhz: int
-    #: CTAs of a cluster, and how many such clusters the card holds at once; empty where the driver does not say.
+    #: Cluster sizes, and how many such clusters the card holds at once; empty if the driver does not report them.
     clusters: tuple[tuple[int, int], ...] = ()
-    #: Theoretical DRAM bandwidth from bus width and memory clock, or 0 where the driver does not say.
+    #: Theoretical DRAM bandwidth from bus width and memory clock, or 0 if the driver does not report it.
     dram_bytes_per_s: float = 0.0
 
 
@@ -195,14 +195,14 @@ def _plain(name: str) -> str:
 
 
 def listed_gpu(name: str) -> Gpu | None:
-    """The catalogue's entry of a card that its driver calls `name`, e.g. ``NVIDIA H200``; None for one without."""
+    """The catalogue's entry for a card that its driver calls `name`, e.g. ``NVIDIA H200``; None if there is none."""
     matches = [gpu for gpu in CATALOGUE.values() if _plain(name).startswith(gpu.name.casefold())]
     return max(matches, key=lambda gpu: len(gpu.name)) if matches else None
 
 
 def gpu_from_live(facts: LiveFacts) -> Gpu:
-    """The catalogue's entry corrected by what the card says; an unlisted card gets an id of its own and the rates
-    of the listed GPU of nearest compute capability, scaled by its SMs and clock."""
+    """The catalogue's entry corrected by what the card reports; an unlisted card gets its own id and the rates of
+    the listed GPU with the nearest compute capability, scaled by its SMs and clock."""
     known = listed_gpu(facts.name)
     base = known or min(
         CATALOGUE.values(),

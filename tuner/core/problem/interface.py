@@ -1,6 +1,6 @@
-"""Whether what a package brings is what is asked of it: how it is called, and of which types it is.
+"""Checks whether a package provides the required interface: signatures and types.
 
-What is asked is written once, as a protocol or a dataclass with types, where it is read.
+The requirements are written once, as a protocol or a typed dataclass, where they are used.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from traceback import extract_tb
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-#: Whatever another package raises as it is imported: the others are here.
+#: Anything that a package may raise when it is imported.
 ANY_FAULT = (Exception, SystemExit)
-#: What is looked at one by one, up to this many.
+#: Maximum number of entries that are checked one by one.
 _MOST_CHECKED = 64
 
 
 def reason_of(error: BaseException, *own: str) -> str:
-    """What it is, and which line raised it; lines of our `own` files are not what is looked for."""
+    """The exception, and the line that raised it; lines of our `own` files are skipped."""
     lines = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(("<", __file__, *own))]
     where = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
     return f"{type(error).__name__}: {error}{where}"
@@ -45,12 +45,12 @@ def hooks_of(protocol: type) -> dict[str, Callable[..., Any]]:
 
 
 def returned_by(hook: Callable[..., Any]) -> Any:
-    """The type of what a protocol's method returns."""
+    """The return type of a protocol's method."""
     return get_type_hints(hook).get("return", Any)
 
 
 def attributes_of(protocol: type) -> dict[str, Any]:
-    """The types of what a protocol has that is called by nobody, by name: attributes and properties."""
+    """The types of a protocol's attributes and properties, by name."""
     found = get_type_hints(protocol)
     for cls in protocol.__mro__:
         for name, one in vars(cls).items():
@@ -60,49 +60,49 @@ def attributes_of(protocol: type) -> dict[str, Any]:
 
 
 def module_problem(module: Any, protocol: type, optional: Iterable[str] = ()) -> str:
-    """Why a module, or another object, is not as the protocol has it; empty where it is. It may lack `optional`."""
+    """Why a module, or another object, does not satisfy the protocol; empty if it does. It may lack `optional`."""
     lacking = set(optional)
     for name, hint in attributes_of(protocol).items():
         if not hasattr(module, name):
             if name not in lacking:
-                return f"has no {name}: give {type_name(hint)}"
+                return f"lacks {name}: add {type_name(hint)}"
         elif problem := value_problem(getattr(module, name), hint):
             return f"has {name}, which {problem}"
     for name, hook in hooks_of(protocol).items():
         if not hasattr(module, name):
             if name not in lacking:
-                return f"has no {name}: give a function of {_arguments(_of_method(hook))}"
+                return f"lacks {name}: add a function of {_arguments(_of_method(hook))}"
         elif problem := call_problem(getattr(module, name), _of_method(hook), returned_by(hook)):
             return f"has {name}, which {problem}"
     return ""
 
 
 def call_problem(what: Any, asked: inspect.Signature, returned: Any = Any) -> str:
-    """Why something is not called as it is asked; empty where it is."""
-    remedy = f"give a function of {_arguments(asked)}"
+    """Why something cannot be called as required; empty if it can."""
+    remedy = f"pass a function of {_arguments(asked)}"
     if inspect.isclass(what) and not _makes(what, returned):
         return f"is the class {what.__name__}: {remedy}"
     if not callable(what):
         return f"is {what!r}: {remedy}"
     if inspect.iscoroutinefunction(what):
-        return f"is a coroutine, which nobody awaits: {remedy}"
+        return f"is a coroutine, which nothing awaits: {remedy}"
     try:
         own = inspect.signature(what)
-    except (TypeError, ValueError):  # of C, which says nothing of them
+    except (TypeError, ValueError):  # a C function, which has no signature
         return ""
     return "" if _can_be_called(own, asked) else f"takes {_arguments(own)}: {remedy}"
 
 
 def value_problem(value: Any, hint: Any) -> str:
-    """Why a value is not of a type, as far as that is seen without using it up; empty where it is."""
+    """Why a value does not have a type, as far as that can be seen without consuming it; empty if it does."""
     if _is_of(value, hint):
         return fields_problem(value) if is_dataclass(value) and not isinstance(value, type) else ""
-    return f"is {_short(value)}: give {type_name(hint)}"
+    return f"is {_short(value)}: use {type_name(hint)}"
 
 
 def fields_problem(one: Any) -> str:
-    """Why a field of a dataclass' instance is not of its type, or is not called as its type says; empty where all
-    are."""
+    """Why a field of a dataclass instance does not have its type, or cannot be called as its type requires; empty if
+    all are fine."""
     hints = get_type_hints(type(one))
     for field in fields(one):
         value, hint = getattr(one, field.name), hints[field.name]
@@ -110,15 +110,15 @@ def fields_problem(one: Any) -> str:
         if get_origin(hint) is Callable and isinstance(arguments[0], list):
             problem = call_problem(value, positional(len(arguments[0])), arguments[1])
         else:
-            problem = "" if _is_of(value, hint) else f"is {_short(value)}: give {type_name(hint)}"
+            problem = "" if _is_of(value, hint) else f"is {_short(value)}: use {type_name(hint)}"
         if problem:
             return f"has {field.name}, which {problem}"
     return ""
 
 
 def overrides_problem(cls: type, base: type) -> str:
-    """Why what a class has under names of its base is not what is asked there; empty where all of it is: a property
-    where one is read, a method that takes what others give it."""
+    """Why members of a class are incompatible with those of its base; empty if all are compatible: a property stays
+    a property, and a method accepts the arguments that callers pass."""
     for name in dir(base):
         asked, own = inspect.getattr_static(base, name), inspect.getattr_static(cls, name, None)
         if name.startswith("_") or own is asked or own is None:
@@ -131,7 +131,7 @@ def overrides_problem(cls: type, base: type) -> str:
                 return f"{name} as a property: make it a method"
             signature = inspect.signature(getattr(base, name))
             if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in signature.parameters.values()):
-                continue  # who has the number checks it
+                continue  # checked by whoever uses the number
             if problem := call_problem(getattr(cls, name), signature):
                 return f"{name}, which {problem}"
     return ""
@@ -150,13 +150,13 @@ def type_name(hint: Any) -> str:
 
 
 def _of_method(hook: Callable[..., Any]) -> inspect.Signature:
-    """Without its self."""
+    """The signature without self."""
     signature = inspect.signature(hook)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 def positional(count: int) -> inspect.Signature:
-    """Parameters of a call with this many arguments."""
+    """Parameters of a call with this many positional arguments."""
     kind = inspect.Parameter.POSITIONAL_ONLY
     return inspect.Signature([inspect.Parameter(f"argument{i}", kind) for i in range(count)])
 
@@ -172,7 +172,7 @@ def _arguments(signature: inspect.Signature) -> str:
 
 
 def _can_be_called(own: inspect.Signature, asked: inspect.Signature) -> bool:
-    """With all that is asked, and with what has to be given alone."""
+    """Whether it can be called with all required arguments, and with only the mandatory ones."""
     for every in (True, False):
         given = [one for one in asked.parameters.values() if every or one.default is inspect.Parameter.empty]
         named = {one.name: None for one in given if one.kind is inspect.Parameter.KEYWORD_ONLY}
@@ -187,7 +187,7 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 
 def _makes(cls: type, hint: Any) -> bool:
-    """Whether the instances of a class are what is asked of a call."""
+    """Whether instances of a class have the required return type."""
     if is_protocol(hint):
         return all(hasattr(cls, name) or _is_field(cls, name) for name in (*hooks_of(hint), *attributes_of(hint)))
     of = get_origin(hint) or hint
@@ -219,7 +219,7 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 def _are_of(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
-    """Of what holds others: a list may stand where a tuple or any sequence is asked."""
+    """For containers: a list is accepted as a tuple or any sequence."""
     if origin in (Sequence, list, tuple):
         if not isinstance(value, list | tuple):
             return False
@@ -236,7 +236,7 @@ def _are_of(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def _short(value: Any) -> str:
-    """With its type, where that is not seen."""
+    """Includes the type, if that is not obvious."""
     text = repr(value)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     return shown if isinstance(value, str | int | float | NoneType) else f"{shown}, of {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""How a time was taken: a figure is comparable only with one of the same procedure."""
+"""How a time was measured: figures are comparable only if their procedures are the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tuner.errors import InvalidInput
 
 
 class CacheState(StrEnum):
-    """What the L2 holds when a sample starts."""
+    """Content of the L2 when a sample starts."""
 
     #: Weights rotate over at least three times the L2, so they come from DRAM.
     COLD = "cold"
-    #: The same buffers again and again.
+    #: The same buffers every time.
     WARM = "warm"
 
 
@@ -37,32 +37,35 @@ class LaunchStyle(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Procedure:
-    """What a time is the time of."""
+    """The conditions of a measured time."""
 
     l2: CacheState
     regime: Regime
     launch: LaunchStyle
-    #: Runs of one sample, whose time is divided by it.
+    #: Runs per sample; the sample's time is divided by it.
     chain_length: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsProcedure:
-    """How finals are held and judged; kept with their verdict, which is comparable only with one of the same."""
+    """How finals are run and judged; stored with their verdict, which is only comparable with one of the same
+    procedure."""
 
     #: Rounds in burst in each of the two processes, the warm one and the fresh one; >= 1.
     num_rounds: int = 20
-    #: Relative distance below which two times are a tie, however narrow their interval is; what the interval reaches
-    #: towards 1 comes on top. At least 0, below 1.
+    #: Relative difference below which two times are a tie, however narrow their interval is; the extent of the interval
+    #: towards 1 is added. At least 0, below 1.
     min_tie_band: float = 0.01
 
     def __post_init__(self) -> None:
         if self.num_rounds < 1:
-            raise InvalidInput("finals_rounds", f"must be at least 1, got {self.num_rounds}", "20 is a good start")
+            raise InvalidInput(
+                "finals_rounds", f"must be at least 1, got {self.num_rounds}", "20 is a reasonable value"
+            )
         if not 0 <= self.min_tie_band < 1:
             problem = f"must be at least 0 and below 1, got {self.min_tie_band:g}"
-            raise InvalidInput("tie_band", problem, "0.01 is one per cent")
+            raise InvalidInput("tie_band", problem, "0.01 is one percent")
 
     def rounds_in(self, regime: Regime) -> int:
-        """Rounds in each process: under sustained load a quarter, since a sample there is long."""
+        """Rounds in each process: a quarter under sustained load, since a sample there is long."""
         return -(-self.num_rounds // 4) if regime is Regime.SUSTAINED else self.num_rounds

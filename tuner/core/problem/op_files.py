@@ -1,6 +1,7 @@
-"""The files of a kind of op: who asks for each, and so what it must have.
+"""The files of a kind of op, with the code that uses each and so defines what it must contain.
 
-What a file has is the protocol of its reader, which is named here, since readers stand above this room.
+The content of a file is the protocol of its reader; it is given by name here, since this room may not import the
+readers.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from tuner.core.problem.ops.op import LaunchOp, Op
 
 @dataclass(frozen=True, kw_only=True)
 class OpFile:
-    """A file of a kind."""
+    """A file of a kind of op."""
 
-    #: The protocol of who asks a kind of launch op for it, and a kind of tile op, as ``module:Class``; empty where
-    #: nobody does.
+    #: The protocols of the code that uses it, for launch ops and for tile ops, as ``module:Class``; empty if there is
+    #: none.
     launch: str = ""
     tile: str = ""
-    #: What of these it may lack.
+    #: Members that it may lack.
     optional: tuple[str, ...] = ()
     #: Whether nothing can be tuned without it.
     is_needed: bool = False
 
     def protocol_of(self, op: type[Op]) -> str:
-        """Looks in the folder of an op's kind."""
+        """Looks in the folder of the op's kind."""
         return self.launch if issubclass(op, LaunchOp) else self.tile
 
 
-#: What a kind may bring beside its `op`, in the order of a job: what is asked, chosen, legal, planned, forecast,
-#: offered, searched, compiled, launched, checked, told, packed. Only a card's child imports `card`.
+#: Optional files of a kind besides its `op`, in the order of a job: request, schedule, rules, plan, forecast, search
+#: space, search, compilation, launch, check, description, pack. Only a card's child process imports `card`.
 FILES: Mapping[str, OpFile] = MappingProxyType(
     {
         "asked": OpFile(),
@@ -70,6 +71,8 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
         "pack.launches": OpFile(),
         "pack.program": OpFile(),
         "models": OpFile(),
+        "described": OpFile(),
+        "formula": OpFile(),
         "card": OpFile(
             launch="tuner.workers.gpu.library.op_library:CardOfLaunchOp",
             tile="tuner.workers.gpu.tensors.own_ops:CardOfTileOp",
@@ -80,7 +83,7 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
 
 
 def file_problem(op: type[Op], name: str, file: ModuleType | None) -> str:
-    """Why a kind's file is not what is asked for it; empty where it is, or nobody asks."""
+    """Why a kind's file does not satisfy its protocol; empty if it does, or has none."""
     asked = FILES[name]
     if name == "schedule" and file is not None:
         return _schedule_problem(op, file)
@@ -98,17 +101,21 @@ def _schedule_problem(op: type[Op], file: ModuleType) -> str:
     own = [one for one in vars(file).values() if isinstance(one, type) and one.__module__ == file.__name__]
     found = [one for one in own if issubclass(one, base) and is_dataclass(one)]
     if not found:
-        return f"(schedule.py) has no dataclass that is a {base.__name__}"
+        return f"(schedule.py) has no dataclass derived from {base.__name__}"
     kind = getattr(found[-1], "kind", "")
-    return "" if kind == op.KIND else f"(schedule.py) has a class of the kind {kind!r}: give its class kind={op.KIND!r}"
+    return (
+        ""
+        if kind == op.KIND
+        else f"(schedule.py) has a class of the kind {kind!r}: declare its class with kind={op.KIND!r}"
+    )
 
 
 def held(op: type[Op], name: str, file: ModuleType) -> Any:
-    """A kind's file whose functions are held to what they must return, so that a wrong value is seen where it comes
-    from.
+    """A kind's file whose functions are checked for their return types, so that an error is reported where it
+    originates.
 
     Raises:
-        TypeError: the file is not what is asked for it.
+        TypeError: the file does not satisfy its protocol.
     """
     if not (protocol := FILES[name].protocol_of(op)):
         return file
@@ -145,7 +152,7 @@ def _held_call(place: str, function: Callable[..., Any], returned: Any) -> Calla
 
 
 def _fault(what: str, file: str | None, line: int) -> TypeError:
-    """With its place, as a traceback has it: the package is told from that."""
+    """With its location, in the form of a traceback, from which the package is identified."""
     error = TypeError(what)
     error.add_note(f'File "{file}", line {line}')
     return error

@@ -1,7 +1,7 @@
-"""The kinds of ops that are known: the folders of `tuner.ops`, and what other packages bring by an entry point.
+"""The known kinds of ops: the folders of `tuner.ops`, and those that other packages provide through an entry point.
 
-A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind are
-beside that module. A kind of a package that is broken is left out with the reason, and keeps nobody from the others.
+A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind are next
+to that module. A broken kind is left out with the reason, without affecting the others.
 """
 
 from __future__ import annotations
@@ -33,44 +33,45 @@ from tuner.errors import InvalidInput
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 #: The group of entry points.
 GROUP = "tuner.op_kinds"
-#: What a kind may be called, in JSON and in lists of several.
+#: Allowed names of a kind, in JSON and in lists.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-#: What its class has that is no field of its JSON.
+#: Attributes of its class that are not fields of its JSON.
 _TAKEN = ("op", "kind", "dtype")
-#: Where the kinds lie that come with the program.
+#: Folder of the kinds that come with the program.
 _OWN = "tuner.ops"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpKind:
-    """What is known of a kind."""
+    """Properties of a kind."""
 
     #: The dataclass of its ops.
     op: type[Op]
-    #: Of what it asks of a worker: one that has another is not given its jobs.
+    #: Version of its interface with workers: a worker with another version is not given its jobs.
     version: int
-    #: Whether the JSON of its ops leaves out the kind: that of one kind does, as it did when there was no other.
+    #: Whether the JSON of its ops leaves out the kind: true for one kind, for compatibility with the time when there
+    #: was only one.
     is_unnamed: bool = False
-    #: What packages bring that an op of the kind may need, by name, and its version.
+    #: Other things from packages that an op of the kind may need, by name, with versions.
     extras: Callable[[], Mapping[str, int]] = dict
 
     @property
     def name(self) -> str:
-        """What JSON calls it."""
+        """Its name in JSON."""
         return self.op.KIND
 
 
 class _Registry:
-    """Found once, when somebody asks. Thread-safe."""
+    """Filled on first use. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kinds: dict[str, OpKind] | None = None
         self._packages: dict[str, str] = {}
-        #: Why what is declared as a kind cannot be used, by its name, or by its place where that name is another's.
+        #: Why a declared kind cannot be used, by its name, or by its location if the name is already taken.
         self.broken: dict[str, str] = {}
         self._are_checked = False
-        #: Of packages, by kind and file.
+        #: Files of packages, by kind and file.
         self._held: dict[tuple[str, str], ModuleType | None] = {}
 
     def kinds(self) -> Mapping[str, OpKind]:
@@ -138,7 +139,7 @@ def _file(package: str, name: str) -> ModuleType | None:
 
 
 def _files_problem(op: type[Op], package: str) -> str:
-    """Why the files of a kind cannot be used, but for `card`, which needs a card's libraries; empty where they can."""
+    """Why the files of a kind cannot be used, except `card`, which needs a card's libraries; empty if they can."""
     for name in FILES:
         try:
             if name != "card" and (problem := file_problem(op, name, _file(package, name))):
@@ -149,60 +150,58 @@ def _files_problem(op: type[Op], package: str) -> str:
 
 
 def _asked_problem(asked: ModuleType | None) -> str:
-    """Why what a kind brings in its file `asked` cannot be used; empty where it can."""
+    """Why a kind's file `asked` cannot be used; empty if it can."""
     workloads = getattr(asked, "WORKLOADS", ())
     if not isinstance(workloads, tuple | list):
-        return f"has WORKLOADS that are no list of classes, but {workloads!r}"
+        return f"has WORKLOADS that is not a list of classes, but {workloads!r}"
     ops = [asked.OP] if asked and hasattr(asked, "OP") else []
     for one, taken in (*((one, ("op",)) for one in ops), *((one, ("kind",)) for one in workloads)):
         if problem := spelling_problem(one, taken):
             return f"has {one!r}, which {problem}"
     if nameless := next((one for one in workloads if not isinstance(getattr(one, "KIND", None), str)), None):
-        return f"has {nameless!r}, which has no name as KIND"
+        return f"has {nameless!r}, whose KIND is empty"
     return ""
 
 
 def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
-    """Why what a package declares is no kind of op; empty where it is one."""
+    """Why a package's declaration is not a kind of op; empty if it is."""
     if not isinstance(kind, OpKind):
-        return f"is no kind of op, but {kind!r}"
+        return f"is not a kind of op, but {kind!r}"
     op = kind.op
     if kind.name != name or not _NAME.fullmatch(name):
-        return (
-            f"is called {kind.name!r}, and declared as {name!r}: give both one name of small letters, digits, - and _"
-        )
+        return f"is called {kind.name!r} but declared as {name!r}: use one name of lower-case letters, digits, - and _"
     if name in others:
-        return f"is called {name}, as a kind that is known already"
+        return f"is called {name}, like a kind that already exists"
     if kind.is_unnamed and any(other.is_unnamed for other in others.values()):
-        return "leaves its name out of JSON, as another kind does"
+        return "leaves its name out of JSON, as another kind already does"
     if not issubclass(op, TileOp | LaunchOp) or isabstract(op):
         missing = ", ".join(sorted(getattr(op, "__abstractmethods__", ()))) or "a base, TileOp or LaunchOp"
         return f"lacks {missing}"
     names: list[str] = [field.name for field in fields(op)] if is_dataclass(op) else []
     if "name" not in names:
-        return "has ops that are no dataclass with a name"
+        return "has ops that are not a dataclass with a name"
     absent = [one for one in op.FREE if one not in names and not hasattr(op, one)]
     if absent and op.sizes is Op.sizes:
-        return f"has ops that may differ in {', '.join(absent)}, none of their fields: name these in FREE"
+        return f"lists {', '.join(absent)} as what ops may differ in, which are not their fields: name these in FREE"
     if problem := spelling_problem(op, () if kind.is_unnamed else _TAKEN):
         return f"has ops whose class {problem}"
     return ""
 
 
 def _class_problem(op: type[Op]) -> str:
-    """Why the class of a package's ops is not as it is asked; empty where it is."""
+    """Why the op class of a package is invalid; empty if it is valid."""
     base = TileOp if issubclass(op, TileOp) else LaunchOp
     if problem := overrides_problem(op, base):
         return f"has ops whose class has {problem}"
     has = {one.name for one in fields_of(op)}
     needed = ("m", "n", "k", "source") if base is TileOp else ("m",)
     if lacking := [one for one in needed if one not in has and not hasattr(op, one)]:
-        return f"has ops without {', '.join(lacking)}: give fields or properties"
+        return f"has ops without {', '.join(lacking)}: add fields or properties"
     return ""
 
 
 def _declared() -> Iterator[tuple[str, str, str]]:
-    """Name, module and attribute of each kind: those of the program first."""
+    """Name, module and attribute of each kind: the program's own first."""
     own = importlib.import_module(_OWN)
     for module in sorted(pkgutil.iter_modules(own.__path__), key=lambda one: one.name):
         yield module.name, f"{_OWN}.{module.name}.op", "KIND"
@@ -214,30 +213,29 @@ _REGISTRY = _Registry()
 
 
 def op_kinds() -> Mapping[str, OpKind]:
-    """All kinds that are known, by name."""
+    """All known kinds, by name."""
     return _REGISTRY.kinds()
 
 
 def broken_kinds() -> Mapping[str, str]:
-    """Why kinds that are installed cannot be used, by name."""
+    """Why installed kinds cannot be used, by name."""
     op_kinds()
     return _REGISTRY.broken
 
 
 def check_kinds() -> None:
-    """Leaves out kinds of packages with a file that cannot be imported here. Who serves or works for others does this
-    before it asks for kinds: a client has not all that these files import."""
+    """Leaves out kinds of packages with a file that cannot be imported here. Servers and workers do this before they
+    use kinds: a client does not have everything that these files import."""
     _REGISTRY.check()
 
 
 def kind_of(op: Op) -> OpKind | None:
-    """The op's kind; None where it is not known here."""
+    """The op's kind; None if it is unknown."""
     return op_kinds().get(op.KIND) if not isinstance(op, UnknownOp) else None
 
 
 def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
-    """The kinds of ops as their JSON names them, and what they need beside, each once, sorted: none of the kind that is
-    not named."""
+    """The kinds of ops as in their JSON, and what else they need, each once, sorted; the unnamed kind is left out."""
     unnamed = {name for name, kind in op_kinds().items() if kind.is_unnamed}
     names = {op.kind if isinstance(op, UnknownOp) else op.KIND for op in ops}
     needed = {need for op in ops for need in op.needs}
@@ -245,22 +243,22 @@ def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
 
 
 def usable_kinds(versions: Mapping[str, int]) -> tuple[str, ...]:
-    """Of the kinds that are known here those that somebody else has in the same version, given its `kind_versions`."""
+    """The known kinds that another process has in the same version, given its `kind_versions`."""
     return tuple(name for name, version in kind_versions().items() if versions.get(name) == version)
 
 
 def kind_versions() -> dict[str, int]:
-    """The version of each kind that is known here."""
+    """The version of each known kind."""
     extras = (kind.extras() for kind in op_kinds().values())
     return {name: kind.version for name, kind in op_kinds().items()} | {k: v for one in extras for k, v in one.items()}
 
 
 def culprit(error: BaseException, otherwise: str = "the service") -> str:
-    """Whose fault an exception is that nobody expected, in words: that of the package that raised it, or that called
-    what did; `otherwise` where none is in its traceback."""
+    """The origin of an unexpected exception, in words: the package that raised it, or that called the code that did;
+    `otherwise` if the traceback contains none."""
     folders = {folder_of(name): package for name, package in _REGISTRY.added().items()}
     lines = [(one.filename, str(one.lineno)) for one in extract_tb(error.__traceback__)]
-    for said in (error.__cause__, *getattr(error, "__notes__", ())):  # of another process
+    for said in (error.__cause__, *getattr(error, "__notes__", ())):  # from another process
         lines += _LINE.findall(str(said))
     for file, line in reversed(lines):
         if package := folders.get(Path(file).parent):
@@ -269,12 +267,11 @@ def culprit(error: BaseException, otherwise: str = "the service") -> str:
 
 
 def part_of(kind: str, part: str) -> ModuleType | None:
-    """A file of a kind by its name, e.g. ``rules`` or ``pack.shape``; None where the kind has no such
-    file, or is not known.
+    """A file of a kind by its name, e.g. ``rules`` or ``pack.shape``; None if the kind has no such file, or is unknown.
 
     Raises:
-        ImportError: the file is there, and cannot be imported.
-        TypeError: it is not what is asked for it.
+        ImportError: the file exists but cannot be imported.
+        TypeError: it does not satisfy its protocol.
     """
     if kind not in op_kinds():
         return None
@@ -283,22 +280,22 @@ def part_of(kind: str, part: str) -> ModuleType | None:
 
 
 def package_of(kind: str) -> str:
-    """The package that the files of a kind are in that is known here."""
+    """The package with the files of a known kind."""
     return _REGISTRY.package_of(kind)
 
 
 def folder_of(kind: str) -> Path:
-    """Where the files of a kind lie that is known here."""
+    """The folder with the files of a known kind."""
     origin = importlib.import_module(f"{_REGISTRY.package_of(kind)}.op").__file__
     assert origin, kind
     return Path(origin).parent
 
 
 def op_from_json(data: Mapping[str, Any], dtype: Dtype) -> Op:
-    """An op of any kind; one of a kind that is not known here keeps its JSON, and says so.
+    """An op of any kind; one of an unknown kind keeps its JSON.
 
     Raises:
-        InvalidInput: a field is unknown, is missing, or is out of its range.
+        InvalidInput: a field is unknown, missing or out of range.
     """
     name = data.get("op")
     if name is None:
@@ -306,7 +303,7 @@ def op_from_json(data: Mapping[str, Any], dtype: Dtype) -> Op:
     elif isinstance(name, str):
         kind = op_kinds().get(name)
     else:
-        raise InvalidInput("op", f"is {name!r}", "give the name of a kind of op")
+        raise InvalidInput("op", f"is {name!r}", "use the name of a kind of op")
     if kind is None or (unknown := kind.op.unknown_in(data)):
         return UnknownOp.of(data, str(name or "") if kind is None else unknown)
     return kind.op.from_json(dict(data), dtype)

@@ -1,4 +1,4 @@
-"""What a CTA of a kernel takes, and how many of them one SM holds."""
+"""Resources of a CTA, and how many CTAs fit on an SM."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 MAX_THREADS_PER_CTA = 1024
 MAX_REGISTERS_PER_THREAD = 255
 REGISTER_UNIT_PER_WARP = 256
-#: An SM's schedulers, among which the warps of a CTA are distributed evenly. Each has a part of the registers.
+#: Schedulers of an SM, among which the warps of a CTA are distributed evenly. Each has a share of the registers.
 _SCHEDULERS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one CTA of the kernel takes."""
+    """Resources of one CTA of the kernel."""
 
     #: Threads, a multiple of 32.
     num_threads: int
@@ -24,7 +24,7 @@ class Resources:
     smem_bytes: int
     #: 32-bit registers of a thread.
     registers_per_thread: int
-    #: CTAs of a cluster, which a plan calls a CTA.
+    #: CTAs of a cluster; a plan counts a cluster as one CTA.
     cluster_size: int = 1
 
     @property
@@ -35,7 +35,8 @@ class Resources:
 
 
 def most_registers(num_threads: int, gpu: Gpu) -> int:
-    """Of a thread, where an SM is to hold one CTA of this many: the scheduler with the most warps is the limit."""
+    """Registers per thread if an SM must hold one CTA of this many threads: the scheduler with the most warps is the
+    limit."""
     of_scheduler = -(-num_threads // (32 * _SCHEDULERS))
     of_warp = gpu.registers_per_sm // _SCHEDULERS // of_scheduler
     return min(MAX_REGISTERS_PER_THREAD, of_warp // REGISTER_UNIT_PER_WARP * REGISTER_UNIT_PER_WARP // 32)

@@ -1,80 +1,122 @@
-"""An op of tiles: what the scheduler, the plans and the engines that launches share ask of one of any kind."""
+"""An op of tiles: the interface for the scheduler, the plans and the engines that share launches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import UINT8, Dtype
-from tuner.core.problem.ops.op import Op
+from tuner.core.problem.epilogue.part import PLAIN
+from tuner.core.problem.ops.op import Op, Role, Tensor
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
 
-#: Of a matrix: element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides
-#: by a CTA.
+#: Maximum of a matrix: element indices are int32 on the device, which counts past the matrix to the end of a tile, and
+#: strides by a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
 
-_PLAIN = dict[str, Any]()
 
+@dataclass(frozen=True, kw_only=True)
+class Im2col:
+    """Pixels of images that a copy engine takes, row after row and image after image, at each place of a filter.
 
-def keep_plain(options: Mapping[str, Any]) -> None:
-    """What products have in their options where nobody asks for any."""
-    _PLAIN.update(options)
+    Source: PTX ISA, "Tensors", im2col mode.
+    """
+
+    #: Of the tensor [images, height, width, channels].
+    images: int
+    height: int
+    width: int
+    channels: int
+    #: From the first row and column of an image to those of the first pixel that is taken, and from the last ones on.
+    lower: int
+    upper: int
+    #: Pixels from one that is taken to the next, along rows and columns.
+    stride: int
+
+    @property
+    def strides(self) -> tuple[int, int, int, int]:
+        """The same of channels, columns, rows and images."""
+        return (1, self.stride, self.stride, 1)
 
 
 class TileOp(Op):
     """An op of tiles, which may share a launch with others.
 
     Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are, 0 where it has no
-    weights. The arguments of its kernel are those of any tile op: the tensor `source`, weights [weight_rows, k] named
-    ``<op>.weight``, the output.
+    weights. The arguments of its kernel are the tensor `source`, weights [weight_rows, k] named ``<op>.weight``, the
+    output, and of an op that is no product all `others` of its tensors.
     """
 
-    #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Else the file
-    #: ``source`` of its kind has what a task does.
+    #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Otherwise the
+    #: file ``source`` of its kind defines the task.
     IS_PRODUCT: ClassVar[bool] = False
-    #: Of a product, whether rows of A are none of `source`: the file ``source`` of its kind has where their elements
-    #: lie, and its files ``reference``, ``costs`` and ``card`` what others know of products.
+    #: For a product, whether rows of A are not rows of `source`: the kind's file ``source`` then defines where their
+    #: elements are, and its files ``reference``, ``costs`` and ``card`` replace those of products.
     GATHERS: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """An option of products that its kind has not: as a product has it that does not ask for it."""
-        if name in _PLAIN:
-            return _PLAIN[name]
+        """An option that its kind has not."""
+        if name in PLAIN:
+            return PLAIN[name]
         raise AttributeError(f"a {self.KIND} has no {name!r}")
 
     if TYPE_CHECKING:
 
         @property
         def source(self) -> str:
-            """What its tiles read: an earlier op, or any other name for an input."""
+            """The tensor that its tiles read: an earlier op, or any other name for an input."""
 
         @property
         def n(self) -> int:
-            """Columns that its tiles cut."""
+            """Columns that its tiles divide."""
 
         @property
         def k(self) -> int:
             """Elements of a row of W."""
 
     def to_json(self) -> dict[str, Any]:
-        """As any op's, with what its tiles read even where that is its default: who runs a kernel asks for it."""
+        """Like any op's, but always with its source: programs that run a kernel need it."""
         return {**super().to_json(), "source": self.source}
+
+    def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """Of an op that is no product, its tensors beside source, W and output: more inputs, weights and outputs, and
+        what it changes in place."""
+        if self.IS_PRODUCT:
+            return ()
+        plain = (self.source, f"{self.name}.weight", self.name)
+        return tuple(one for one in self.tensors(dtype) if one.name not in plain)
+
+    @property
+    def made(self) -> tuple[Tensor, ...]:
+        """What later ops may read of these."""
+        return tuple(one for one in self.others(Dtype.FP16) if one.role is Role.OUTPUT)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Products name no cache that they write to."""
+        return () if self.IS_PRODUCT else super().changed
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of tensors of its own that nobody else may name."""
+        made = {one.name for one in self.made}
+        return tuple(name for name in super().operands if name not in made)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Of its epilogue, in their order."""
+        """Parts of its epilogue, in order."""
         return ()
 
     def stored_in(self, dtype: Dtype) -> Dtype:
-        """The element type of its output, of a workload of that type."""
+        """The element type of its output, in a workload of that type."""
         stored: Dtype | None = self.out_dtype
         return stored or dtype
 
     @property
     def halves(self) -> str:
-        """What the rows of W behind one of its columns are, for people; empty where there is one."""
+        """Names of the rows of W for one of its columns; empty if there is one."""
         return ""
 
     @property
@@ -84,7 +126,7 @@ class TileOp(Op):
 
     @property
     def rows_per_column(self) -> int:
-        """Rows of W behind one of its columns."""
+        """Rows of W for one of its columns."""
         return 1
 
     @property
@@ -93,45 +135,54 @@ class TileOp(Op):
         return self.n * self.rows_per_column
 
     def weight_bits(self, dtype: Dtype) -> int:
-        """Of an element of W as it is stored, without factors."""
+        """Bits of a stored element of W, without factors."""
         return self.weights.row.bits if self.weights else 8 * dtype.size_bytes
 
     def stored_weights(self, dtype: Dtype) -> tuple[tuple[int, int], str]:
-        """Shape and element type of W as it is stored: codes are bytes, with what belongs to them behind."""
+        """Shape and element type of stored W: codes are bytes, followed by their factors."""
         if self.weights is None:
             return (self.weight_rows, self.k), str(dtype)
         return (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name
 
+    def about_weights(self, dtype: Dtype) -> dict[str, str | int | bool] | None:
+        """What such codes are; None where W is stored as what it is multiplied as."""
+        return self.weights.row.about(self.k, str(dtype)) if self.weights else None
+
     def weights_an_element(self, dtype: Dtype) -> int:
-        """How many of them take the room of an element."""
+        """How many weights fit in the space of an element."""
         return 8 * dtype.size_bytes // self.weight_bits(dtype)
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has any: the kernel of one that has none gets no address of W."""
+        """Whether it has weights: the kernel of an op without them gets no address of W."""
         return self.weight_rows * self.k > 0
 
     def tensor_of(self, operand: str) -> str:
-        """As manifests name it, the tensor that is the kernel's `a`, `w` or `c`."""
+        """Manifest name of the tensor that is the kernel's `a`, `w` or `c`."""
         return {"a": self.source, "w": f"{self.name}.w", "c": self.name}[operand]
 
     @property
     def source_shape(self) -> tuple[int, int]:
-        """Rows of what its tiles read, and elements of one."""
+        """Rows of its source tensor, and elements per row."""
         return next(read.shape for read in self.reads if read.tensor == self.source)
 
     @property
     def source_columns(self) -> int:
-        """Elements of a row of what its tiles read."""
+        """Elements per row of its source tensor."""
         return self.source_shape[1]
 
     @property
     def is_plain_product(self) -> bool:
-        """Whether it multiplies rows of `source` itself."""
+        """Whether it multiplies the rows of `source` themselves."""
         return self.IS_PRODUCT and not self.GATHERS
 
+    @property
+    def im2col(self) -> Im2col | None:
+        """Of one that gathers its rows, how a copy engine takes them; None where it cannot."""
+        return None
+
     def row_extents(self, tile_m: int) -> list[int]:
-        """Rows of each tile row, where a tile has so many at most."""
+        """Rows of each tile row, for tiles of at most this many."""
         return [min(tile_m, self.m - begin) for begin in range(0, self.m, tile_m)]
 
     def tile_grid(self, tile_m: int, tile_n: int) -> tuple[int, int]:
@@ -139,7 +190,7 @@ class TileOp(Op):
         return -(-self.m // tile_m), -(-self.n // tile_n)
 
     def num_steps(self, tile_k: int) -> int:
-        """Steps of a tile, where each goes so deep."""
+        """Steps of a tile of this depth."""
         return -(-self.k // tile_k)
 
     def epilogue_bytes(self, dtype: Dtype) -> int:

@@ -1,4 +1,4 @@
-"""An op whose kind is not known here: another version, or another installation, knew it."""
+"""An op of an unknown kind, from another version or another installation."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from tuner.core.problem.ops.op import LaunchOp, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownOp(LaunchOp):
-    """Keeps what was said of it, so that its digest stays and whoever knows the kind can read it. It has no sizes."""
+    """Keeps its JSON, so that its digest stays the same and others can read it. It has no sizes."""
 
     KIND: ClassVar[str] = ""
 
     name: str
-    #: As its JSON says, or what it needs beside its kind; empty where its JSON says nothing.
+    #: From its JSON, or what it needs besides its kind; empty if its JSON does not say.
     kind: str
-    #: Its JSON, by sorted keys.
+    #: Its JSON, with sorted keys.
     text: str
 
     @classmethod
     def of(cls, data: Mapping[str, Any], kind: str) -> Self:
-        """Keeps the JSON of an op, of which that kind is not known, or what it needs beside."""
+        """Keeps the JSON of an op whose kind, or whose other need, is unknown."""
         return cls(name=str(data.get("name", kind)), kind=kind, text=json.dumps(data, sort_keys=True))
 
     @property
     def m(self) -> int:
-        """One: nothing is known of its rows."""
+        """One: its rows are unknown."""
         return 1
 
     @property
     def c_columns(self) -> int:
-        """One: nothing is known of its columns."""
+        """One: its columns are unknown."""
         return 1
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """Nothing that is known."""
+        """None are known."""
         return ()
 
     @property
     def num_flops(self) -> int:
-        """None that are known."""
+        """None are known."""
         return 0
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """None that are known."""
+        """None are known."""
         return ()
 
     def to_json(self) -> dict[str, Any]:
-        """What was kept."""
+        """The stored JSON."""
         data: dict[str, Any] = json.loads(self.text)
         return data
 
     def describe(self, *, with_rows: bool = True) -> str:
-        """That it is not known."""
-        return f"{self.name}, an op of kind {self.kind or 'none'}, which is not known here"
+        """Says that it is unknown."""
+        return f"{self.name}, an op of the unknown kind {self.kind or 'none'}"

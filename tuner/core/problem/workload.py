@@ -1,4 +1,4 @@
-"""What is asked: a DAG of tiled ops over named tensors, of which a dependent pair of GEMMs is the smallest case."""
+"""What to compute: a DAG of tiled ops over named tensors; a dependent pair of GEMMs is the smallest case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
 from tuner.core.problem.op_kinds import op_from_json
 from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.ops.kv_cache import OF_CACHE
-from tuner.core.problem.ops.op import LaunchOp, Op
+from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -35,27 +35,40 @@ __all__ = [
     "WorkloadKind",
 ]
 
-#: Most ops of a workload.
+#: Maximum number of ops in a workload.
 MAX_OPS = 8
 
 
 class WorkloadKind(StrEnum):
     """The shape of the DAG."""
 
-    #: Two GEMMs, the second reads the first one's output.
+    #: Two GEMMs, the second of which reads the output of the first.
     FFN = "ffn"
-    #: Two GEMMs that share nothing.
+    #: Two independent GEMMs.
     INDEPENDENT = "independent"
     #: Any other list of ops in topological order.
     CHAIN = "chain"
 
 
+def _flow(op: Op, operands: tuple[str, ...]) -> Flow:
+    made = tuple((one.name, one.rows_and_columns) for one in op.made)
+    return Flow(op.name, (op.m, op.c_columns), op.reads, operands, made, op.changed)
+
+
+def _written(op: Op) -> set[str]:
+    return {op.name, *(one.name for one in op.made)}
+
+
+def _is_left(tensor: Tensor) -> bool:
+    return tensor.role in (Role.OUTPUT, Role.CACHE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workload(JsonForm):
-    """Ops in topological order, which is that of their launches; one element type.
+    """Ops in topological order, which is also the order of their launches; one element type.
 
-    A *tile op*, as a product is, may share a launch with others: by an index of an op its plans mean the place among
-    `tile_ops`. A *launch op* has a launch of its own. For the plans its output is an input.
+    A *tile op*, e.g. a product, may share a launch with others: plans index ops by their place among `tile_ops`. A
+    *launch op* has its own launch. For the plans, its output is an input.
     """
 
     #: Shape of the DAG.
@@ -67,13 +80,13 @@ class Workload(JsonForm):
 
     def __post_init__(self) -> None:
         if not self.ops:
-            raise InvalidInput("ops", "the workload has no op", "give at least one")
+            raise InvalidInput("ops", "the workload has no op", "pass at least one")
         if len(self.ops) > MAX_OPS:
-            problem = f"{len(self.ops)} ops, and a kernel has room for {MAX_OPS}"
-            raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
+            problem = f"{len(self.ops)} ops, but a kernel holds at most {MAX_OPS}"
+            raise InvalidInput("ops", problem, f"use at most {MAX_OPS}: cut the chain, and tune each run separately")
         if self.unknown_kinds:
-            return  # who knows them has checked it
-        flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.ops]
+            return  # checked by code that knows them
+        flows = [_flow(op, self.operands_of(op)) for op in self.ops]
         check_names(flows)
         for op in self.ops:
             op.check_shared(self.ops)
@@ -83,67 +96,67 @@ class Workload(JsonForm):
 
     @cached_property
     def unknown_kinds(self) -> tuple[str, ...]:
-        """Kinds of its ops that are not known here: it can be kept and told, and not be run."""
+        """Unknown kinds of its ops: such a workload can be stored and shown, but not run."""
         return tuple(dict.fromkeys(op.kind for op in self.ops if isinstance(op, UnknownOp)))
 
     @cached_property
     def tile_ops(self) -> tuple[TileOp, ...]:
-        """Those that may share a launch."""
+        """Ops that may share a launch."""
         return tuple(op for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
     def has_wide_products(self) -> bool:
-        """Whether a tile of some op is the product of more rows of W than it has columns."""
+        """Whether a tile of some op multiplies more rows of W than it has columns."""
         return any(op.rows_per_column > 1 for op in self.tile_ops)
 
     @cached_property
     def dtypes(self) -> tuple[Dtype, ...]:
-        """Its element types: the operands', and those in which outputs of tile ops are stored."""
+        """Its element types: of operands, and of stored outputs of tile ops."""
         return tuple(dict.fromkeys((self.dtype, *(op.out_dtype or self.dtype for op in self.tile_ops))))
 
     @cached_property
     def own_tile_ops(self) -> tuple[int, ...]:
-        """Of those the indices of the ones that are no products."""
+        """Indices of the tile ops that are not products."""
         return tuple(index for index, op in enumerate(self.tile_ops) if not op.IS_PRODUCT)
 
     @cached_property
     def launch_ops(self) -> tuple[Any, ...]:
-        """Those that have launches of their own, each a `LaunchOp` of its kind."""
+        """Ops with their own launches, each a `LaunchOp` of its kind."""
         return tuple(op for op in self.ops if isinstance(op, LaunchOp))
 
     @cached_property
     def tile_places(self) -> tuple[int, ...]:
-        """Place among `ops` of each tile op."""
+        """Place of each tile op among `ops`."""
         return tuple(place for place, op in enumerate(self.ops) if isinstance(op, TileOp))
 
     @cached_property
     def launch_places(self) -> tuple[int, ...]:
-        """Place among `ops` of each launch op."""
+        """Place of each launch op among `ops`."""
         return tuple(place for place in range(len(self.ops)) if place not in self.tile_places)
 
     def tile_ops_before(self, op: Op) -> int:
-        """How many tile ops stand in front of an op."""
+        """Number of tile ops before an op."""
         return sum(isinstance(other, TileOp) for other in self.ops[: self.ops.index(op)])
 
     @cached_property
     def borders(self) -> tuple[int, ...]:
-        """How many tile ops stand before each launch op that is not the first op: no launch spans these places."""
+        """Number of tile ops before each launch op that is not the first op: no launch spans these places."""
         return tuple(filter(None, map(self.tile_ops_before, self.launch_ops)))
 
     @property
     def cache_op(self) -> int | None:
-        """Index of the tile op that writes to a cache; None where there is none."""
+        """Index of the tile op that writes to a cache; None if there is none."""
         return next((index for index, op in enumerate(self.tile_ops) if op.written_cache), None)
 
     @property
     def turned_for(self) -> Op | None:
-        """The op with a cache that reads what the turned product makes, and so the cache that this writes to; None
-        where that is read by another workload."""
+        """The op with a cache that reads the output of the rotary product, and so the cache that the product writes
+        to; None if another workload reads it."""
         turned = {op.name for op in self.ops if op.written_cache}
         return next((one for one in self.ops if turned & set(one.read_names) and one.has_cache), None)
 
     def operands_of(self, op: Op) -> tuple[str, ...]:
-        """The names of the op's own tensors. A cache has one name: that of the op that reads it here."""
+        """The names of the op's own tensors. A cache has one name: that of the op that reads it in this workload."""
         reader = self.turned_for
         if reader is None or not op.written_cache:
             return op.operands
@@ -151,39 +164,40 @@ class Workload(JsonForm):
         return tuple(name for name in op.operands if name not in shared)
 
     def cache_name_of(self, op: Product) -> str:
-        """In front of ``.keys``, ``.values`` and ``.lengths`` of the cache that a turned product writes to."""
+        """Prefix of ``.keys``, ``.values`` and ``.lengths`` for the cache that a rotary product writes to."""
         reader = self.turned_for
         return op.name if reader is None else reader.name
 
     @property
     def forced_starts(self) -> tuple[int, ...]:
-        """The tile ops with which a launch has to begin, since the launch of another op stands between each of them and
-        the one before."""
+        """Tile ops with which a launch must begin, since the launch of another op comes between each of them and the
+        previous one."""
         return tuple(dict.fromkeys(border for border in self.borders if border < len(self.tile_ops)))
 
     @property
     def sides(self) -> tuple[tuple[int, ...], ...]:
-        """The tile ops between the launches of others, as far as there are any: no launch has ops of two sides."""
+        """Groups of tile ops between the launches of other ops: no launch contains ops of two groups."""
         ends = dict.fromkeys((0, *self.borders, len(self.tile_ops)))
         return tuple(tuple(range(*side)) for side in pairwise(ends))
 
     def reader_of(self, written: Op) -> TileOp | None:
-        """The tile op that reads an op's output; None where there is none."""
-        return next((op for op in self.tile_ops if written.name in op.read_names), None)
+        """The tile op that reads an op's output; None if there is none."""
+        names = _written(written)
+        return next((op for op in self.tile_ops if names & set(op.read_names)), None)
 
     @property
     def num_rows(self) -> int:
-        """Most rows of an op's output."""
+        """Maximum rows of an op's output."""
         return max(op.m for op in self.ops)
 
     def op_index(self, name: str) -> int | None:
-        """Index of the tile op called `name`, or None where `name` is an input of the workload, or a launch op."""
+        """Index of the tile op called `name`, or None if `name` is an input of the workload, or a launch op."""
         return self._indices.get(name)
 
     @cached_property
     def _indices(self) -> dict[str, int]:
-        """Indices of the tile ops, by their names."""
-        return {op.name: index for index, op in enumerate(self.tile_ops)}
+        """Indices of the tile ops by name."""
+        return {name: index for index, op in enumerate(self.tile_ops) for name in _written(op)}
 
     @cached_property
     def _normed(self) -> frozenset[str]:
@@ -191,16 +205,16 @@ class Workload(JsonForm):
         return frozenset(op.norm for op in self.tile_ops)
 
     def producer_of(self, op_index: int) -> int | None:
-        """Index of the op whose output op `op_index` reads, or None where it reads an input."""
+        """Index of the op whose output op `op_index` reads, or None if it reads an input."""
         return self.op_index(self.tile_ops[op_index].source)
 
     def consumers_of(self, op_index: int) -> tuple[int, ...]:
         """Indices of the ops that read the output of op `op_index` as A."""
-        name = self.tile_ops[op_index].name
-        return tuple(i for i, op in enumerate(self.tile_ops) if op.source == name)
+        names = _written(self.tile_ops[op_index])
+        return tuple(i for i, op in enumerate(self.tile_ops) if op.source in names)
 
     def residual_producer_of(self, op_index: int) -> int | None:
-        """Index of the op whose output op `op_index` adds, or None where it adds an input, or nothing."""
+        """Index of the op whose output op `op_index` adds, or None if it adds an input, or nothing."""
         return self.op_index(self.tile_ops[op_index].residual_source)
 
     def norm_producer_of(self, op_index: int) -> int | None:
@@ -209,13 +223,13 @@ class Workload(JsonForm):
 
     def producers_of(self, op_index: int) -> tuple[int, ...]:
         """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue; ascending."""
-        tensors = self.tile_ops[op_index].read_names
-        return tuple(i for i, op in enumerate(self.tile_ops) if op.name in tensors)
+        found = {self.op_index(name) for name in self.tile_ops[op_index].read_names}
+        return tuple(sorted(index for index in found if index is not None))
 
     @property
     def is_independent(self) -> bool:
-        """Whether there are several tile ops, and none reads another's output, nor a launch op between them: their
-        tiles may run side by side."""
+        """Whether there are several tile ops, none of which reads another's output, without a launch op between
+        them: their tiles may run side by side."""
         count = len(self.tile_ops)
         return count > 1 and not self.borders and not any(map(self.producers_of, range(count)))
 
@@ -229,7 +243,16 @@ class Workload(JsonForm):
 
     def leaves(self, op: Op) -> bool:
         """Whether the caller reads the op's output."""
-        return op.is_output or not any(op.name in other.read_names for other in self.ops)
+        return op.is_output or not self.is_read(op.name)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Names of all tensors that ops write and others may read."""
+        return frozenset(name for op in self.ops for name in _written(op))
+
+    def is_read(self, tensor: str) -> bool:
+        """Whether an op names it."""
+        return any(tensor in op.read_names for op in self.ops)
 
     @property
     def num_flops(self) -> int:
@@ -243,7 +266,7 @@ class Workload(JsonForm):
 
     @property
     def rotated_bytes(self) -> int:
-        """What is cold when a timed launch begins: weights, and the caches that it reads."""
+        """Bytes that are cold when a timed launch begins: weights, and the caches that it reads."""
         return self.weight_bytes + self.cache_bytes
 
     @property
@@ -253,16 +276,18 @@ class Workload(JsonForm):
 
     @property
     def compulsory_bytes(self) -> int:
-        """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
+        """Minimum bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
         columns = ((op, op.result_columns - (0 if self.leaves(op) else op.c_columns)) for op in self.ops)
         outputs = sum(op.m * count * op.stored_in(self.dtype).size_bytes for op, count in columns)
-        return self.compulsory_read_bytes + outputs
+        beside = (one for op in self.tile_ops for one in op.others(self.dtype))
+        own = sum(one.num_bytes for one in beside if _is_left(one) and not self.is_read(one.name))
+        return self.compulsory_read_bytes + outputs + own
 
     @property
     def compulsory_read_bytes(self) -> int:
         """The part of `compulsory_bytes` that is read."""
-        names = {op.name for op in self.ops}
+        names = self.written
         reads = (read for op in self.ops for read in op.reads if read.field != "norm")
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
         inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes
@@ -271,18 +296,18 @@ class Workload(JsonForm):
 
     @property
     def _new_cache_bytes(self) -> int:
-        """Of a cache that an op reads, what another op of the workload writes: no need to fetch it."""
+        """The part of an op's cache that another op of the workload writes: it need not be fetched."""
         written = {op.name: op.m * (op.result_columns - op.c_columns) for op in self.ops if op.written_cache}
         return sum(written.get(name, 0) for op in self.ops for name in op.read_names) * self.dtype.size_bytes
 
     def own_epilogue_bytes(self, op_index: int) -> int:
-        """Bytes of what the epilogue of tile op `op_index` reads that is no named tensor."""
+        """Bytes that the epilogue of tile op `op_index` reads and that belong to no named tensor."""
         return self.tile_ops[op_index].own_bytes(self.dtype, [op.name for op in self.ops])
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.
 
-        What came later is left out while it has its default, so that digests outlive new options.
+        Later additions are left out while they have their default, so that digests survive new options.
         """
         return {"kind": self.kind, "ops": [op.to_json() for op in self.ops], "dtype": self.dtype}
 
@@ -299,12 +324,12 @@ class Workload(JsonForm):
 
     @property
     def digest(self) -> str:
-        """16 hex digits that name this workload."""
+        """16 hex digits that identify this workload."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def describe(self, *, with_rows: bool = True) -> str:
-        """One line in words, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``; on demand for any number of rows."""
+        """One line in words, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``; optionally for any number of rows."""
         if self.kind is WorkloadKind.INDEPENDENT:
             shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.tile_ops)
             return f"{self.kind} {self.dtype} {shapes}"

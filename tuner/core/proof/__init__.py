@@ -1,1 +1,1 @@
-"""Why a plan may run: it covers its tiles, fits, ends, and reads nothing before it is written."""
+"""Proof of plans: coverage, resources, termination, and no read before its write."""

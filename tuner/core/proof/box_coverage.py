@@ -1,8 +1,8 @@
-"""Boxes of a launch's ops: no element is written by two tiles, and what a task reads of a tensor that the launch
-writes, its tiles write.
+"""Boxes of a launch's ops: no element is written by two tiles, and everything that a task reads from a tensor of the
+launch is written by its tiles.
 
-Where each dimension goes by an axis of its own and its intervals lie one after the other, that is plain. Of all other
-boxes each is held against each. Disjoint boxes cover another one where what they share with it adds up to its volume.
+If each dimension depends on its own axis and its intervals are consecutive, that is obvious. All other boxes are
+compared pairwise. Disjoint boxes cover another one if their intersections with it add up to its volume.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tuner.core.plan.table.distinct import distinct_rows
 from tuner.errors import CoverageError
 
 _Spaces = tuple[TileSpace, ...]
-#: Pairs of boxes that are held against each other at a time.
+#: Pairs of boxes that are compared at a time.
 _MAX_PAIRS = 1 << 20
 
 
 def check_boxes(graph: TaskGraph) -> None:
-    """Returns where each element is written once, and what is read is written; a launch that covers its tiles is meant.
+    """Returns if each element is written once, and everything that is read is written; assumes that the launch covers
+    its tiles.
 
     Raises:
         CoverageError: names two tiles and their boxes that share an element, or a tile and a box of which it reads
@@ -47,7 +48,7 @@ def check_spaces(spaces: _Spaces) -> None:
 
 @lru_cache(maxsize=256)
 def _problem(spaces: _Spaces) -> tuple[str, str] | None:
-    """In words what is wrong, and where; thousands of orders share the boxes of their ops."""
+    """What is wrong, and where, in words; thousands of orders share the boxes of their ops."""
     for tensor in sorted({box.tensor for space in spaces for box in space.writes}):
         boxes = [(space, box) for space in spaces for box in space.writes if box.tensor == tensor]
         hull = _hull(boxes[0][0], boxes[0][1]) if len(boxes) == 1 else None
@@ -61,8 +62,7 @@ def _problem(spaces: _Spaces) -> tuple[str, str] | None:
 
 
 def _hull(space: TileSpace, box: Box) -> list[tuple[int, int]] | None:
-    """What the boxes of an op are together, by dimension, where each goes by an axis of its own and its intervals lie
-    one after the other."""
+    """The union of an op's boxes, by dimension, if each depends on its own axis and its intervals are consecutive."""
     axes = [axis for extent in box.extents for axis in extent.axes]
     needed = {axis for axis, size in enumerate(space.grid) if size > 1}
     if len(set(axes)) < len(axes) or not needed <= set(axes) or any(len(extent.axes) > 1 for extent in box.extents):
@@ -103,7 +103,7 @@ def _written_twice(boxes: list[tuple[TileSpace, Box]]) -> str | None:
 
 
 def _shared(mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
-    """Some boxes at a time: their numbers, and [boxes, other boxes] elements that each pair shares."""
+    """Some boxes at a time: their numbers, and [boxes, other boxes] the number of elements that each pair shares."""
     at_once = max(1, _MAX_PAIRS // len(theirs[0]))
     for start in range(0, len(mine[0]), at_once):
         some = slice(start, start + at_once)
@@ -113,9 +113,9 @@ def _shared(mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> Iterator[tupl
 
 
 def _unwritten(space: TileSpace, box: Box, boxes: list[tuple[TileSpace, Box]]) -> str | None:
-    """A tile, and a box of which it reads elements that nobody writes."""
+    """A tile, and a box of which it reads elements that no tile writes."""
     if any(len(theirs.extents) != len(box.extents) for _, theirs in boxes):
-        return f"{tile_text(space, 0, box)} is read, and written with another number of dimensions"
+        return f"{tile_text(space, 0, box)} is read, but was written with another number of dimensions"
     axes = sorted({axis for extent in box.extents for axis in extent.axes})  # the steps first
     sizes = [space.num_steps if axis == STEP else space.grid[axis] for axis in axes]
     values = dict(zip(axes, np.unravel_index(np.arange(math.prod(sizes)), sizes), strict=True)) if axes else {}
@@ -137,7 +137,7 @@ def _unwritten(space: TileSpace, box: Box, boxes: list[tuple[TileSpace, Box]]) -
     at = {axis: int(value[found.first[lacking[0]]]) for axis, value in values.items()}
     tile = tuple(at.get(axis, 0) for axis in range(len(space.grid)))
     place = int(np.ravel_multi_index(tile, space.grid))
-    return f"{tile_text(space, place, box, at.get(STEP, 0))}, read in step {at.get(STEP, 0)}, is not all written"
+    return f"{tile_text(space, place, box, at.get(STEP, 0))}, read in step {at.get(STEP, 0)}, is not fully written"
 
 
 def tile_text(space: TileSpace, tile: int, box: Box, step: int = 0) -> str:

@@ -21,13 +21,13 @@ from tuner.errors import CoverageError
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
     """The plans of a candidate's launches of tile ops, in the order in which they are enqueued: none for the library,
-    one for a fused kind, one per run where the ops are launched in runs, one per op for the others. What is chosen of
-    launch ops is no matter.
+    one for a fused kind, one per run if the ops are launched in runs, one per op for the others. Schedules of launch
+    ops do not matter.
 
     Raises:
-        IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
+        IllegalSchedule: the plan kind is not for this GPU, or the schedule is not legal.
         PlanError: a plan is refused.
-        ValueError: our plan came without a schedule.
+        ValueError: our plan kind came without a schedule.
     """
     if not candidate.plan_kind.is_ours:
         return ()
@@ -42,8 +42,8 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
 
 
 def fallback_for(candidate: Candidate, plans: Sequence[VerifiedPlan]) -> tuple[VerifiedPlan, ...]:
-    """The plans of the same launches for each card of the model, where those of a live card need more clusters at once
-    than some of these hold; else none.
+    """The plans of the same launches for every card of the model, if those of a live card need more clusters at once
+    than some of these hold; otherwise none.
 
     Raises:
         PlanError: a plan is refused.
@@ -71,10 +71,10 @@ def _proven(
 
 
 def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Any, ...]:
-    """The plans of a candidate's launch ops, each of whose launches stand where `launches_of` says.
+    """The plans of a candidate's launch ops, whose launches are placed by `launches_of`.
 
     Raises:
-        IllegalSchedule, PlanError, ValueError: as `plans_for`.
+        IllegalSchedule, PlanError, ValueError: see `plans_for`.
     """
     schedule = candidate.schedule
     if not candidate.plan_kind.is_ours or schedule is None or not workload.launch_ops:
@@ -87,7 +87,7 @@ def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[A
 
 def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
     """The ops of each launch of our candidate that is not side by side, by their places in `Workload.ops`, in the
-    order in which launches are enqueued. Tile ops share launches as the plan kind says."""
+    order in which launches are enqueued. Tile ops share launches as defined by the plan kind."""
     starts = set(range(len(workload.tile_ops)))
     if candidate.plan_kind.is_fused:
         starts = {0}
@@ -104,9 +104,9 @@ def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ..
 
 
 def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> None:
-    """Launches one after the other, of ops as `launches_of` has them, compute each op once, and none reads what a later
-    one writes. So stream order keeps every edge between two of them, as long as each launch waits for the one before it
-    before it ends. A launch op has a launch of its own, and no launch has tile ops of both its sides.
+    """Checks that consecutive launches, given as by `launches_of`, compute each op once, and that none reads what a
+    later one writes. So stream order ensures every edge between two of them, as long as each launch waits for the
+    previous one before it ends. A launch op has its own launch, and no launch has tile ops from both its sides.
 
     Raises:
         CoverageError: names the op.
@@ -131,7 +131,10 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
         for tensor in described.read_names:
             writer = index_of.get(tensor, index)
             if launch_of.get(writer, 0) > launch_of[index]:
-                who = f"{described.name}, of launch {launch_of[index]}, reads {tensor}, of launch {launch_of[writer]}"
+                who = (
+                    f"{described.name}, in launch {launch_of[index]}, reads {tensor}, "
+                    f"written in launch {launch_of[writer]}"
+                )
                 raise CoverageError("a launch reads what a later one writes", who)
 
 

@@ -1,7 +1,8 @@
-"""What a task's waits stand for beyond their own signals: the waits of the tasks that made the posts, and so on.
+"""What a task's waits imply beyond their own signals: the waits of the tasks that posted, and so on.
 
 A wait that counts all posts of a signal is over once every tile that posts there is done. A tile is done once each of
-its parts is, hence once all waits of these are over. So the signals that those count have had all their posts, too.
+its parts is done, hence once all waits of these are over. So the signals that those waits count have had all their
+posts, too.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ NEVER = np.iinfo(np.int64).max
 
 
 def counted_before(plan: Plan, wait_begin: int, wait_end: int, totals: Ints) -> Ints:
-    """[num_signals + 1] the k-step before which these waits count all posts of the signal; the last one stands for
-    "posts nothing"."""
+    """[num_signals + 1] the k-step before which these waits count all posts of the signal; the last one means "posts
+    nothing"."""
     begin, end, needed, _, step = plan.waits[wait_begin:wait_end].astype(np.int64).T
     num_signals = end - begin
     first = np.cumsum(num_signals) - num_signals
@@ -31,12 +32,12 @@ def counted_before(plan: Plan, wait_begin: int, wait_end: int, totals: Ints) -> 
 
 
 class Implied:
-    """The signals that have had all their posts when some waits are over."""
+    """The signals that have had all their posts when given waits are over."""
 
     def __init__(self, plan: Plan, totals: Ints) -> None:
         self._plan, self._totals = plan, totals
         keys, list_of = np.unique((plan.tasks[:, 3].astype(np.int64) << 32) + plan.tasks[:, 4], return_inverse=True)
-        #: [tasks] which of the lists of waits is its own.
+        #: [tasks] the list of waits of each.
         self.list_of: Ints = list_of.reshape(-1)
         self._begin, self._end = keys >> 32, keys & 0xFFFFFFFF
         posts = np.flatnonzero((plan.tasks[:, 5] >= 0) & (self._end > self._begin)[self.list_of])
@@ -47,8 +48,8 @@ class Implied:
         self._all: dict[int, Flags] = {}
 
     def by_waits(self, number: int, signals: Ints) -> Flags:
-        """Of these signals, of which -1 stands for "posts nothing", whether all their posts have come when the waits of
-        a list are over, by these waits or by those before them."""
+        """Whether all posts of these signals, where -1 means "posts nothing", have come when the waits of a list are
+        over, through these waits or earlier ones."""
         covered = self._counted(number)[signals]
         return covered if covered.all() else self._reached(number)[signals]
 
@@ -60,7 +61,7 @@ class Implied:
         return self._own[number]
 
     def _reached(self, number: int) -> Flags:
-        """The same for these waits and of all that stand behind them."""
+        """The same for these waits and everything that they imply."""
         if number not in self._all:
             reached, seen = self._counted(number).copy(), set[int]()
             while new := set(np.unique(self._lists[reached[self._signals]]).tolist()) - seen:

@@ -1,17 +1,17 @@
-"""Liveness: no task waits for ever. Half of `tuner.core.proof.verify`.
+"""Liveness: no task waits forever. Half of `tuner.core.proof.verify`.
 
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
-alone. Then the lowest unfinished ticket never waits on an unfinished one, however few CTAs are resident.
+alone. Then the lowest unfinished ticket never waits for an unfinished one, however few CTAs are resident.
 
-A first wave. CTA c begins with task c, and nobody else does: so every CTA must be resident. The tasks of the wave must
-be over by posts of the wave alone, in whatever order: a CTA may draw all the tickets ahead of time, and holds them
-behind its own task of the wave. What is after the wave must be a linear extension, as for tickets.
+A first wave. Only CTA c begins with task c, so every CTA must be resident. The tasks of the wave must be satisfied by
+posts of the wave alone, in any order: a CTA may draw all the tickets ahead of time, and hold them behind its own task
+of the wave. The tasks after the wave must be a linear extension, as for tickets.
 
-A task holds its CTA from its first wait to its last one, and posts after all of them. So where in the task they stand
-changes nothing here: they count as if all stood before it.
+A task holds its CTA from its first wait to its last one, and posts after all of them. So their position within the task
+does not matter here: they count as if all came before it.
 
-Static queues. Some order of all tasks that keeps each queue's order must satisfy each wait by posts of earlier tasks.
-The deal's own order, rank by rank, is tried first; if it does not do, the symbolic run decides.
+Static queues. Some order of all tasks that keeps each queue's order must satisfy each wait with posts of earlier tasks.
+The assignment's own order, rank by rank, is tried first; if it does not work, the symbolic run decides.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def post_totals(plan: Plan) -> Ints:
 
 def range_reduce(ufunc: np.ufunc, values: Ints, begin: Ints, end: Ints) -> Ints:
     """ufunc over values[begin : end] for each pair; every range holds at least one element."""
-    padded = np.append(values, values[-1:])  # so that an end of len(values) is an index too
+    padded = np.append(values, values[-1:])  # so that an end of len(values) is also a valid index
     bounds = np.stack((begin, end), axis=1).ravel()
     return np.asarray(ufunc.reduceat(padded, bounds)[::2], dtype=np.int64)
 
 
 def check_epochs(plan: Plan, graph: TaskGraph) -> None:
-    """Each wait's `posts_per_launch` is what its signals get, and its threshold is not above that.
+    """Each wait's `posts_per_launch` is the number of posts of its signals, and its threshold is not above that.
 
     Raises:
-        LivenessError: a threshold, or that of the next launch, is never reached.
-        SafetyError: the next launch's waits would be over too early.
+        LivenessError: a threshold, in this launch or the next, is never reached.
+        SafetyError: the next launch's waits would end too early.
     """
     used = used_waits(plan)
     if not used.size:
@@ -74,15 +74,15 @@ def check_epochs(plan: Plan, graph: TaskGraph) -> None:
     least, most = (range_reduce(ufunc, totals, begin, end) for ufunc in (np.minimum, np.maximum))
     rules = (
         (threshold > least, np.argmin, threshold, LivenessError("a threshold is never reached", "expects")),
-        (per_launch > least, np.argmin, per_launch, LivenessError("the next launch never gets on", "counts on")),
-        (per_launch < most, np.argmax, per_launch, SafetyError("the next launch's wait is over too early", "counts")),
+        (per_launch > least, np.argmin, per_launch, LivenessError("the next launch never starts", "counts on")),
+        (per_launch < most, np.argmax, per_launch, SafetyError("the next launch stops waiting too early", "counts")),
     )
     for broken, extreme, expected, error in rules:
         if broken.any():
             i = int(np.flatnonzero(broken)[0])
             signal = int(begin[i] + extreme(totals[begin[i] : end[i]]))
             who = task_name(plan, graph, _first_user(plan, int(used[i])))
-            seen = f"signal {signal}, which gets {totals[signal]} posts in a launch"
+            seen = f"signal {signal}, which gets {totals[signal]} posts per launch"
             raise type(error)(error.problem, f"{who} waits on {seen}; the wait {error.witness} {expected[i]}")
 
 
@@ -139,7 +139,7 @@ def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = Non
     protocol = protocol or Protocol(plan)
     if plan.assignment == FIRST_WAVE and (late < plan.num_ctas).all():
         progress = protocol.run_wave()
-    else:  # where tasks are drawn the check above was the definition; one CTA that runs the table shows the cycle
+    else:  # if tasks are drawn, the check above was the definition; running the table on one CTA shows the cycle
         progress = protocol.run(num_ctas=plan.num_ctas if plan.assignment == STATIC else 1)
     if progress.blocked:
         cycle = _cycle(plan, graph, progress)
@@ -149,10 +149,10 @@ def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = Non
 
 
 def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> tuple[tuple[str, str], ...]:
-    """Follows from blocked task to the signal that it lacks, to the head of the queue that holds its post, until a
-    task repeats: each task of the way, and why it waits."""
+    """Follows from a blocked task to its missing signal, to the head of the queue that holds its post, until a task
+    repeats: each task on the path, and why it waits."""
     ticket = "a later ticket than"
-    behind_in = {STATIC: "which stands behind", TICKET: ticket, FIRST_WAVE: ticket}
+    behind_in = {STATIC: "which comes after", TICKET: ticket, FIRST_WAVE: ticket}
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
     task, steps = next(iter(progress.blocked)), dict[int, tuple[str, str]]()
     while task not in steps:
@@ -160,7 +160,7 @@ def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> tuple[tuple[str,
         pending = np.flatnonzero(plan.tasks[:, 5] == signal)
         poster = next(int(p) for p in pending if not progress.started[p])
         queue = _queue_of(plan, poster)
-        head = head_of.get(queue, task)  # of a wave: the CTA that waits for a ticket may be the one that drew it
+        head = head_of.get(queue, task)  # in a wave: the CTA that waits for a ticket may have drawn it itself
         step = f"waits for signal {signal} ({progress.posts[signal]} of {needed} posts)"
         step += f", which {task_name(plan, graph, poster)} would post"
         if poster != head:
@@ -185,4 +185,4 @@ def _lacking(plan: Plan, task: int, posts: list[int]) -> tuple[int, int]:
         for signal in range(begin, end):
             if posts[signal] < needed:
                 return signal, needed
-    raise AssertionError(f"task {task} was blocked, and lacks nothing")
+    raise AssertionError(f"task {task} was blocked, but is missing nothing")

@@ -1,11 +1,11 @@
-"""In which order the products of an output element are added up, as its kernel and its plan have it.
+"""The order in which the products of an output element are added up by a kernel and its plan.
 
-A row's bits do not depend on how many rows there are, nor on its place among them, where every tile row of an op adds
-up its products alike. Kernels of one order give a row the same bits, so a ladder of such kernels is batch-invariant.
+A row's bits do not depend on the number of rows, nor on its place among them, if every tile row of an op adds up its
+products alike. Kernels with one order compute the same bits for a row, so a ladder of such kernels is batch-invariant.
 
-What is in an order: the engine, which of its operands are the weights, and how it stores; then for each op the k-steps
-of each sum and which sums are added to which. What is not: the sizes of tiles. Every engine adds a sum's products in
-slices of its instruction's depth, from the first column of k on, and zeros behind k change no sum.
+An order includes the engine, which of its operands are the weights, and how it stores; then for each op the k-steps of
+each sum and which sums are added to which. It does not include the sizes of tiles. Every engine adds a sum's products
+in slices of its instruction's depth, from the first column of k on, and zeros after k change no sum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Epilogue, Tiling
 
-#: Of a tile: the first k-step, the stride and the number of steps of each of its sums.
+#: For a tile: the first k-step, the stride and the number of steps of each of its sums.
 _Sums = tuple[tuple[int, int, int], ...]
 
 
@@ -26,14 +26,14 @@ _Sums = tuple[tuple[int, int, int], ...]
 class OrderOfSums:
     """An order, and whether each row has it."""
 
-    #: The same text, the same bits of a row.
+    #: Equal texts mean equal bits of a row.
     text: str
     #: Whether a row's bits depend on its own values alone.
     is_of_rows: bool
 
 
 def order_of_sums(plans: Sequence[VerifiedPlan]) -> OrderOfSums:
-    """That of a kernel's launches."""
+    """The order of a kernel's launches."""
     tiling = plans[0].graph.tiling
     texts, is_of_rows = [_engine(tiling)], not _is_shared_among_rows(tiling)
     for plan in plans:
@@ -54,8 +54,8 @@ def _engine(tiling: Tiling) -> str:
 
 
 def _is_shared_among_rows(tiling: Tiling) -> bool:
-    """Whether CTAs that share k finish different rows of a tile, each beginning with its own sum. Two sums have one
-    order only, since addition commutes."""
+    """Whether CTAs that share k finish different rows of a tile, each starting with its own sum. Two sums have only
+    one order, since addition commutes."""
     return tiling.swap_ab and tiling.cluster_k > 2
 
 
@@ -82,8 +82,8 @@ def _words(sums: _Sums, tiling: Tiling, op: int, depth: int) -> str:
             texts.append(f"{first * step}-{min((first + count) * step, depth)}")
         else:
             texts.append(f"every {stride}. {step} from {first * step}")
-    shared = f", each {step} by another of {tiling.cluster_k} CTAs" if tiling.cluster_k > 1 else ""
-    # Which of several CTAs finishes a column follows from the columns of a tile.
+    shared = f", each {step} by another one of {tiling.cluster_k} CTAs" if tiling.cluster_k > 1 else ""
+    # The columns of a tile determine which of several CTAs finishes a column.
     shared += f" that share {tiling.tiles[op].n} columns" if tiling.cluster_k > 2 else ""
     return " + ".join(texts) + shared
 

@@ -1,6 +1,6 @@
-"""What is proven of a launch op: that each element of what it writes is written once, or what else its kind proves.
+"""The proof of a launch op: each output element is written once, or other properties that its kind proves.
 
-A kind has in its file ``plans`` `OwnPlans`, and in ``launches`` `LaunchesOfKind`.
+A kind provides `OwnPlans` in its file ``plans``, and `LaunchesOfKind` in ``launches``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import CoverageError, IllegalSchedule, WordError
 
-#: Dimensions of a tensor, at most, as an index of a pack has room.
+#: Maximum dimensions of a tensor, as limited by a pack's index.
 MOST_DIMENSIONS = 4
 
 
@@ -37,36 +37,36 @@ class OwnPlans(Protocol):
         """What its launches run.
 
         Raises:
-            PlanError: of a kind that proves its plans itself, this one is refused.
+            PlanError: the plan is refused; for kinds that prove their plans themselves.
         """
 
     def spaces_of(self, op: Any, schedule: Any, plan: Any) -> Sequence[TileSpace]:
-        """The boxes that tasks write and read, for each of its launches in order. They are held here against the op's
-        tensors."""
+        """The boxes that tasks write and read, for each of its launches in order. They are checked here against the
+        op's tensors."""
 
     def check_plan(self, op: Any, schedule: Any, plan: Any) -> None:
-        """That a plan is right, again before it is launched.
+        """Checks a plan, and again before it is launched.
 
         Raises:
             PlanError: it is not.
         """
 
     def digest_of(self, plan: Any, schedule: Any) -> str:
-        """Digest of all that was proven."""
+        """Digest of everything that was proven."""
 
 
 class LaunchesOfKind(Protocol):
     """The file ``launches`` of a kind of launch op."""
 
     def launches_of(self, op: Any, schedule: Any, plan: Any, workload: Workload) -> OpLaunches:
-        """The launches, and all that they are told."""
+        """The launches, with all arguments."""
 
 
 def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gpu: Gpu) -> Any:
-    """What the op's launches run.
+    """The plan for the op's launches.
 
     Raises:
-        IllegalSchedule: its kind says nothing of plans.
+        IllegalSchedule: its kind does not define plans.
         PlanError: the plan is refused.
     """
     plans = _part(op, "plans")
@@ -77,10 +77,10 @@ def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gp
 
 
 def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> None:
-    """Checks that a plan is right, as it is now.
+    """Checks that a plan is valid, in its current state.
 
     Raises:
-        IllegalSchedule: its kind says nothing of plans, or nothing of what they write.
+        IllegalSchedule: its kind does not define plans, or what they write.
         PlanError: it is not.
     """
     plans = _part(op, "plans")
@@ -88,17 +88,19 @@ def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule,
         plans.check_plan(op, schedule, plan)
         return
     if not hasattr(plans, "spaces_of"):
-        raise IllegalSchedule(f"{op.describe()}: its kind's plans have no spaces_of, so nothing is proven of them")
+        raise IllegalSchedule(
+            f"{op.describe()}: its kind's plans have no spaces_of, so nothing about them can be proven"
+        )
     try:
         spaces = tuple(plans.spaces_of(op, schedule, plan))
-    except ValueError as error:  # as `TileSpace` and `Extent` say what is none
-        raise CoverageError("a task's boxes are none", str(error)) from error
+    except ValueError as error:  # raised by `TileSpace` and `Extent` for invalid values
+        raise CoverageError("a task has no boxes", str(error)) from error
     _check_boxes(op.tensors(workload.dtype), spaces)
     launches_for(workload, op, schedule, plan)
 
 
 def own_digest(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> str:
-    """sha256, hex: of what the op's launches are told, and of what was proven of it."""
+    """sha256, hex: of the launches' arguments, and of what was proven about them."""
     plans = _part(op, "plans")
     if hasattr(plans, "digest_of"):
         return str(plans.digest_of(plan, schedule))
@@ -108,7 +110,7 @@ def own_digest(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, pla
 
 
 def _plain(value: Any) -> str:
-    """All of a plan, whose arrays `repr` would cut short."""
+    """A complete text of a plan, whose arrays `repr` would truncate."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.shape}{value.tobytes().hex()}"
     if is_dataclass(value) and not isinstance(value, type):
@@ -119,37 +121,37 @@ def _plain(value: Any) -> str:
 
 
 def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> OpLaunches:
-    """The launches of a plan, each of which can be made.
+    """The launches of a plan, checked.
 
     Raises:
-        IllegalSchedule: the op's kind says nothing of launches.
+        IllegalSchedule: the op's kind does not define launches.
         ResourceError, WordError: as `check_op_launches`.
     """
     found: OpLaunches = _part(op, "launches").launches_of(op, schedule, plan, workload)
     own = op.tensors(workload.dtype)
     check_tensors(op, own)
     written = [tensor.name for tensor in own if tensor.role is Role.OUTPUT]
-    asked = (f"{one.name}.w" for one in workload.tile_ops)  # weights of others may be asked for early
+    asked = (f"{one.name}.w" for one in workload.tile_ops)  # weights of others may be prefetched
     check_op_launches(found, op.name, {*(tensor.name for tensor in own), *asked}, written)
     return found
 
 
 def check_tensors(op: LaunchOp, tensors: Sequence[Tensor]) -> None:
-    """Checks that an op's tensors are what launches, artifacts and packs can name.
+    """Checks that launches, artifacts and packs can name an op's tensors.
 
     Raises:
         WordError: names the tensor.
     """
     outputs = {tensor.name for tensor in tensors if tensor.role is Role.OUTPUT}
     if op.name not in outputs:
-        raise WordError("an op has no output", f"none of the tensors of {op.name} is an output of its name")
-    names = [tensor.name for tensor in set(tensors)]  # what it reads twice is one
+        raise WordError("an op has no output", f"no tensor of {op.name} is an output with its name")
+    names = [tensor.name for tensor in set(tensors)]  # a tensor that is read twice counts once
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise WordError("two tensors have one name", f"{op.name}: {twice[0]}")
+        raise WordError("two tensors have the same name", f"{op.name}: {twice[0]}")
     for tensor in tensors:
         if tensor.dtype not in ELEMENTS:
             known = ", ".join(ELEMENTS)
-            raise WordError("a tensor has no element type", f"{tensor.name} is {tensor.dtype!r}, use {known}")
+            raise WordError("a tensor has an unknown element type", f"{tensor.name} is {tensor.dtype!r}, use {known}")
         if not 1 <= len(tensor.shape) <= MOST_DIMENSIONS or min(tensor.shape) < 1:
             what = f"{tensor.name} is {list(tensor.shape)}, use 1 to {MOST_DIMENSIONS} dimensions, none of them empty"
             raise WordError("a tensor has another shape", what)
@@ -157,13 +159,13 @@ def check_tensors(op: LaunchOp, tensors: Sequence[Tensor]) -> None:
 
 def _part(op: LaunchOp, name: str) -> Any:
     if (part := part_of(op.KIND, name)) is None:
-        raise IllegalSchedule(f"{op.describe()}: its kind has no file {name!r}, so nothing here can launch it")
+        raise IllegalSchedule(f"{op.describe()}: its kind has no file {name!r}, so it cannot be launched")
     return part
 
 
 @lru_cache(maxsize=256)
 def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> None:
-    """Boxes of a tensor are within it, no element is written twice, and all of an output is written.
+    """Boxes of a tensor are within it, no element is written twice, and all outputs are written completely.
 
     Raises:
         CoverageError: names a tile and its box.
@@ -176,29 +178,29 @@ def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> 
     outputs = [tensor for tensor in tensors if tensor.role is Role.OUTPUT]
     written = {box.tensor for space in spaces for box in space.writes}
     if missing := [tensor.name for tensor in outputs if tensor.name not in written]:
-        raise CoverageError("an output is not written", f"{missing[0]}: no task's box is of it")
+        raise CoverageError("an output is not written", f"{missing[0]}: no task writes a box of it")
     _check_order(spaces, {tensor.name for tensor in tensors if tensor.role is Role.CACHE})
     check_spaces((*spaces, _caller(outputs)))
 
 
 def _check_order(spaces: Sequence[TileSpace], in_place: Collection[str]) -> None:
-    """Checks that a launch reads what launches in front of it have written; what is changed in place a task reads
+    """Checks that a launch reads what earlier launches have written; data changed in place is read by the task
     itself."""
     for number, space in enumerate(spaces):
         behind = {box.tensor for other in spaces[number:] for box in other.writes} - set(in_place)
         if early := sorted({read.box.tensor for read in space.reads} & behind):
-            raise CoverageError("a launch reads what is not yet written", f"{space.name} reads {early[0]}")
+            raise CoverageError("a launch reads what has not been written", f"{space.name} reads {early[0]}")
 
 
 def _check_within(space: TileSpace, box: Box, tensor: Tensor) -> None:
     if len(box.extents) != len(tensor.shape):
-        dims = f"{len(box.extents)} dimensions, and {tensor.name} has {len(tensor.shape)}"
-        raise CoverageError("a box has other dimensions than its tensor", f"{space.name}'s has {dims}")
+        dims = f"{len(box.extents)} dimensions, but {tensor.name} has {len(tensor.shape)}"
+        raise CoverageError("a box does not have its tensor's dimensions", f"{space.name}'s has {dims}")
     for dim, (extent, size) in enumerate(zip(box.extents, tensor.shape, strict=True)):
         if (beyond := _largest(extent)) > size:
             raise CoverageError(
-                "a box lies outside of its tensor",
-                f"{space.name} comes to {beyond} along dimension {dim} of {tensor.name}, which has {size}",
+                "a box lies outside its tensor",
+                f"{space.name} reaches {beyond} along dimension {dim} of {tensor.name}, which has {size}",
             )
 
 
@@ -207,6 +209,6 @@ def _largest(extent: Extent) -> int:
 
 
 def _caller(outputs: Sequence[Tensor]) -> TileSpace:
-    """Reads all of what leaves the op."""
+    """Reads everything that leaves the op."""
     reads = tuple(Read(box=Box(tensor=tensor.name, extents=tuple(map(whole, tensor.shape)))) for tensor in outputs)
     return TileSpace(name="the caller", grid=(1, 1), num_steps=1, writes=(), reads=reads)

@@ -1,12 +1,12 @@
-"""Liveness where parts wait for each other: each adds up a share of its tile, of sums that all others have left.
+"""Liveness if parts wait for each other: each adds up a share of its tile, from sums that all others have stored.
 
-A part leaves its sums when its waits for signals are over and its products are done; it holds its CTA until all parts
+A part stores its sums when its waits for signals are over and its products are done; it holds its CTA until all parts
 of its tile have done so. So a tile is done when its last part has been reached, and with it all of its tasks.
 
-Why it is enough. Say that a task's turn is the position of the last part of its tile, or its own. Let turns rise along
-each queue, and each wait be over by posts of tiles of an earlier turn. Then tiles are done in the order of their turns:
-when all earlier ones are, each part of the next tile is at the head of its queue, and its waits are over; all of them
-run, and leave their sums. Two parts of one tile in one queue have the same turn, which does not rise.
+Why it is enough. Define a task's turn as the position of the last part of its tile, or its own. Let turns increase
+along each queue, and each wait be satisfied by posts of tiles with an earlier turn. Then tiles finish in the order of
+their turns: when all earlier ones have, each part of the next tile is at the head of its queue, and its waits are over;
+all of them run, and store their sums. Two parts of one tile in one queue have the same turn, which does not increase.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def waits_for_parts(plan: Plan, graph: TileGraph) -> bool:
 
 
 def check_shares(plan: Plan, graph: TaskGraph) -> None:
-    """A tile in parts has all of them: the kernel was compiled for that many shares, and some would be nobody's.
+    """A tile in parts has all of them: the kernel was compiled for that many shares, and no part would add up the
+    others.
 
     Raises:
         CoverageError: one has fewer.
@@ -40,11 +41,11 @@ def check_shares(plan: Plan, graph: TaskGraph) -> None:
     if (fewer := np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.tasks[:, 7] < most))).size:
         task = int(fewer[0])
         which = f"{task_name(plan, graph, task)} is one of {plan.tasks[task, 7]}"
-        raise CoverageError("a share of a tile is nobody's", f"{which}, and each of {most[task]} adds one up")
+        raise CoverageError("a share of a tile is added by no part", f"{which}, but each of {most[task]} adds one up")
 
 
 def turns(plan: Plan) -> Ints:
-    """[num_tasks] the position of the last part of a task's tile, in the order in which queues are dealt."""
+    """[num_tasks] the position of the last part of a task's tile, in the order in which queues are filled."""
     position = queue_position(plan)
     last = np.full(plan.num_tasks, -1, dtype=np.int64)
     np.maximum.at(last, plan.leader, position)
@@ -52,20 +53,22 @@ def turns(plan: Plan) -> Ints:
 
 
 def check_parts_at_once(plan: Plan, graph: TaskGraph) -> None:
-    """Every task starts, in every interleaving, though parts of a tile wait for each other.
+    """Every task starts, in every interleaving, even though parts of a tile wait for each other.
 
     Raises:
-        LivenessError: parts are not in queues, or these have tiles in orders that differ, or a wait may never be over.
+        LivenessError: parts are not in queues, or queues have tiles in different orders, or a wait may never end.
     """
     if plan.assignment != STATIC:
-        raise LivenessError("parts wait for each other", "they are drawn: only queues have all of a tile's at once")
+        raise LivenessError(
+            "parts wait for each other", ("they are drawn: only queues run all parts of a tile at the same time")
+        )
     turn = turns(plan)
     queue = np.searchsorted(plan.queues, np.arange(plan.num_tasks), side="right")
     stuck = np.flatnonzero((np.diff(turn) <= 0) & (np.diff(queue) == 0))
     if stuck.size:
         one, other = (task_name(plan, graph, int(stuck[0]) + i) for i in range(2))
-        where = f"{other} stands behind {one} in queue {int(queue[stuck[0]]) - 1}"
-        raise LivenessError("the plan deadlocks", f"{where}, and other parts of these tiles stand the other way round")
+        where = f"{other} comes after {one} in queue {int(queue[stuck[0]]) - 1}"
+        raise LivenessError("the plan deadlocks", f"{where}, and other parts of these tiles come in the opposite order")
     if (late := late_tasks(plan, turn)).size:
         who = task_name(plan, graph, int(late[0]))
-        raise LivenessError("the plan deadlocks", f"{who} waits for a tile that is done behind its own at the earliest")
+        raise LivenessError("the plan deadlocks", f"{who} waits for a tile that finishes after its own at the earliest")

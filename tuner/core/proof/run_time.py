@@ -1,11 +1,11 @@
-"""What a plan promises for every value of the run-time inputs that its ops declare, such as lengths.
+"""What a plan guarantees for every value of the run-time inputs that its ops declare, such as lengths.
 
-A plan has a task for each tile that the largest values need, and its words are the same at all values. A task waits
-and posts whatever there is left for it to do. So what is proven of the words holds at all values, where three things
-do. The tiles reach as far as the largest value. All ops agree on how far a tensor reaches: then what a task reads of it
-is what tasks with something to write wrote. And every wait is come to. A wait before a later step stands where its task
-has that step at the least values, too. Otherwise the task would post before that wait is over, and what its post stands
-for beyond its own tile might not be there.
+A plan has a task for each tile that the largest values need, and its words are the same for all values. A task waits
+and posts whatever work is left for it. So the proof of the words holds for all values if three conditions are met. The
+tiles cover the largest value. All ops agree on the extent of a tensor: then a task reads only what tasks with work have
+written. And every wait is reached. A wait before a later step is allowed if its task has that step even at the smallest
+values. Otherwise the task would post before that wait is over, and what its post implies beyond its own tile might not
+be complete.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from tuner.errors import CoverageError, LivenessError
 
 
 def check_run_time(plan: Plan, graph: TaskGraph) -> None:
-    """Returns where a plan that is proven for its words holds at every value of its run-time inputs.
+    """Returns if a plan that is proven for its words is valid for every value of its run-time inputs.
 
     Raises:
-        CoverageError: ops disagree on how far a tensor reaches, or their tiles do not reach as far as the largest
-            value.
-        LivenessError: a task does not come to one of its waits at every value; the witness names both.
+        CoverageError: ops disagree on the extent of a tensor, or their tiles do not cover the largest value.
+        LivenessError: a task does not reach one of its waits for every value; the witness names both.
     """
     if not any(space.bounds for space in graph.spaces.values()):
         return
@@ -48,8 +47,8 @@ def _check_agreement(spaces: Mapping[int, TileSpace]) -> None:
             theirs, other = said.setdefault(tensor, (mine, space.name))
             if mine != theirs:
                 names = [_bounds_text(bounds) for bounds in (theirs, mine)]
-                witness = f"{tensor} is {names[0]} for {other}, and {names[1]} for {space.name}"
-                raise CoverageError("ops disagree on how far a tensor reaches at run time", witness)
+                witness = f"{tensor} is {names[0]} for {other}, but {names[1]} for {space.name}"
+                raise CoverageError("ops disagree on the extent of a tensor at run time", witness)
 
 
 def _bounds_text(bounds: frozenset[Bound]) -> str:
@@ -58,10 +57,10 @@ def _bounds_text(bounds: frozenset[Bound]) -> str:
 
 
 def check_reach(space: TileSpace) -> None:
-    """Returns where the op's boxes reach as far as the largest values of its run-time inputs, each with one number.
+    """Returns if the op's boxes cover the largest values of its run-time inputs, each with one number.
 
     Raises:
-        CoverageError: names the tensor, how far the boxes reach, and the largest value; or a box with several numbers.
+        CoverageError: names the tensor, the extent of the boxes, and the largest value; or a box with several numbers.
     """
     for bound in space.bounds:
         boxes = [box for box in (*space.writes, *(read.box for read in space.reads)) if box.tensor == bound.tensor]
@@ -70,18 +69,18 @@ def check_reach(space: TileSpace) -> None:
             if reached < bound.limit.most:
                 what = f"{space.name}'s boxes of {bound.tensor} reach to {reached} in dimension {bound.dimension}"
                 witness = f"{what}; {bound.limit.name} is {bound.limit.least} to {bound.limit.most}"
-                raise CoverageError("tiles do not reach as far as a run-time input", witness)
+                raise CoverageError("tiles do not cover the range of a run-time input", witness)
             if bound.by is None:
                 continue
             numbers = box.extents[bound.by]
             if (numbers.end - numbers.begin != 1).any() or numbers.end.max(initial=0) > bound.limit.count:
                 what = f"{space.name}'s boxes of {bound.tensor} have one of {bound.limit.count} numbers each"
                 witness = f"{what} of {bound.limit.name}, in dimension {bound.by}, or should"
-                raise CoverageError("a box has no number of a run-time input, or several", witness)
+                raise CoverageError("a box has no index of a run-time input, or several", witness)
 
 
 def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
-    """Each wait stands before the first step, after the last one, or before a step that there is at the least
+    """Each wait comes before the first step, after the last one, or before a step that exists even at the smallest
     values."""
     space, mine = graph.spaces[op], np.flatnonzero(plan.tasks[:, 0] == op)
     begin, end = plan.tasks[mine, 3].astype(np.int64), plan.tasks[mine, 4].astype(np.int64)
@@ -96,15 +95,15 @@ def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
         limits = " and ".join(sorted({f"{bound.limit.name} = {bound.limit.least}" for bound in space.bounds}))
         who = f"{task_name(plan, graph, task)} waits for signals {wait[0]}..{wait[1] - 1} before step {wait[4]}"
         has = f"with {limits} it has {least[of_task[lost[0]]]} steps"
-        raise LivenessError("a task may not come to one of its waits", f"{who}; {has}, and posts without that wait")
+        raise LivenessError("a task may not reach one of its waits", f"{who}; {has}, and posts without that wait")
 
 
 def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
-    """[tasks] steps of each at the least values of all run-time inputs: 0 where nothing is left of its tile.
+    """[tasks] steps of each at the smallest values of all run-time inputs: 0 if nothing is left of its tile.
 
     Args:
         space: the op's tiles.
-        tiles: [tasks] the number of each one's tile.
+        tiles: [tasks] the number of each task's tile.
         steps: [tasks, 3] the first step of each, the stride, and how many.
     """
     has_tile = np.ones(space.num_tiles, dtype=np.bool_)
@@ -116,7 +115,7 @@ def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
         for read in (read for read in space.reads if read.box.tensor == bound.tensor and not read.is_late):
             has_step &= _begins(read.box, bound, space) < bound.limit.least
     has_step &= has_tile[:, None]
-    # Steps are passed over from the first one on that there is not.
+    # Steps are skipped from the first missing one on.
     kept = np.where(has_step.all(axis=1), space.num_steps, has_step.argmin(axis=1))[tiles]
     first, stride, count = steps.T
     found: Ints = np.clip(-((first - kept) // stride), 0, count)

@@ -2,19 +2,19 @@
 
 The fast path covers a consumer that waits for the producer's signal before the first k-step that reads the producer's
 output. The threshold must count all posts that the signal gets. That step is then reached only once the producer has
-posted. Where that does not hold, the question is settled exactly: freeze the producer (it starts, and never completes)
-and see whether the consumer can still reach that step. `symbolic_run` argues why one run answers that. A run in which
-the consumer reads before the producer posts is, up to there, a run with the producer frozen. And every run with the
-producer frozen is the beginning of a run in which it is merely slow. A tile that is split is there once its last part
-is: each of its parts is frozen in turn.
+posted. Otherwise the question is decided exactly: freeze the producer (it starts, and never completes) and see whether
+the consumer can still reach that step. `symbolic_run` explains why one run decides that. A run in which the consumer
+reads before the producer posts is, up to that point, a run with the producer frozen. And every run with the producer
+frozen is the beginning of a run in which it is merely slow. A split tile is complete once its last part is: each of its
+parts is frozen in turn.
 
-What a task reads after its last step it may also read behind waits of others. A wait that counts all posts of a signal
-stands for the tiles that post there; each of these waited in turn; and so on. Release and acquire are cumulative, so
-what is done before is also visible. `tuner.core.proof.implied` follows that.
+Late reads of a task may also be covered by waits of other tasks. A wait that counts all posts of a signal implies the
+tiles that post there; each of these waited in turn; and so on. Release and acquire are cumulative, so earlier results
+are also visible. `tuner.core.proof.implied` follows that.
 
-Tasks of one CTA. An engine may take the next task, of a queue or by drawing, before the present one is done, and load
-its operands; with two warpgroups in turns even finish it. How far ahead it gets is its own business, so that one CTA
-runs both tasks orders nothing here: each task gets a CTA of its own.
+Tasks of one CTA. An engine may take the next task, from a queue or by drawing, before the current one is done, and load
+its operands; with two alternating warpgroups even finish it. How far ahead it gets is up to the engine, so running on
+one CTA orders nothing here: each task gets its own CTA.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ from tuner.errors import SafetyError
 
 Ints = npt.NDArray[np.int64]
 
-#: A producer's task, the step that reads it first, and the tasks that come to it too early, as far as waits show.
+#: A producer's task, the first step that reads it, and the tasks that, according to their waits, may reach it too
+#: early.
 _Loose = tuple[int, int, list[int]]
-#: An edge, a task that reads by it, and the step.
+#: An edge, a task that reads through it, and the step.
 _Read = tuple[Edge, int, int]
 
 
 def check_safety(plan: Plan, graph: TaskGraph) -> None:
-    """Every edge of the tile graph is kept in every interleaving; the plan covers the graph and is live.
+    """Every edge of the tile graph is kept in every interleaving; assumes that the plan covers the graph and is live.
 
     Raises:
-        SafetyError: the witness names the consumer and the k-step that reads, the producer and the signal that it
-            fails to wait for by then; or a wait that stands where the device would not find it.
+        SafetyError: the witness names the consumer and the k-step that reads, the producer and the signal that it fails
+            to wait for by then; or a wait in a place where the device would not find it.
     """
     check_steps(plan, graph)
     early: dict[int, list[_Read]] = {}
@@ -67,7 +68,7 @@ def check_safety(plan: Plan, graph: TaskGraph) -> None:
             signal = int(plan.tasks[producer, 5])
             posts = f"posts to signal {signal}" if signal >= 0 else "posts nothing"
             raise SafetyError(
-                "a read can precede its write",
+                "a read can come before its write",
                 f"{task_name(plan, graph, reader)} can {_what(step)} before {task_name(plan, graph, producer)}"
                 f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by"
                 f" then, when it reads {_box_text(plan, graph, edge, reader, step)}",
@@ -75,12 +76,12 @@ def check_safety(plan: Plan, graph: TaskGraph) -> None:
 
 
 def num_unshown(plan: Plan, graph: TaskGraph) -> int:
-    """Reads of which waits alone do not show that they come after the write."""
+    """Number of reads for which waits alone do not show that they come after the write."""
     return sum(len(consumers) for _, (_, _, consumers) in _all_uncovered(plan, graph))
 
 
 def _all_uncovered(plan: Plan, graph: TaskGraph) -> Iterator[tuple[Edge, _Loose]]:
-    """What waits alone do not show to be in order: early reads first."""
+    """Reads that waits alone do not show to be in order: early reads first."""
     totals = post_totals(plan)
     implied = Implied(plan, totals) if graph.late_edges else None
     ops: dict[int, _Tasks] = {}
@@ -113,7 +114,7 @@ class _Tasks:
 
     @cached_property
     def places(self) -> Places:
-        """By axis, [tasks] where that is in its grid."""
+        """By axis, [tasks] the tile's coordinate in its grid."""
         return self._graph.spaces[self._op].places(self._words)
 
     @cached_property
@@ -123,17 +124,17 @@ class _Tasks:
 
     @cached_property
     def waits(self) -> Ints:
-        """[2, tasks] where the waits of each begin and end."""
+        """[2, tasks] begin and end of each task's waits."""
         return self._words[:, 3:5].T.astype(np.int64)
 
     @cached_property
     def by_tile(self) -> Ints:
-        """[tiles + 1] where the tasks of each begin in `in_order`."""
+        """[tiles + 1] where the tasks of each tile begin in `in_order`."""
         return np.concatenate(([0], np.cumsum(np.bincount(self.tiles, minlength=self._num_tiles))))
 
     @cached_property
     def in_order(self) -> Ints:
-        """[tasks] their places, tile by tile."""
+        """[tasks] their indices, tile by tile."""
         return np.argsort(self.tiles, kind="stable")
 
     @cached_property
@@ -144,53 +145,53 @@ class _Tasks:
         return signals
 
     def of_tile(self, tile: int) -> list[int]:
-        """The tasks of a tile, one or its parts."""
+        """The tasks of a tile: one, or its parts."""
         mine = self.in_order[self.by_tile[tile] : self.by_tile[tile + 1]]
         tasks: list[int] = self.numbers[mine].tolist()
         return tasks
 
 
 def _box_text(plan: Plan, graph: TaskGraph, edge: Edge, reader: int, step: int) -> str:
-    """The box that a task reads in one of its steps, or behind them."""
+    """The box that a task reads in one of its steps, or after them."""
     first, stride, _ = graph.steps_of(plan.tasks[[reader]])[0].tolist()
     tile = edge.reader.coordinates(*plan.tasks[reader, 1:3].tolist())
     return edge.read.box.text(tile, 0 if step == EPILOGUE_STEP else first + step * stride)
 
 
 def _what(step: int) -> str:
-    return "come to its epilogue" if step == EPILOGUE_STEP else f"load its k-step {step}"
+    return "reach its epilogue" if step == EPILOGUE_STEP else f"load its k-step {step}"
 
 
 def check_steps(plan: Plan, graph: TaskGraph) -> None:
-    """The waits of each task stand before k-steps that it has, in the order of these, or then before an epilogue that
-    reads what another op of the launch wrote. Elsewhere after the last k-step a wait protects no read, and engines
-    differ in what it holds up: this task, the next one, or nothing.
+    """The waits of each task come before k-steps that it has, in order, or before an epilogue that reads another op's
+    output in the launch. Anywhere else after the last k-step, a wait protects no read, and engines differ in what it
+    delays: this task, the next one, or nothing.
 
     Raises:
-        SafetyError: names the task, and how its waits stand.
+        SafetyError: names the task, and the positions of its waits.
     """
     if not len(plan.waits):
         return
     step = plan.waits[:, 4].astype(np.int64)
     begin, end = plan.tasks[:, 3].astype(np.int64), plan.tasks[:, 4].astype(np.int64)
-    falls = np.concatenate(([0, 0], np.cumsum(np.diff(step) < 0)))  # [w] falls between neighbours up to wait w - 1
+    falls = np.concatenate(([0, 0], np.cumsum(np.diff(step) < 0)))  # [w] decreases between neighbours up to wait w - 1
     unordered = np.flatnonzero((end > begin) & (falls[end] > falls[np.minimum(begin + 1, end)]))
     waiting = np.flatnonzero(end > begin)
     num_steps = graph.steps_of(plan.tasks)[:, 2]
     reads_late = np.isin(plan.tasks[waiting, 0], [edge.consumer for edge in graph.late_edges])
     late = np.concatenate(([0], np.cumsum(step == EPILOGUE_STEP)))
-    num_late = late[end[waiting]] - late[begin[waiting]]  # the last of them, where they are in order
+    num_late = late[end[waiting]] - late[begin[waiting]]  # the last of them, if they are in order
     last = end[waiting] - 1 - num_late
     is_beyond = (last >= begin[waiting]) & (step[last] >= num_steps[waiting])
     beyond = waiting[is_beyond | ((num_late > 0) & ~reads_late)]
     for wrong, problem in (
         (unordered, "are not in the order of their k-steps"),
-        (beyond, "stand at a k-step that it lacks"),
+        (beyond, "are at a k-step that it does not have"),
     ):
         if wrong.size:
             task = int(wrong[0])
             who = f"{task_name(plan, graph, task)}, of {num_steps[task]} k-steps"
-            raise SafetyError("a wait is out of its place", f"{who}: its waits {_waits_text(plan, task)} {problem}")
+            raise SafetyError("a wait is in the wrong place", f"{who}: its waits {_waits_text(plan, task)} {problem}")
 
 
 def _waits_text(plan: Plan, task: int) -> str:
@@ -206,7 +207,7 @@ def _place(step: int) -> str:
 
 
 def _uncovered(plan: Plan, readers: _Tasks, writers: _Tasks, needs: Needs, totals: Ints) -> Iterator[_Loose]:
-    """Producer tasks, the step that reads them first, and the consumers that come to it without a wait that counts all
+    """Producer tasks, the first step that reads them, and the consumers that reach it without a wait that counts all
     posts of the producer's signal."""
     signals = writers.signal_of_tile[needs.tiles]
     groups = distinct_rows(np.stack((needs.of, *readers.waits)).T)
@@ -224,8 +225,8 @@ def _uncovered(plan: Plan, readers: _Tasks, writers: _Tasks, needs: Needs, total
 
 
 def _uncovered_late(readers: _Tasks, writers: _Tasks, needs: Needs, implied: Implied) -> Iterator[_Loose]:
-    """Producer tasks, and the consumers that come after their last step without a wait that stands for them, be it
-    their own or one of a task that they wait for."""
+    """Producer tasks, and the consumers that pass their last step without a wait that implies them, either their own
+    or that of a task that they wait for."""
     signals = writers.signal_of_tile[needs.tiles]
     groups = distinct_rows(np.stack((implied.list_of[readers.numbers], needs.of)).T)
     bounds = np.flatnonzero(np.diff(groups.rows[:, 0], prepend=-1, append=-1))
@@ -239,8 +240,8 @@ def _uncovered_late(readers: _Tasks, writers: _Tasks, needs: Needs, implied: Imp
 
 
 def _covered_by_one_wait(plan: Plan, needs: Needs, groups: Ints, signals: Ints, totals: Ints) -> npt.NDArray[np.bool_]:
-    """[groups of (list of tiles, wait_begin, wait_end)] whether the first wait covers all that is read, from the first
-    step on; `signals` has those of all lists in a row."""
+    """[groups of (list of tiles, wait_begin, wait_end)] whether the first wait covers everything that is read, from
+    the first step on; `signals` has those of all lists in sequence."""
     number, wait_begin, wait_end = groups.T
     covered: npt.NDArray[np.bool_] = needs.begin[number] == needs.begin[number + 1]
     waiting = np.flatnonzero(~covered & (wait_end > wait_begin))

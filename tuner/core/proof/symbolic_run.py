@@ -1,15 +1,15 @@
-"""How far a plan gets: one symbolic run that stands for every interleaving.
+"""How far a plan gets: one symbolic run that covers every interleaving.
 
-Why one run is enough. A state is, for each CTA, the task that it holds, and the posts so far. Two kinds of step exist:
-a CTA takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. (Some of
-its waits may stand before later k-steps only. It holds its CTA from the first to the last of them and posts after all.
-So the same tasks complete as if all waits stood before the task. `Progress.blocked` says how far the others get.) The
-last of a tile's parts to complete posts for the tile. So what is posted is a function of the set of tasks that are
-complete, whatever their order. Signals only grow, so a step once possible stays possible whatever else happens first.
-What a step does does not depend on when it is made. Queues are fixed. Two CTAs may race for a ticket, but it makes no
-difference which of them gets it: CTAs are alike, and tickets come out in one order. So any two runs can be continued to
-the same end (the diamond property), and every maximal run starts and completes the same tasks. A grid of which only
-some CTAs are resident makes fewer steps possible, never others: what it starts is a subset.
+Why one run is enough. A state is the task that each CTA holds, and the posts so far. There are two kinds of step: a CTA
+takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. (Some of its
+waits may come before later k-steps. It holds its CTA from the first to the last of them and posts after all. So the
+same tasks complete as if all waits stood before the task. `Progress.blocked` says how far the others get.) The last of
+a tile's parts to complete posts for the tile. So the posts are a function of the set of complete tasks, whatever their
+order. Signals only grow, so a step that is possible stays possible whatever else happens first. The effect of a step
+does not depend on when it is made. Queues are fixed. Two CTAs may race for a ticket, but it does not matter which of
+them gets it: CTAs are alike, and tickets are drawn in one order. So any two runs can be continued to the same end (the
+diamond property), and every maximal run starts and completes the same tasks. With only some CTAs of a grid resident,
+fewer steps are possible, never others: the started tasks are a subset.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Progress:
     started: bytearray
     #: [num_signals] posts.
     posts: list[int]
-    #: Tasks that a CTA holds and a wait holds up, in the order found, and the k-step before which they stand.
+    #: Tasks that a CTA holds and a wait blocks, in the order found, and the k-step before which they are.
     blocked: dict[int, int]
 
     def reaches(self, task: int, step: int) -> bool:
-        """Whether the task comes to load its k-step `step`."""
+        """Whether the task reaches the load of its k-step `step`."""
         return bool(self.started[task]) or self.blocked.get(task, -1) > step
 
 
@@ -45,7 +45,7 @@ class Protocol:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        # Records are interned by content: a plan that repeats one for each task costs no more than one that shares.
+        # Records are interned by content: a plan that repeats one for each task costs no more than one that shares it.
         unique = distinct_rows(plan.waits[:, :3])
         begin, end, threshold = unique.rows.T
         #: [wait] signals of the wait's range that are still below its threshold, before the first post.
@@ -57,16 +57,16 @@ class Protocol:
                 for signal in range(first, last):
                     self.watchers[signal].append((needed, wait))
         lists = distinct_rows(plan.tasks[:, 3:5])
-        #: [task] which of the lists of waits is its own.
+        #: [task] the index of its list of waits.
         self.needs_of: list[int] = lists.of.tolist()
-        #: [list] waits, in their order, and the k-steps before which they stand.
+        #: [list] waits, in order, and the k-steps before which they come.
         self.waits: list[list[int]] = [unique.of[begin:end].tolist() for begin, end in lists.rows.tolist()]
         self.steps: list[list[int]] = [plan.waits[begin:end, 4].tolist() for begin, end in lists.rows.tolist()]
         #: [task] the signal that its tile posts to, or -1.
         self.post_of: list[int] = plan.tasks[:, 5].tolist()
-        #: [task] the task that stands for its tile.
+        #: [task] the task that represents its tile.
         self.leader_of: list[int] = plan.leader.tolist()
-        #: [task] parts of its tile, 0 where it is not split.
+        #: [task] parts of its tile, 0 if it is not split.
         self.num_parts: list[int] = plan.tasks[:, 7].tolist()
 
     def run(self, *, num_ctas: int, frozen: int = -1) -> Progress:
@@ -75,16 +75,16 @@ class Protocol:
         return self._run(queues, num_ctas, frozen)
 
     def run_wave(self) -> Progress:
-        """A maximal run of a first wave alone, each of its tasks on the CTA that it is dealt to."""
+        """A maximal run of only a first wave, each of its tasks on its assigned CTA."""
         return self._run(list(range(self.plan.num_ctas + 1)), self.plan.num_ctas, -1)
 
     def run_apart(self, *, frozen: int) -> Progress:
-        """A maximal run of tasks that each have a CTA of their own; the task `frozen` never completes."""
+        """A maximal run of tasks with a CTA each; the task `frozen` never completes."""
         return self._run([0, self.plan.num_tasks], self.plan.num_tasks, frozen)
 
     def _run(self, queues: list[int], num_ctas: int, frozen: int) -> Progress:
-        """CTA *i* takes from queue *i*, the tasks from `queues[i]` on before `queues[i + 1]`; all take from one
-        where there is one."""
+        """CTA *i* takes from queue *i*, the tasks from `queues[i]` to `queues[i + 1]`; all take from one if there is
+        only one."""
         heads, ends = queues[:-1], queues[1:]
         board = Board(self)
         started = bytearray(self.plan.num_tasks)
@@ -127,8 +127,8 @@ class Board:
         self.parked: dict[int, list[int]] = {}
 
     def parks(self, cta: int, task: int, step: int | None = None) -> bool:
-        """Whether a wait of the task is not over, of those before k-step `step` and earlier ones where that is given;
-        the CTA is then parked there."""
+        """Whether a wait of the task is not over, considering those before k-step `step` and earlier ones if it is
+        given; the CTA is then parked there."""
         needs = self._protocol.needs_of[task]
         waits, number = self._protocol.waits[needs], self._num_over[needs]
         end = len(waits) if step is None else bisect_right(self._protocol.steps[needs], step)
@@ -141,12 +141,12 @@ class Board:
         return True
 
     def next_step(self, task: int) -> int:
-        """The k-step before which a task stands that is parked."""
+        """The k-step before which a parked task is."""
         needs = self._protocol.needs_of[task]
         return self._protocol.steps[needs][self._num_over[needs]]
 
     def complete(self, task: int) -> list[int]:
-        """Posts for the task's tile if this was all that it lacked; answers the CTAs to look at again."""
+        """Posts for the task's tile if this was its last missing part; returns the CTAs to check again."""
         woken: list[int] = []
         if self._protocol.num_parts[task]:
             is_last, tile = self.is_last(task), self._protocol.leader_of[task]
@@ -164,6 +164,6 @@ class Board:
         return woken
 
     def is_last(self, task: int) -> bool:
-        """Whether a part that completes now is the one that its tile lacks."""
+        """Whether a part that completes now is the last missing one of its tile."""
         arrived = self._arrived.get(self._protocol.leader_of[task], 0)
         return arrived == self._protocol.num_parts[task] - 1

@@ -1,6 +1,6 @@
-"""Judges a plan by its words: coverage, resources, liveness, safety, each refusal with its witness.
+"""Judges a plan by its words: coverage, resources, liveness, safety; each refusal has a witness.
 
-Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator takes another type.
+Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator accepts another type.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class VerifiedPlan:
     #: As read back from its words.
     plan: Plan
     graph: TileGraph
-    #: Resources of one CTA: estimated before the compiler has spoken, then what it said.
+    #: Resources of one CTA: first estimated, then as reported by the compiler.
     resources: Resources
     gpu: Gpu
     token: InitVar[object]
-    #: One of two launches that share their signals: what it waits for, if anything, the other one posts.
+    #: One of two launches that share their signals: the other one posts what it waits for, if anything.
     is_paired: bool = False
     #: Digest of all of this as it was proven: `proof_digest`.
     digest: str = field(init=False)
@@ -55,7 +55,8 @@ class VerifiedPlan:
 
 
 def proof_digest(verified: VerifiedPlan) -> str:
-    """sha256, hex, of what was proven as it is now: the words, what they were held against, and on which GPU."""
+    """sha256, hex, of the proven content in its current state: the words, what they were checked against, and the
+    GPU."""
     graph = verified.graph
     facts = (
         graph.workload.digest,
@@ -70,17 +71,17 @@ def proof_digest(verified: VerifiedPlan) -> str:
 
 
 def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> VerifiedPlan:
-    """Proves the plan's words against the tile graph and the GPU. Which k-steps a part takes the words say, too.
+    """Proves the plan's words against the tile graph and the GPU. The words also define which k-steps a part takes.
 
     Raises:
-        WordError: the words are no plan.
-        CoverageError: a tile or a part of one is computed never or more than once, or lies outside its grid. Or the
-            parts of a tile do not agree on what the last of them posts, or do not meet in a slot of their own. Or a
-            share of a tile, where each part adds one up, is nobody's.
-        ResourceError: the grid, the registers, the shared memory, the stages held back or the slots are more than there
-            is.
+        WordError: the words are not a plan.
+        CoverageError: a tile or a part is never computed, computed more than once, or outside its grid. Or the parts of
+            a tile disagree on what the last of them posts, or do not share a slot of their own. Or a share of a tile is
+            added by no part.
+        ResourceError: the grid, the registers, the shared memory, the stages held back or the slots exceed what is
+            available.
         LivenessError: a wait never ends.
-        SafetyError: a read can precede its write.
+        SafetyError: a read can come before its write.
     """
     judged = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=judged.strided_parts).with_in_band(judged.in_band_ops)
@@ -103,16 +104,17 @@ def verify_paired_launches(
 ) -> tuple[VerifiedPlan, VerifiedPlan]:
     """Proves two launches that share their signals, as one protocol; the second starts when the first has.
 
-    Neither needs its CTAs resident at once: those of the first wait for nobody, and all of them have started before one
-    of the second does, so every post comes, whoever is resident.
+    Neither needs its CTAs resident at once: those of the first do not wait, and all of them have started before one of
+    the second does, so every post comes, whichever are resident.
 
     Raises:
-        PlanError: as `verify`, of both together; or the ops are not two, the first launch waits, or the second posts.
+        PlanError: like `verify`, for both together; or there are not two ops, the first launch waits, or the second
+            posts.
     """
     if len(graph.op_indices) != 2:
         names = ", ".join(graph.name_of(op) for op in graph.op_indices)
-        right = f"two streams run a pair, an op each; this graph has {len(graph.op_indices)} ({names})"
-        raise CoverageError("the launches are not of two ops", right)
+        right = f"two streams run two ops, one each; this graph has {len(graph.op_indices)} ({names})"
+        raise CoverageError("the launches are not those of two ops", right)
     launches = Plan.from_words(first.words), Plan.from_words(second.words)
     both = joined(*launches)
     graph = graph.with_parts(strided=both.strided_parts).with_in_band(both.in_band_ops)
@@ -121,14 +123,14 @@ def verify_paired_launches(
     waiting = np.flatnonzero(both.tasks[: launches[0].num_tasks, 4] > both.tasks[: launches[0].num_tasks, 3])
     if waiting.size:
         who = task_name(both, graph, int(waiting[0]))
-        raise LivenessError("the first launch waits", f"{who}: the second one, which may post, starts after it")
+        raise LivenessError("the first launch waits", f"{who}: the second one, which would post, starts after it")
     posting = np.flatnonzero(launches[1].tasks[:, 5] >= 0)
     if posting.size:
         who = task_name(both, graph, launches[0].num_tasks + int(posting[0]))
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
     if waits_for_parts(both, graph):
         raise LivenessError(
-            "parts wait for each other", "a launch beside another one need not have all of its CTAs at once"
+            "parts wait for each other", "a launch that runs beside another one need not have all of its CTAs at once"
         )
     for launch in launches:
         check_capacity(launch, graph, resources, gpu, is_paired=True)
@@ -149,25 +151,27 @@ def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
     """The same plan with the resources that the compiler reported.
 
     Raises:
-        ResourceError: with these, the grid does not fit any more.
+        ResourceError: with these, the grid no longer fits.
     """
     check_capacity(verified.plan, verified.graph, resources, verified.gpu, is_paired=verified.is_paired)
     return replace(verified, resources=resources, token=_TOKEN)
 
 
 def check_coverage(plan: Plan, graph: TaskGraph) -> None:
-    """Every part of every tile of every op of the launch exactly once; a whole tile is all of its parts. And the boxes
-    of these tiles are what is written, and all that is read of it.
+    """Every part of every tile of every op of the launch occurs exactly once; a whole tile is all of its parts. And the
+    boxes of these tiles cover everything that is written, and everything that is read of it.
 
     Raises:
-        CoverageError: names the tile, and the tasks that double it; or a part that is none of its tile's; or boxes.
+        CoverageError: names the tile, and its duplicate tasks; or a part that does not belong to its tile; or boxes.
     """
     tasks = plan.tasks
     strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
     if strange.size:
         task = int(strange[0])
         known = ", ".join(f"{op} ({graph.name_of(op)})" for op in graph.op_indices)
-        raise CoverageError("a task names no op of this launch", f"task {task} names op {tasks[task, 0]}, not {known}")
+        raise CoverageError(
+            "a task names an op that is not in this launch", (f"task {task} names op {tasks[task, 0]}, not {known}")
+        )
     for op, (rows, cols) in graph.grids.items():
         mine = np.flatnonzero(tasks[:, 0] == op)
         row, col = tasks[mine, 1].astype(np.int64), tasks[mine, 2].astype(np.int64)
@@ -181,9 +185,9 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
         strange = np.flatnonzero(~whole & ((num_parts < 2) | (num_parts > most) | (part >= num_parts)))
         if strange.size:
             task = int(mine[strange[0]])
-            words = f"{task_name(plan, graph, task)}: its words are part {tasks[task, 6]} of {tasks[task, 7]}"
+            words = f"{task_name(plan, graph, task)}: its words say part {tasks[task, 6]} of {tasks[task, 7]}"
             legal = f"2 to {most}" if most > 2 else str(most)
-            raise CoverageError("a part is none of its tile's", f"{words}, not of {legal}")
+            raise CoverageError("a part does not belong to its tile", f"{words}, not of {legal}")
         tile = row * cols + col
         split = np.ones(rows * cols, dtype=np.int64)
         np.maximum.at(split, tile, num_parts)
@@ -191,7 +195,7 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
         count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), most)
         is_needed = (np.arange(most) < split[:, None]).ravel()
         name = graph.name_of(op)
-        for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile is doubled")):
+        for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile occurs twice")):
             if wrong.any():
                 first, missing = divmod(int(np.flatnonzero(wrong)[0]), most)
                 doubles = mine[(tile == first) & (whole | (part == missing))].tolist()
@@ -206,7 +210,7 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
 
 
 def _check_parts_agree(plan: Plan, graph: TaskGraph, column: int, verb: str) -> None:
-    """Whichever part of a tile is done last posts, to the same signal, what it found in the same slot."""
+    """Whichever part of a tile finishes last posts to the same signal, from the same slot."""
     in_parts = plan.tasks[:, 7] > 0
     other = np.flatnonzero(in_parts & (plan.tasks[:, column] != plan.tasks[plan.leader, column]))
     if other.size:
@@ -216,7 +220,7 @@ def _check_parts_agree(plan: Plan, graph: TaskGraph, column: int, verb: str) -> 
 
 
 def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
-    """The parts of each tile that is split have each k-step of the tile once, and each of them has one."""
+    """The parts of each split tile cover each k-step of the tile once, and each of them has one."""
     in_parts = np.flatnonzero(plan.tasks[:, 7] > 0)
     if not in_parts.size:
         return
@@ -227,7 +231,7 @@ def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
         i = int(strange[0])
         who, stop = task_name(plan, graph, int(in_parts[i])), begin[i] + count[i] * stride[i]
         steps = f"{count[i]} k-steps from {begin[i]} to {stop}" if count[i] else "no k-step"
-        raise CoverageError("a part has k-steps that its tile lacks, or none", f"{who}: {steps} of {all_steps[i]}")
+        raise CoverageError("a part has no k-steps, or ones outside its tile", f"{who}: {steps} of {all_steps[i]}")
     tiles, tile_of = np.unique(plan.leader[in_parts], return_inverse=True)
     first_of = np.cumsum(graph.all_steps[plan.tasks[tiles, 0]])
     first_of = np.concatenate(([0], first_of))
@@ -240,12 +244,12 @@ def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
         op, row, col = plan.tasks[tiles[at], :3].tolist()
         who, step = f"{graph.name_of(op)} tile {row},{col}", wrong[0] - first_of[at]
         how = f"{times[wrong[0]]} of its parts have" if times[wrong[0]] else "none of its parts has"
-        raise CoverageError("the parts of a tile are not the tile", f"{who}: {how} k-step {step}")
+        raise CoverageError("the parts of a tile do not make up the tile", f"{who}: {how} k-step {step}")
 
 
 def _check_slots(plan: Plan, graph: TaskGraph) -> None:
-    """The parts of each tile that is split meet in a slot that the workspace has, and no others do: sums would be added
-    to those of another tile, and parts counted with its parts."""
+    """The parts of each split tile use an existing slot that no other tile uses: otherwise sums would be added to
+    those of another tile, and parts counted with its parts."""
     _check_parts_agree(plan, graph, 8, "leaves its sums in slot")
     tiles = np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.leader == np.arange(plan.num_tasks)))
     slots = plan.tasks[tiles, 8]
@@ -258,4 +262,4 @@ def _check_slots(plan: Plan, graph: TaskGraph) -> None:
     if again.size:
         first, second = (int(tiles[by_slot[again[0] + step]]) for step in (0, 1))
         names = [task_name(plan, graph, one) for one in (first, second)]
-        raise CoverageError("two tiles meet in one slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")
+        raise CoverageError("two tiles use the same slot", f"{' and '.join(names)}: slot {plan.tasks[first, 8]}")

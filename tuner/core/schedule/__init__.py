@@ -1,1 +1,1 @@
-"""What is chosen: tiling, ordering, plan kind. Frozen values, and nothing that judges them."""
+"""The choices of a schedule: tiling, ordering, plan kind. Frozen values, without any rules about them."""

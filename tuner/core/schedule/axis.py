@@ -1,7 +1,8 @@
-"""An axis of a schedule: one record, beside the field that has its value, of all that others ask of it.
+"""An axis of a schedule: one record, next to the field with its value, of everything that other code needs to know
+about it.
 
-A search has its parameters and the model's features from here, JSON and its digests whether a value is there, a
-schedule's one line and its sentences their words, rules the values that there are, documents their rows.
+Search parameters, the model's features, JSON and its digests, the printed line and its sentences, rules and documents
+are all derived from it.
 """
 
 from __future__ import annotations
@@ -17,55 +18,55 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 Chosen = TypeVar("Chosen")
 _METADATA = "axis"
-#: Of a field that is no axis: what it holds has axes of its own.
+#: Marks a field that is not an axis: its value has its own axes.
 NO_AXIS = MappingProxyType({_METADATA: None})
-#: The version of an axis that is in JSON only where it has not its default, of those that came before versions had
-#: numbers.
+#: The version of axes that are in JSON only if they differ from their default, if they are older than version numbers.
 LATER = "0"
-#: In the place of a default: there is none.
+#: Stands for a missing default.
 NEEDED: Any = object()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What is known of one axis."""
+    """Properties of one axis."""
 
     #: Name of the field.
     name: str = ""
-    #: Its value where nothing is said; `NEEDED` where that must not be.
+    #: Its value if none is given; `NEEDED` if it is required.
     default: Any = None
-    #: All values that it may have; empty where rules of their own say so.
+    #: All allowed values; empty if other rules define them.
     values: tuple[Any, ...] = ()
-    #: Those that a search tries around any schedule, each alone; empty where the space says which.
+    #: Values that a search tries around any schedule, each separately; empty if the space defines them.
     near: tuple[Any, ...] = ()
-    #: Numbers by which a model compares schedules, on scales that make one step of each axis about as far as another's.
+    #: Numbers by which a model compares schedules, scaled so that one step of each axis is about equally far.
     features: Callable[[Any], Sequence[float]] | None = None
-    #: The same where they hang on the other axes of what has the value, too.
+    #: The same, if they also depend on other axes of the object with the value.
     features_in: Callable[[Any, Any], Sequence[float]] | None = None
-    #: Its name among a search's parameters, and so in charts; the field's where it is empty.
+    #: Its name as a search parameter, and so in charts; empty for the field's name.
     param: str = ""
-    #: What a schedule's one line says where it has not its default, with the value in braces; empty where the line has
-    #: words of its own for it.
+    #: Its word in a schedule's printed line if it differs from its default, with the value in braces; empty if the line
+    #: has its own words for it.
     word: str = ""
     #: The same as a sentence for people.
     sentence: str = ""
-    #: For the documents: its values, and what it means.
+    #: For the documents: its values, and its meaning.
     values_in_words: str = ""
     meaning: str = ""
-    #: The version that it came with; empty where it was in the first one, so that JSON always has it.
+    #: The version that added it; empty for the first one, so that JSON always has it.
     since: str = ""
 
     @property
     def param_name(self) -> str:
-        """Among a search's parameters."""
+        """Its name as a search parameter."""
         return self.param or self.name
 
     def is_plain(self, value: Any) -> bool:
-        """Whether that is the default."""
+        """Whether the value is the default."""
         return bool(value == self.default)
 
     def features_of(self, value: Any) -> Sequence[float]:
-        """For the model. Where an axis says nothing: half of each other choice, powers of two of a count."""
+        """Features for the model. If an axis does not define them: half a step for each other choice, powers of two for
+        a count."""
         if self.features is not None:
             return self.features(value)
         if isinstance(value, bool):
@@ -76,31 +77,31 @@ class Axis:
 
 
 def nothing(_: Any) -> tuple[float, ...]:
-    """Features of an axis that the model sees otherwise, or not at all."""
+    """Features of an axis that the model sees in another way, or not at all."""
     return ()
 
 
 def log2(value: int) -> tuple[float]:
-    """Features of a count, of which twice as many is a step."""
+    """Features of a count, for which doubling is one step."""
     return (math.log2(value),)
 
 
 def whole_step(value: Any) -> tuple[float, ...]:
-    """Features of a choice that changes much: a whole step to each value but the first."""
+    """Features of a choice with a large effect: a whole step to each value but the first."""
     if isinstance(value, StrEnum):
         return tuple(float(value is one) for one in tuple(type(value))[1:])
     return (float(value),)
 
 
 def axis(default: Any = MISSING, *, repr: bool = True, **known: Any) -> Any:
-    """A field of a dataclass, with what is known of it as an axis."""
+    """A dataclass field with the properties of an axis."""
     return field(default=default, repr=repr, metadata={_METADATA: Axis(**known)})
 
 
 class FeaturesOf:
-    """For the model, the features of these axes of a dataclass, or of all; of lists of values there are none.
+    """The model's features of these axes of a dataclass, or of all; lists of values have none.
 
-    A search asks it of thousands of schedules, so what it says of a value is kept.
+    A search calls it for thousands of schedules, so features are cached per value.
     """
 
     def __init__(self, kind: Any, names: Sequence[str] | None = None) -> None:
@@ -114,7 +115,7 @@ class FeaturesOf:
         ]  # type: list[tuple[Axis, dict[Any, Sequence[float]], FeaturesOf | None, bool]]
 
     def __call__(self, chosen: Any) -> list[float]:
-        """What one call makes."""
+        """The features of one object."""
         found = list[float]()
         for value, (one, known, inner, is_name) in zip(self._values(chosen), self._axes, strict=False):
             if inner is not None:
@@ -122,7 +123,7 @@ class FeaturesOf:
             elif one.features_in is not None:
                 found += one.features_in(value, chosen)
             else:
-                key = id(value) if is_name else value  # a name's hash takes a call of Python's
+                key = id(value) if is_name else value  # hashing a name would take a Python call
                 if key not in known:
                     known[key] = one.features_of(value)
                 found += known[key]
@@ -130,7 +131,7 @@ class FeaturesOf:
 
 
 def axes_of(kind: Any) -> Mapping[str, Axis]:
-    """Axes of a dataclass, by the names of its fields, in their order. A field that says nothing is an axis as well."""
+    """Axes of a dataclass, by the names of its fields, in their order. A field without a record is an axis as well."""
     return _axes_of(kind)
 
 
@@ -148,20 +149,20 @@ def _axes_of(kind: Any) -> Mapping[str, Axis]:
 
 
 def words_of(chosen: Any, names: Sequence[str] | None = None) -> str:
-    """What a schedule's one line says of these axes of it, or of all: each word behind a blank."""
+    """The words of these axes, or of all, in a schedule's printed line, each preceded by a space."""
     axes = axes_of(type(chosen))
     shown = ((axes[name], getattr(chosen, name)) for name in names or axes)
     return "".join(f" {one.word.format(value)}" for one, value in shown if one.word and not one.is_plain(value))
 
 
 def sentences_of(chosen: Any) -> list[str]:
-    """What is told to people of axes that have not their defaults."""
+    """Sentences about axes that differ from their defaults."""
     shown = ((one, getattr(chosen, name)) for name, one in axes_of(type(chosen)).items())
     return [one.sentence.format(value) for one, value in shown if one.sentence and not one.is_plain(value)]
 
 
 def values_problem(chosen: Any) -> str | None:
-    """Why an axis has a value that it may not have, by the record alone."""
+    """Why an axis has an invalid value, according to its record alone."""
     kind: Any = type(chosen)
     for name, values in _values_of(kind):
         if (value := getattr(chosen, name)) not in values:
@@ -175,7 +176,7 @@ def _values_of(kind: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def near(chosen: Chosen) -> Iterator[Chosen]:
-    """The same with each value that an axis says is tried around any schedule, one axis at a time."""
+    """The same with each value that an axis lists to be tried around any schedule, one axis at a time."""
     whole: Any = chosen
     for name, one in axes_of(type(chosen)).items():
         yield from (replace(whole, **{name: value}) for value in one.near if value != getattr(chosen, name))

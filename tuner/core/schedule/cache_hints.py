@@ -1,4 +1,4 @@
-"""Cache hints: what the L2 is told about a line, by engine, and which hints are legal.
+"""Cache hints: L2 hints by engine, and which of them are legal.
 
 Source: PTX ISA, "Cache eviction priority hints".
 """
@@ -13,7 +13,7 @@ from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """What a kernel tells the L2; never `default`."""
+    """The hints that a kernel gives to the L2; never `default`."""
 
     #: Reads of the weights.
     weights: CacheHint
@@ -23,20 +23,20 @@ class Hints:
     outputs: tuple[CacheHint, ...]
 
 
-#: What an engine says by itself of weights, and of the inputs that it reads.
+#: An engine's own hints for weights, and for the inputs that it reads.
 _OWN = {
     Engine.MMA: (CacheHint.NORMAL, CacheHint.NORMAL),
     Engine.WGMMA: (CacheHint.EVICT_FIRST, CacheHint.EVICT_LAST),
     Engine.SIMT: (CacheHint.EVICT_FIRST, CacheHint.NORMAL),
 }
-#: An intermediate is read soon after it was stored, often by many: evicting it first is never worth a try.
+#: An intermediate is read soon after it was stored, often by many CTAs: evicting it first is never useful.
 _OF_INTERMEDIATES = (CacheHint.DEFAULT, CacheHint.NORMAL, CacheHint.EVICT_LAST)
 
 
 def hints_of(workload: Workload, tiling: Tiling) -> Hints:
-    """What the kernel of a legal tiling tells the L2.
+    """The hints that the kernel of a legal tiling gives to the L2.
 
-    A hint for intermediates is for their stores and their loads; what the chain itself reads keeps the engine's own.
+    A hint for intermediates applies to their stores and loads; reads of a chain's own inputs keep the engine's hint.
     """
     weights, inputs = _OWN[tiling.engine]
     asked = tiling.intermediate_hint
@@ -52,14 +52,15 @@ def hints_of(workload: Workload, tiling: Tiling) -> Hints:
 
 
 def without_hints(tiling: Tiling) -> Tiling:
-    """The tiling as a search offers it: of `wgmma` without hints, which slow down what is timed beside it."""
+    """The tiling as a search proposes it: without hints for `wgmma`, since they slow down whatever is timed
+    beside it."""
     if tiling.engine is not Engine.WGMMA:
         return tiling
     return replace(tiling, weight_hint=CacheHint.DEFAULT, intermediate_hint=CacheHint.DEFAULT)
 
 
 def hint_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why the hints cannot be given, or the plain name of what they say."""
+    """Why the hints are invalid, or the simpler name for the same hints."""
     engine, weights, intermediate = tiling.engine, tiling.weight_hint, tiling.intermediate_hint
     own_weights, own_inputs = _OWN[engine]
     if weights is own_weights:

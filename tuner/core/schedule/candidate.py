@@ -1,4 +1,4 @@
-"""What one trial tries: how the ops are launched, and by which schedule."""
+"""What one trial tries: how the ops are launched, and with which schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Candidate:
     """What one trial tries."""
 
     plan_kind: PlanKind
-    #: None for the library alone.
+    #: None for the library.
     schedule: Schedule | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -28,13 +28,13 @@ class Candidate:
         """Inverse of `to_json`.
 
         Raises:
-            IllegalSchedule, KeyError, TypeError, ValueError, AttributeError: it is no candidate.
+            IllegalSchedule, KeyError, TypeError, ValueError, AttributeError: it is not a candidate.
         """
         schedule = data["schedule"]
         return cls(plan_kind=PlanKind(data["plan_kind"]), schedule=schedule and Schedule.from_json(schedule))
 
 
-#: What every other candidate is measured against.
+#: The baseline of every other candidate.
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
 
 
@@ -44,8 +44,8 @@ def fused(schedule: Schedule) -> Candidate:
 
 
 def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
-    """A schedule in as few launches as the workload's tile ops may have: a plain one for all of them, or one for those
-    of each side of a launch op."""
+    """A schedule in as few launches as the workload's tile ops allow: a plain one for all of them, or one for each
+    group between launch ops."""
     forced = workload.forced_starts
     if not workload.launch_ops or (not forced and len(workload.tile_ops) > 1):
         return fused(schedule)

@@ -1,10 +1,10 @@
-"""Schedules as JSON and as text, in the forms that were released: the only place that knows them.
+"""Schedules as JSON and as text, in the released forms: only this module knows them.
 
-Three things leave the program. *JSON* has products in two halves, `tiling` and `ordering`, and beside them a list of
-`attentions`; digests are of it. A schedule with an op of another kind has the form of its levels instead, which follows
-from the fields of its dataclasses. The *text* of a tiling, and that of a launch op's schedule, is what names a proof.
-What came later is left out of each while it has its default, so that digests outlive new axes. What was chosen of an op
-whose kind is not known here is kept as it is.
+There are three public forms. *JSON* has products in two halves, `tiling` and `ordering`, plus a list of `attentions`;
+digests are computed from it. A schedule with an op of another kind has the form of its levels instead, which follows
+from the fields of its dataclasses. The *text* of a tiling, and of a launch op's schedule, identifies a proof. Later
+additions are left out of each form while they have their default, so that digests survive new axes. The schedule of an
+op of an unknown kind is kept unchanged.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from tuner.core.schedule.ordering import Interleave, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import Tile, Tiling
 
 T = TypeVar("T")
-#: The lists of the released form beside its two halves: each is of one kind of op, which says so (`RELEASED_IN`).
+#: The lists of the released form besides its two halves: each belongs to one kind of op, which names it
+#: (`RELEASED_IN`).
 _LISTS = ("attentions",)
-#: Axes in the order in which they were released. Those that came with the first form are always there; what is not
-#: named here came later than all of these.
+#: Axes in the order of their release. Those of the first form are always present; axes that are not listed here are
+#: later than all of these.
 _ORDER: dict[type, tuple[str, ...]] = {
     Tiling: (
         *("engine", "tiles", "num_stages", "num_warps", "input_stages", "window", "ahead_window", "startup_prefetch"),
@@ -54,7 +55,7 @@ _ORDER: dict[type, tuple[str, ...]] = {
     Raster: ("kind", "width"),
     Tile: ("m", "n", "k"),
 }
-#: Those that may have keys that are not known here: they were axes once.
+#: Objects that may have unknown keys: these were axes once.
 _OPEN = (Tiling, Ordering, Raster)
 
 
@@ -74,7 +75,7 @@ def to_json(levels: Levels) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _kept_json(levels: Levels) -> bytes:
-    """Pickled: pages show the same schedules again and again, and a copy is made sooner than a walk."""
+    """Pickled: pages show the same schedules often, and a copy is faster than a traversal."""
     return pickle.dumps(_released(levels) if _is_released(levels.ops) else _by_level(levels))
 
 
@@ -85,13 +86,13 @@ def parts() -> dict[str, Any]:
 
 
 def _released_kinds() -> dict[str, type[OpSchedule]]:
-    """By its list, what is chosen of an op of a kind that has one, of the kinds that are known."""
+    """Schedules of ops of known kinds with a released list, by that list."""
     found = filter(None, map(schedule_class, op_kinds()))
     return {one.RELEASED_IN: one for one in found if one.RELEASED_IN}
 
 
 def _list_of(op: OpSchedule) -> str:
-    """The list of the released form that has it; empty for none."""
+    """The list of the released form for it; empty for none."""
     return op.listed_in if isinstance(op, UnknownSchedule) else op.RELEASED_IN
 
 
@@ -107,7 +108,7 @@ def _views(levels: Levels) -> tuple[Tiling, Ordering]:
 
 
 def spelled_out(levels: Levels) -> dict[str, Any]:
-    """As `to_json`, with all that has its default."""
+    """Like `to_json`, including defaults."""
     return (_released if _is_released(levels.ops) else _by_level)(levels, is_whole=True)
 
 
@@ -133,11 +134,11 @@ def from_json(data: Mapping[str, Any]) -> Levels:
 
     Raises:
         IllegalSchedule: the numbers of tiles, parts and rasters differ.
-        KeyError, TypeError, ValueError, AttributeError: it is no schedule.
+        KeyError, TypeError, ValueError, AttributeError: it is not a schedule.
     """
     if "ops" in data:
         ops = tuple(map(_op, data["ops"]))
-        if not any(isinstance(op, UnknownSchedule) for op in ops):  # it may be a tile op's
+        if not any(isinstance(op, UnknownSchedule) for op in ops):  # it may belong to a tile op
             ops = tuple(sorted(ops, key=lambda op: not isinstance(op, TileOpSchedule)))
         launch = _decode(LaunchConfig, data["launch"]) if "launch" in data else None
         return Levels(ops, launch, _decode(TaskOrder, data["order"]) if "order" in data else None)
@@ -151,13 +152,13 @@ def from_json(data: Mapping[str, Any]) -> Levels:
 
 
 def names_of(kind: type) -> tuple[str, ...]:
-    """The axes of a level or a view, in the order in which they came."""
+    """The axes of a level or a view, in the order of their release."""
     return tuple(_defaults(kind))
 
 
 class Frozen:
-    """What names a proof, and the draws of the simulated twin: its `repr` is that of before axes came that have their
-    defaults, in the order in which they came."""
+    """The text that identifies a proof and seeds the simulated twin: its `repr` leaves out newer axes with their
+    defaults, and keeps the order of their release."""
 
     def __init__(self, chosen: Tiling | Ordering | Interleave | OpSchedule | Levels) -> None:
         if isinstance(chosen, Levels):
@@ -180,7 +181,7 @@ class Frozen:
 
 
 def _op(data: Mapping[str, Any]) -> OpSchedule:
-    """One of the entries of the form of levels."""
+    """One entry of the form of levels."""
     kind: Any = schedule_class(data["op"]) if "op" in data else TileOpSchedule
     if kind is None:
         return UnknownSchedule.of(data)
@@ -189,7 +190,7 @@ def _op(data: Mapping[str, Any]) -> OpSchedule:
 
 
 def _listed(name: str, data: Mapping[str, Any]) -> OpSchedule:
-    """One of the entries of a list of the released form."""
+    """One entry of a list of the released form."""
     kind = _released_kinds().get(name)
     return UnknownSchedule.of(data, listed_in=name) if kind is None else _decode(kind, data)
 
@@ -200,7 +201,7 @@ def _released_axes(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    """Default of each axis, as released; `NEEDED` where there is none."""
+    """Default of each axis, as released; `NEEDED` if there is none."""
     axes = axes_of(kind)
     return {name: axes[name].default for name in dict.fromkeys((*_released_axes(kind), *axes))}
 
@@ -212,7 +213,8 @@ def _first(kind: Any) -> frozenset[str]:
 
 
 def _encode(value: Any, *, is_whole: bool = False) -> Any:
-    """As plain JSON values; of a dataclass, what has not its default, or was always there, or all where `is_whole`."""
+    """Plain JSON values; for a dataclass, the axes that differ from their default or are always present, or all if
+    `is_whole`."""
     if isinstance(value, tuple):
         return tuple(_encode(one, is_whole=is_whole) for one in value)
     if not is_dataclass(value):
@@ -232,7 +234,7 @@ def _decode(kind: type[T], data: Mapping[str, Any]) -> T:
     known: Any = kind
     decoders, defaults = _decoders(known), _defaults(known)
     if kind not in _OPEN and (strange := [name for name in data if name not in decoders]):
-        raise TypeError(f"{strange[0]} is no axis: there are {', '.join(decoders)}")
+        raise TypeError(f"{strange[0]} is not an axis: there are {', '.join(decoders)}")
     needed = _first(known) if kind in _OPEN else ()
     for name, default in defaults.items():
         if name not in data and (default is NEEDED or name in needed):

@@ -1,4 +1,4 @@
-"""An order of one's own: a schedule with a table of tiles in place of its rasters and its merge."""
+"""A custom order: a schedule with a table of tiles instead of its rasters and its merge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 
-#: Tiles of a table, at most.
+#: Maximum number of tiles in a table.
 MAX_TILES = 4096
 
 
@@ -22,20 +22,21 @@ def grids_of(workload: Workload, schedule: Schedule) -> tuple[tuple[int, int], .
 
 
 def in_order(schedule: Schedule, tiles: Iterable[Iterable[int]]) -> Schedule:
-    """The same kernel, its tiles begun in this order. Whether it has each tile once is for `check_schedule` to say.
+    """The same kernel with its tiles started in this order. `check_schedule` checks whether each tile occurs once.
 
     Args:
-        tiles: op, tile row and tile column of each, from 0 on; of endless ones the first too many.
+        tiles: op, tile row and tile column of each, counted from 0; an endless iterable is read up to the first excess
+            entry.
 
     Raises:
-        InvalidInput: one is not three whole numbers.
+        InvalidInput: an entry is not three whole numbers.
     """
     table = []
     for place, tile in enumerate(islice(tiles, MAX_TILES + 1)):
         try:
             op, row, col = (number.__index__() for number in tile)
         except (TypeError, ValueError, AttributeError) as error:
-            remedy = "give op, tile row and tile column of each tile, e.g. (0, 1, 3)"
+            remedy = "pass op, tile row and tile column of each tile, e.g. (0, 1, 3)"
             raise InvalidInput("order", f"has {tile!r:.60} as tile {place}", remedy) from error
         table.append((op, row, col))
     ordering = replace(

@@ -1,4 +1,4 @@
-"""Reads the one line of a schedule of tile ops, as it is printed wherever a schedule is told: inverse of `str`."""
+"""Parses the printed line of a schedule of tile ops: inverse of `str`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.errors import IllegalSchedule, InvalidInput
 
-_REMEDY = "give it as it is printed, e.g. mma 16x64x64+16x64x64 s2 w4 | row+row producer_first row-sync ticket 1/SM"
+_REMEDY = "use the printed form, e.g. mma 16x64x64+16x64x64 s2 w4 | row+row producer_first row-sync ticket 1/SM"
 _TILING = re.compile(r"(?P<engine>\w+) (?P<tiles>\d+x\d+x\d+(?:\+\d+x\d+x\d+)*)(?P<words>(?: \S+)*)")
 _SPLIT = re.compile(r" split(\d+(?:\+\d+)*)")
 _CLUSTER = re.compile(r" cluster(\d+)x(\d+)(?:x(\d+))?(?!\S)")
@@ -35,28 +35,35 @@ _ORDERING = re.compile(
     r"(?: ahead(?P<run_ahead>\d+))? (?P<assignment>\w+)(?: (?P<partition>\d+)/8)? (?P<ctas_per_sm>\d+)/SM"
     r"(?: less (?P<reserved_sms>\d+) SMs)?(?: runs(?P<run_starts>\d+(?:\+\d+)*))?(?P<words>(?: \S+)*)"
 )
+#: Between the two halves.
+_BAR = " | "
 _RASTER = re.compile(r"([a-z]+)(\d*)")
 _BANDS = re.compile(r"bands(?P<rows>\d+)(?:-lag(?P<lag>\d+))?(?:-chunks(?P<chunks>\d+))?")
 
 
+def is_line(text: str) -> bool:
+    """Whether it is meant as a schedule's line, and as nothing's name."""
+    return _BAR in " ".join(text.split())
+
+
 def read_line(text: str) -> Schedule:
-    """The schedule whose `str` is that line, but for blanks.
+    """The schedule whose `str` is that line, ignoring spaces.
 
     Raises:
-        InvalidInput: it is no such line; or one of a schedule that has an op with a launch of its own, whose words are
-            its kind's.
+        InvalidInput: the line is malformed; or its schedule has an op with its own launch, whose words belong to its
+            kind.
     """
     text = " ".join(text.split())
-    halves = text.split(" | ")
+    halves = text.split(_BAR)
     if len(halves) != 2:
-        problem = f"has {len(halves)} parts between bars, and a schedule of tile ops has two"
+        problem = f"has {len(halves)} parts separated by bars, but a schedule of tile ops has two"
         raise InvalidInput("schedule", problem, f"{_REMEDY}; others as JSON")
     try:
         found = Schedule.of(tiling=_tiling(halves[0]), ordering=_ordering(halves[1]))
     except (ValueError, TypeError, IllegalSchedule) as error:
-        raise InvalidInput("schedule", f"{text[:80]!r} is none: {error}", _REMEDY) from error
+        raise InvalidInput("schedule", f"{text[:80]!r} is not a schedule: {error}", _REMEDY) from error
     if str(found) != text:
-        raise InvalidInput("schedule", f"{text!r} would be printed as {str(found)!r}", "give the latter")
+        raise InvalidInput("schedule", f"{text!r} would be printed as {str(found)!r}", "use the latter")
     return found
 
 
@@ -81,7 +88,7 @@ def _tiling(text: str) -> Tiling:
 def _ordering(text: str) -> Ordering:
     match = _ORDERING.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no order such as row+row producer_first row-sync static 1/SM")
+        raise ValueError(f"{text!r} is not an order such as row+row producer_first row-sync static 1/SM")
     numbers = ("sync_width", "run_ahead", "partition", "ctas_per_sm", "reserved_sms")
     known: dict[str, Any] = {name: int(match[name]) for name in numbers if match[name]}
     return Ordering(
@@ -102,7 +109,7 @@ def _ordering(text: str) -> Ordering:
 def _raster(text: str) -> Raster:
     match = _RASTER.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no raster such as row or panel2")
+        raise ValueError(f"{text!r} is not a raster such as row or panel2")
     kind = RasterKind(match[1])
     if (kind in WIDTHLESS) == bool(match[2]):
         raise ValueError(f"{text!r}: {kind} has {'no' if match[2] else 'a'} width")
@@ -111,7 +118,7 @@ def _raster(text: str) -> Raster:
 
 def _interleave(text: str) -> Interleave:
     if text.startswith(f"{InterleaveKind.GIVEN}-"):
-        raise ValueError(f"{text!r} is a table of tiles, for which a line has no room: give its JSON")
+        raise ValueError(f"{text!r} is a table of tiles, which does not fit in a line: use its JSON")
     if (match := _BANDS.fullmatch(text)) is None:
         return Interleave(kind=InterleaveKind(text))
     return Interleave(
@@ -127,10 +134,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _named(of: type, words: str) -> Iterator[tuple[str, Any]]:
-    """The axes that a line names by words of their own.
+    """The axes that a line names with their own words.
 
     Raises:
-        ValueError: a word is of none.
+        ValueError: a word belongs to no axis.
     """
     hints = get_type_hints(of)
     named = {name: (one, hints[name]) for name, one in axes_of(of).items() if one.word}
@@ -149,7 +156,7 @@ def _named(of: type, words: str) -> Iterator[tuple[str, Any]]:
                     yield name, int(value)
                     break
         else:
-            raise ValueError(f"{word!r} is no word of a schedule's line")
+            raise ValueError(f"{word!r} is not a word of a schedule's line")
 
 
 def _values(hint: Any) -> tuple[Any, ...]:

@@ -1,4 +1,5 @@
-"""What is a table of integers at run time: the order of tasks, their signals, and how they reach the CTAs."""
+"""The part of a schedule that is a table of integers at run time: the order of tasks, their signals, and their
+assignment to CTAs."""
 
 from __future__ import annotations
 
@@ -11,50 +12,50 @@ from tuner.core.schedule.axis import LATER, axis, whole_step, words_of
 
 
 class RasterKind(StrEnum):
-    """The order in which the tiles of one op are walked."""
+    """The order of the tiles of one op."""
 
-    #: Along the columns of a row of tiles, row by row.
+    #: Along each tile row, row by row.
     ROW = "row"
-    #: Along the rows of a column of tiles, column by column.
+    #: Along each tile column, column by column.
     COLUMN = "column"
     #: Groups of `width` tile rows; inside a group, column by column (GROUP_M).
     GROUPED = "grouped"
     #: Panels of `width` tile columns; inside a panel, row by row.
     PANEL = "panel"
-    #: Panels of `width` tile columns, walked down and up in turns (boustrophedon); inside a panel, row by row.
+    #: Panels of `width` tile columns, alternating down and up (boustrophedon); inside a panel, row by row.
     SNAKE = "snake"
     #: Z order: the bits of row and column interleaved.
     MORTON = "morton"
     #: A Hilbert curve generalised to any rectangle; each step leads to an adjacent tile.
     HILBERT = "hilbert"
-    #: The path of least traffic through a cache of `width` operand panels; up to 4 x 4 tiles.
+    #: The path with the least traffic through a cache of `width` operand panels; up to 4 x 4 tiles.
     EXACT = "exact"
 
 
-#: What people read of each; those without a width have the width 1.
+#: A sentence for people about each; those without a width have the width 1.
 RASTER_SENTENCES = {
     RasterKind.ROW: "row by row",
     RasterKind.COLUMN: "column by column",
     RasterKind.GROUPED: "in groups of {width} tile rows, column by column inside a group",
     RasterKind.PANEL: "in panels of {width} tile columns, row by row inside a panel",
-    RasterKind.SNAKE: "in panels of {width} tile columns, down and up in turns",
+    RasterKind.SNAKE: "in panels of {width} tile columns, alternating down and up",
     RasterKind.MORTON: "in Z order",
     RasterKind.HILBERT: "along a Hilbert curve",
-    RasterKind.EXACT: "along the path of least traffic through a cache of {width} panels",
+    RasterKind.EXACT: "along the path with the least traffic through a cache of {width} panels",
 }
-#: Rasters whose width says nothing, and is 1.
+#: Rasters whose width has no meaning, and is 1.
 WIDTHLESS = tuple(kind for kind, sentence in RASTER_SENTENCES.items() if "{width}" not in sentence)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raster:
-    """A walk over one op's tile grid."""
+    """A path over one op's tile grid."""
 
     #: The curve.
     kind: RasterKind = axis(
         RasterKind.ROW, param="raster", features=lambda value: [0.7 * (value is one) for one in RasterKind]
     )
-    #: Tile rows of a group, tile columns of a panel, or panels of the cache that an exact path is for; else 1.
+    #: Tile rows of a group, tile columns of a panel, or panels of the cache that an exact path is for; otherwise 1.
     width: int = axis(1, param="raster_width", features=lambda value: (0.3 * math.log2(value),))
 
     def __str__(self) -> str:
@@ -67,29 +68,29 @@ class Raster:
 
 
 class InterleaveKind(StrEnum):
-    """How the ops' walks are merged into one order."""
+    """How the orders of the ops are merged into one."""
 
     #: All of the producer, then all of the consumer.
     PRODUCER_FIRST = "producer_first"
     #: `rows` tile rows of the producer, then the consumer rows that these complete, and so on.
     BANDS = "bands"
-    #: Half a producer tile row, then half of what the row before completed, and so on.
+    #: Half a producer tile row, then half of the rows that the previous row completed, and so on.
     HALF_ROWS = "half_rows"
     #: Tiles of independent ops mixed in proportion to their numbers.
     PROPORTIONAL = "proportional"
-    #: Op by op, the one with the longest way to the end first (longest processing time).
+    #: Op by op, the one with the longest path to the end first (longest processing time).
     LONGEST_FIRST = "longest_first"
-    #: As a table of tiles says, which is a raster of each op, too. No search offers it.
+    #: From a table of tiles, which also replaces the raster of each op. The search does not propose it.
     GIVEN = "given"
 
 
-#: Merges that are rules.
+#: Merges that follow a rule.
 MERGES = tuple(one for one in InterleaveKind if one is not InterleaveKind.GIVEN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interleave:
-    """A merge of the ops' walks."""
+    """A merge of the ops' orders."""
 
     #: The rule.
     kind: InterleaveKind = axis(
@@ -97,18 +98,19 @@ class Interleave:
         param="interleave",
         features=lambda value: [float(value is one) for one in MERGES[1:]],
     )
-    #: Producer tile rows per band; 0 where there are no bands.
+    #: Producer tile rows per band; 0 if there are no bands.
     rows: int = axis(0, param="band_rows", features=lambda value: (0.3 * math.log2(1 + value),))
-    #: Bands by which a consumer stays behind its producer; 0 where there are no bands.
+    #: Bands by which a consumer lags behind its producer; 0 if there are no bands.
     lag: int = axis(0, param="band_lag", since=LATER, features=lambda value: (0.5 * math.log2(1 + value),))
-    #: Parts of the consumer's tile columns: the first is computed band by band, the others after the producer's end.
+    #: Parts of the consumer's tile columns: the first is computed band by band, the others after the producer has
+    #: finished.
     chunks: int = axis(1, param="column_chunks", since=LATER, features=lambda value: (0.5 * math.log2(value),))
-    #: Of a given order: op, tile row and tile column of every tile, in the order in which they are begun; else empty.
+    #: For a given order: op, tile row and tile column of every tile, in the order in which they start; otherwise empty.
     tiles: tuple[tuple[int, ...], ...] = axis((), since=LATER)
 
     @property
     def apart(self) -> Interleave:
-        """What is left of it where each op has a launch to itself: of a given order each op's own."""
+        """The part of it that remains if each op has its own launch: each op's own order of a given order."""
         of_ops = tuple(sorted(self.tiles, key=lambda tile: tile[0]))
         return replace(self, tiles=of_ops) if of_ops else Interleave()
 
@@ -122,7 +124,7 @@ class Interleave:
 
 
 class Granularity(StrEnum):
-    """What one signal stands for."""
+    """What one signal covers."""
 
     #: A producer tile row: every tile of the row posts to it.
     ROW = "row"
@@ -134,25 +136,25 @@ class Granularity(StrEnum):
     STRIDED = "strided"
     #: `sync_width` producer tile rows.
     BATCH = "batch"
-    #: All of the producer.
+    #: The whole producer.
     BARRIER = "barrier"
 
 
 class WaitPosition(StrEnum):
     """When a task waits for a signal."""
 
-    #: Before its first load, for all that it reads.
+    #: Before its first load, for all of its inputs.
     TASK = "task"
-    #: Before the load of the first k-step that reads what the signal stands for.
+    #: Before the load of the first k-step that reads what the signal covers.
     SLICE = "slice"
 
 
 class SplitOrder(StrEnum):
-    """Which k-steps of its tile a part takes, where an op is split."""
+    """Which k-steps of its tile a part takes, if an op is split."""
 
-    #: A share of them in a row.
+    #: A contiguous share of them.
     CONTIGUOUS = "contiguous"
-    #: Every P-th one: part p of P those from the p-th on, so that all parts walk along k together.
+    #: Every P-th one: part p of P starts with the p-th, so that all parts move along k together.
     STRIDED = "strided"
 
 
@@ -163,40 +165,40 @@ class SplitTiles(StrEnum):
     ALL = "all"
     #: Those of the last, incomplete wave.
     TAIL = "tail"
-    #: Those of the last, incomplete wave of each op, though the next op's tiles follow.
+    #: Those of the last, incomplete wave of each op, even if the next op's tiles follow.
     TAILS = "tails"
-    #: Of these such, and at such k-steps, that each CTA gets an even share of the work (stream-K).
+    #: As many of these, cut at such k-steps, that each CTA gets an equal share of the work (stream-K).
     STREAM = "stream"
 
 
 class Assignment(StrEnum):
     """How tasks reach CTAs."""
 
-    #: A queue per CTA, dealt round-robin from the global order (a static stride); needs every CTA co-resident.
+    #: One queue per CTA, filled round-robin from the global order (a static stride); needs every CTA co-resident.
     STATIC = "static"
-    #: A queue per CTA, each a contiguous share of the global order; needs every CTA co-resident.
+    #: One queue per CTA, each a contiguous share of the global order; needs every CTA co-resident.
     SHARES = "shares"
     #: CTAs draw the next task of the global order from an atomic counter.
     TICKET = "ticket"
-    #: A CTA begins with the task of its own number in the global order, and draws the next ones from an atomic counter;
-    #: needs every CTA co-resident.
+    #: A CTA begins with the task that has its own number in the global order, and draws the next ones from an atomic
+    #: counter; needs every CTA co-resident.
     FIRST_WAVE = "first_wave"
-    #: Only in results of older kernels: no kernel lets CTAs draw the other side's tasks any more.
+    #: Only in results of older kernels: CTAs could draw tasks of the other side.
     STEALING = "stealing"
 
     @property
     def is_static(self) -> bool:
-        """Whether each CTA has a queue of its own."""
+        """Whether each CTA has its own queue."""
         return self in (Assignment.STATIC, Assignment.SHARES)
 
 
-#: What kernels do.
+#: Assignments that kernels support.
 ASSIGNMENTS = tuple(one for one in Assignment if one is not Assignment.STEALING)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridConfig:
-    """How many CTAs a launch of tile ops has, and how tasks reach them."""
+    """The number of CTAs in a launch of tile ops, and how tasks reach them."""
 
     #: How tasks reach CTAs.
     assignment: Assignment = axis(
@@ -207,12 +209,12 @@ class GridConfig:
     ctas_per_sm: int = axis(
         1, features=lambda value: (value,), values_in_words="1 or 2", meaning="persistent CTAs per SM"
     )
-    #: SMs left free for others.
+    #: SMs left free for other work.
     reserved_sms: int = axis(
         0,
         features=lambda value: (math.log2(1 + value),),
         values_in_words="0 and more",
-        meaning="SMs left free for others",
+        meaning="SMs left free for other work",
     )
     #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
     partition: int = axis(0, since=LATER, features=lambda value: (value / 4,))
@@ -220,38 +222,38 @@ class GridConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOrder:
-    """What holds between the tile ops of a workload: the merge of their walks, what signals stand for, runs."""
+    """The relation between the tile ops of a workload: the merge of their orders, what signals cover, runs."""
 
-    #: Merge of the ops' walks.
+    #: Merge of the ops' orders.
     interleave: Interleave = Interleave()
-    #: What a signal stands for.
+    #: What a signal covers.
     granularity: Granularity = axis(Granularity.ROW, features=whole_step)
     #: Tiles of a chunk, the stride, or tile rows of a batch; 1 for the other granularities.
     sync_width: int = axis(1, since=LATER, features=lambda value: (0.3 * math.log2(value),))
-    #: Whether a run of tasks of one op takes all tiles' first parts, then all second ones; else a tile's parts follow
-    #: each other. Only where an op is split.
+    #: Whether a run of tasks of one op takes the first parts of all tiles, then all second parts; otherwise the parts
+    #: of a tile follow each other. Only if an op is split.
     part_major: bool = axis(False, since=LATER)
     #: When a task waits for a signal.
     wait_position: WaitPosition = axis(WaitPosition.TASK, since=LATER)
-    #: Percent of the stages that could be filled with weights, of which a CTA requests no more before a task's first
-    #: waits are over; 0, 25, 50 or 100.
+    #: Percentage of the stages available for weights that a CTA may request before a task's first waits are over; 0,
+    #: 25, 50 or 100.
     run_ahead: int = axis(100, since=LATER, features=lambda value: (value / 100,))
-    #: Which k-steps a part of a tile takes. Only where an op is split.
+    #: Which k-steps a part of a tile takes. Only if an op is split.
     split_order: SplitOrder = axis(SplitOrder.CONTIGUOUS, since=LATER)
-    #: Which tiles are split, of the ops whose tiles have parts; the others stay whole.
+    #: Which tiles of the split ops are in parts; the others stay whole.
     split_tiles: SplitTiles = axis(
         SplitTiles.ALL,
         since=LATER,
         features=lambda value: (0.5 * (value is not SplitTiles.ALL), 0.5 * (value is SplitTiles.STREAM)),
     )
-    #: Of a chain that is launched run by run: the ops with which its later runs begin, ascending; else empty.
+    #: For a chain that is launched run by run: the ops with which its later runs begin, ascending; otherwise empty.
     run_starts: tuple[int, ...] = axis((), since=LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ordering(TaskOrder, GridConfig):
-    """All that is a table of integers at run time, as a schedule says it at three levels: thousands of orderings share
-    one compiled kernel."""
+    """Everything that is a table of integers at run time, collected from a schedule's three levels: thousands of
+    orderings share one compiled kernel."""
 
     #: One raster per op, in the workload's order.
     rasters: tuple[Raster, ...]

@@ -1,7 +1,7 @@
-"""The plan kinds: one table says all that is known of a kind, and nothing else lists them.
+"""The plan kinds: one table has all properties of each kind, and nothing else lists them.
 
-A new kind is a member and a row here. What it needs beyond the row (its plans, what enqueues it, its forecast) asks for
-the row's properties, not for its name.
+A new kind is a member and a row here. Code that needs more than the row (its plans, its launches, its forecast) uses
+the row's properties, not its name.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from tuner.core.units import ratio
 class PlanKind(StrEnum):
     """How the ops are launched, the simplest kind first: a tie goes to the simpler one.
 
-    "Do not fuse" is an answer, so every kind that the card can do is measured in every job.
+    "Do not fuse" is a possible answer, so every job measures every kind that the card supports.
     """
 
     #: The vendor library's calls in a graph.
     LIBRARY = "library"
     #: Our kernel, one launch per op, in a graph.
     TWO_LAUNCHES = "two_launches"
-    #: The same, by programmatic dependent launch: each begins while the one before it ends.
+    #: The same, with programmatic dependent launch: each begins while the one before it ends.
     TWO_LAUNCHES_PDL = "two_launches_pdl"
-    #: Our kernel, one launch per op of a chain of three and more, in a graph.
+    #: Our kernel, one launch per op of a chain of three or more, in a graph.
     N_LAUNCHES = "n_launches"
-    #: The same, by programmatic dependent launch.
+    #: The same, with programmatic dependent launch.
     N_LAUNCHES_PDL = "n_launches_pdl"
-    #: Our kernel, one launch per run of neighbouring ops of a chain, by programmatic dependent launch.
+    #: Our kernel, one launch per run of neighbouring ops of a chain, with programmatic dependent launch.
     RUNS = "runs"
     #: Our kernel, one launch per op of a pair, side by side on two streams; tiles of the second wait for tiles of the
-    #: first by signals that the launches share.
+    #: first through signals that the launches share.
     TWO_STREAMS = "two_streams"
     #: One persistent launch for all ops.
     FUSED = "fused"
-    #: The same, by programmatic dependent launch behind its neighbour.
+    #: The same, with programmatic dependent launch, overlapping the previous launch.
     FUSED_PDL = "fused_pdl"
 
     @property
     def row(self) -> KindRow:
-        """All that is known of it."""
+        """Its properties."""
         return PLAN_KINDS[self]
 
     @property
     def heading(self) -> str:
-        """Its name as people read it, e.g. ``two launches pdl``."""
+        """Its name for people, e.g. ``two launches pdl``."""
         return self.replace("_", " ")
 
     def at_speed(self, speedup: float | None) -> str:
-        """What to run and what it gains over the library, e.g. ``two launches, 1.81x``; of the library its name."""
+        """What to run and its gain over the library, e.g. ``two launches, 1.81x``; for the library its name."""
         return self.heading if speedup is None or not self.is_ours else f"{self.heading}, {ratio(speedup)}"
 
     @property
@@ -72,11 +72,11 @@ class PlanKind(StrEnum):
 
     @property
     def is_in_runs(self) -> bool:
-        """Whether our kernel is launched once per run of neighbouring ops, as the ordering says."""
+        """Whether our kernel is launched once per run of neighbouring ops, as given by the ordering."""
         return self.row.is_in_runs
 
     def is_for(self, num_ops: int) -> bool:
-        """Whether a workload of this many ops has it: some are for chains of three and more, some for all others."""
+        """Whether a workload of this many ops has it: some are for chains of three or more, others for smaller ones."""
         return self.row.fewest_ops <= num_ops <= self.row.most_ops
 
     @property
@@ -91,22 +91,23 @@ class PlanKind(StrEnum):
 
     @property
     def is_programmatic(self) -> bool:
-        """Whether its launches overlap with their neighbours, by programmatic dependent launch."""
+        """Whether its launches overlap with their neighbours, with programmatic dependent launch."""
         return self.launch_style is LaunchStyle.PDL
 
     @property
     def base(self) -> PlanKind | None:
-        """The kind whose best schedules it launches in another way; None for one that is searched, and the library."""
+        """The kind whose best schedules it launches in another way; None for one that is searched, and for the
+        library."""
         return self.row.base
 
     @property
     def num_finalists(self) -> int:
-        """How many of its trials go to the finals, at most."""
+        """Maximum number of its trials in the finals."""
         return self.row.num_finalists
 
     @property
     def is_searched(self) -> bool:
-        """Whether the search has a model of it, and looks for schedules of its own, where a workload has the kind."""
+        """Whether the search has a model of it and looks for schedules for it, if a workload has the kind."""
         return self.is_ours and self.base is None
 
     @property
@@ -117,33 +118,34 @@ class PlanKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class KindRow:
-    """What is known of a plan kind."""
+    """Properties of a plan kind."""
 
     #: What it does, as a sentence for people.
     sentence: str
-    #: How many of its trials go to the finals, at most. The best of a search is often the luckiest and not the fastest.
+    #: Maximum number of its trials in the finals. The best trial of a search is often the luckiest rather than the
+    #: fastest.
     num_finalists: int = 1
     #: Whether it runs a generated kernel.
     is_ours: bool = True
     #: Whether one launch computes every op.
     is_fused: bool = False
-    #: Whether its launches run at the same time, on two streams, and share signals: a pair's, from queues.
+    #: Whether its launches run at the same time, on two streams, and share signals: those of a pair, from queues.
     is_side_by_side: bool = False
     #: Whether there is a launch for each run of neighbouring ops.
     is_in_runs: bool = False
-    #: Ops of a workload that has it.
+    #: Minimum number of ops of a workload that has it.
     fewest_ops: int = 1
     most_ops: int = MAX_OPS
     #: Whether its launches overlap with their neighbours.
     launch_style: LaunchStyle = LaunchStyle.PLAIN
-    #: The kind whose best schedules it launches in another way; None for one that is searched, and the library.
+    #: The kind whose best schedules it launches in another way; None for one that is searched, and for the library.
     base: PlanKind | None = None
-    #: Its places in the circle in which the search takes the kinds that have a base; empty for the others. Two kinds
-    #: that no workload has both may share a place.
+    #: Its places in the cycle in which the search takes the kinds that have a base; empty for the others. Two kinds
+    #: that never occur in the same workload may share a place.
     turns: tuple[int, ...] = ()
 
 
-#: A row per kind, in the order of the members.
+#: One row per kind, in the order of the members.
 PLAN_KINDS: Mapping[PlanKind, KindRow] = {
     PlanKind.LIBRARY: KindRow(
         sentence="The vendor library's calls, one per op, in a CUDA graph.",
@@ -203,6 +205,6 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
 
 
 def in_turn(num_ops: int) -> tuple[PlanKind, ...]:
-    """The kinds of so many ops that have a base, in the circle in which the search takes them."""
+    """The kinds with a base for this many ops, in the cycle in which the search takes them."""
     places = {turn: kind for kind, row in PLAN_KINDS.items() if kind.is_for(num_ops) for turn in row.turns}
     return tuple(places[turn] for turn in sorted(places))

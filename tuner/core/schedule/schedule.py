@@ -1,4 +1,4 @@
-"""What is chosen, at three levels: of each op, of the launches that tile ops share, and of the workload."""
+"""A schedule's choices, at three levels: for each op, for the launches that tile ops share, and for the workload."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tuner.core.schedule.tiling import Tiling
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(JsonForm):
-    """One point of the space: each choice at its own level. `tiling` and `ordering` are views of it, by when a choice
-    is made: what is compiled, and what is a table at run time."""
+    """One point of the space: each choice at its own level. `tiling` and `ordering` are views of it, by when a
+    choice takes effect: when compiled, or as a table at run time."""
 
-    #: One for each op: those of tile ops in the workload's order, and behind them those of launch ops in it.
+    #: One for each op: those of tile ops in the workload's order, followed by those of launch ops.
     ops: tuple[OpSchedule, ...]
-    #: None where there is no tile op.
+    #: None if there is no tile op.
     launch: LaunchConfig | None = None
-    #: What holds between tile ops; None where there is none.
+    #: The relation between tile ops; None if there is none.
     order: TaskOrder | None = None
 
     @classmethod
@@ -51,10 +51,11 @@ class Schedule(JsonForm):
         *,
         before: Sequence[TileOpSchedule] = (),
     ) -> Self:
-        """The schedule with these views and launch ops; what only a kind of tile op knows is as it was `before`.
+        """The schedule with these views and launch ops; parts that only a kind of tile op knows are taken from
+        `before`.
 
         Raises:
-            IllegalSchedule: the views are of different numbers of ops.
+            IllegalSchedule: the views have different numbers of ops.
         """
         tile_ops = tile_ops_of(tiling, ordering, before)
         if not tile_ops:
@@ -72,7 +73,7 @@ class Schedule(JsonForm):
         ordering: Ordering | None = None,
         launch_ops: Sequence[LaunchOpSchedule] | None = None,
     ) -> Self:
-        """The same with another view, or with other launch ops. What does not change is the same object."""
+        """The same with another view, or with other launch ops. Unchanged parts are the same objects."""
         own = self.launch_ops if launch_ops is None else tuple(launch_ops)
         tiling, ordering = tiling or self.tiling, ordering or self.ordering
         if not tiling.tiles or self.launch is None or (tiling.split_k and max(tiling.split_k) == 1):
@@ -91,7 +92,7 @@ class Schedule(JsonForm):
         return made
 
     def _keep(self, **found: Any) -> None:
-        """What follows from it, where that is known: it is asked for at once."""
+        """Stores derived values that are already known."""
         vars(self).update(found)
 
     @cached_property
@@ -101,30 +102,30 @@ class Schedule(JsonForm):
 
     @cached_property
     def launch_ops(self) -> tuple[Any, ...]:
-        """The ops that have launches of their own, each a `LaunchOpSchedule` of its kind."""
+        """The ops with their own launches, each a `LaunchOpSchedule` of its kind."""
         return tuple(op for op in self.ops if isinstance(op, LaunchOpSchedule))
 
     @cached_property
     def tiling(self) -> Tiling:
-        """What is compiled into the kernel of tile ops; without tiles where there is none."""
+        """The part that is compiled into the kernel of tile ops; without tiles if there are none."""
         return tiling_of(self.tile_ops, self.launch) if self.launch else NO_TILING
 
     @cached_property
     def ordering(self) -> Ordering:
-        """What is a table at run time; without rasters where there is no tile op."""
+        """The part that is a table at run time; without rasters if there is no tile op."""
         return ordering_of(self.tile_ops, self.launch, self.order) if self.launch and self.order else NO_ORDERING
 
     def __hash__(self) -> int:
         known = vars(self)
-        if "_hash" not in known:  # kept: a search looks each schedule up again and again
+        if "_hash" not in known:  # cached: a search looks each schedule up many times
             known["_hash"] = hash((self.ops, self.launch, self.order))
         return int(known["_hash"])
 
     def __repr__(self) -> str:
-        return repr(codec.Frozen(self._levels))  # the simulated twin draws by it
+        return repr(codec.Frozen(self._levels))  # the simulated twin uses it as a seed
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what follows from it; a hash is this process's alone."""
+        """Without derived values; a hash is only valid in this process."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __str__(self) -> str:
@@ -134,12 +135,12 @@ class Schedule(JsonForm):
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.
 
-        What came later is left out while it has its default, so that digests outlive new axes.
+        Later additions are left out while they have their default, so that digests survive new axes.
         """
         return codec.to_json(self._levels)
 
     def spelled_out(self) -> dict[str, Any]:
-        """As `to_json`, with every axis."""
+        """Like `to_json`, with every axis."""
         return codec.spelled_out(self._levels)
 
     @property
@@ -151,14 +152,14 @@ class Schedule(JsonForm):
         """Inverse of `to_json`.
 
         Raises:
-            IllegalSchedule: it has not one tile, raster and number of parts for each op.
-            KeyError, TypeError, ValueError, AttributeError: it is no schedule.
+            IllegalSchedule: it does not have one tile, raster and number of parts for each op.
+            KeyError, TypeError, ValueError, AttributeError: it is not a schedule.
         """
         ops, launch, order = codec.from_json(data)
         return cls(ops=ops, launch=launch, order=order)
 
     @property
     def digest(self) -> str:
-        """16 hex digits that name this schedule."""
+        """16 hex digits that identify this schedule."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,5 @@
-"""What is fixed when a kernel of tile ops is compiled: engine, tiles, stages, warps; each changes the source."""
+"""The part that is fixed when a kernel of tile ops is compiled: engine, tiles, stages, warps; each changes the
+source."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tuner.core.schedule.axis import LATER, NO_AXIS, axes_of, axis, log2, whole_
 
 
 class Engine(StrEnum):
-    """Which main loop computes a tile."""
+    """The main loop that computes a tile."""
 
     #: mma.sync fed by multi-stage cp.async; sm_80 and up.
     MMA = "mma"
@@ -23,13 +24,13 @@ class Engine(StrEnum):
 
 
 class CacheHint(StrEnum):
-    """How soon the L2 may give up what is read or written."""
+    """How soon the L2 may evict a line."""
 
-    #: What the engine says by itself.
+    #: The engine's own hint.
     DEFAULT = "default"
-    #: Nothing is said.
+    #: No hint.
     NORMAL = "normal"
-    #: Before other lines: read once.
+    #: Before other lines: read only once.
     EVICT_FIRST = "evict_first"
     #: After other lines: read again soon.
     EVICT_LAST = "evict_last"
@@ -40,12 +41,12 @@ class Warpgroups(StrEnum):
 
     #: All of them compute each task together, some of its rows each.
     COOPERATIVE = "cooperative"
-    #: Two take turns: one multiplies while the other one stores the task before.
+    #: Two take turns: one multiplies while the other one stores the previous task.
     PING_PONG = "ping_pong"
 
 
 class Epilogue(StrEnum):
-    """How a finished tile gets from registers to global memory."""
+    """How a finished tile is moved from registers to global memory."""
 
     #: By the threads that hold it.
     DIRECT = "direct"
@@ -54,15 +55,15 @@ class Epilogue(StrEnum):
 
 
 class PartSums(StrEnum):
-    """Who adds up the parts of a tile."""
+    """Which part adds up the parts of a tile."""
 
-    #: The part that is done last adds up all of the tile; the others have gone on.
+    #: The part that finishes last adds up the whole tile; the others have moved on.
     LAST = "last"
     #: Each part adds up and stores a share of the tile, and waits for the others' sums of it (reduce-scatter).
     SCATTERED = "scattered"
 
 
-#: One warpgroup, which only feeds the others; and one that reads what is handed over in band.
+#: One warpgroup, which only feeds the others; and one that reads in band.
 COPYING_THREADS = 128
 READING_THREADS = 128
 
@@ -83,26 +84,26 @@ class Tile:
 
 
 def _share(window: int, of: KernelConfig) -> tuple[float]:
-    """The share of the ring that a window leaves."""
+    """The share of the ring that a window allows."""
     return ((window or of.num_stages) / of.num_stages,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
-    """What is compiled into the kernel that launches of tile ops share, whatever their tiles."""
+    """Settings compiled into the kernel that launches of tile ops share, independent of their tiles."""
 
     #: The main loop.
     engine: Engine = axis(Engine.MMA, features=lambda value: [value is one for one in (Engine.WGMMA, Engine.SIMT)])
-    #: Depth of the shared-memory ring, >= 2: of the weights for wgmma, else of all operands.
+    #: Depth of the shared-memory ring, >= 2: of the weights for wgmma, otherwise of all operands.
     num_stages: int = axis(word="s{}", features=log2)
-    #: Depth of the inputs' own ring, >= 2, for wgmma; 0 for the others, which have one ring.
+    #: Depth of the separate ring of inputs, >= 2, for wgmma; 0 for the others, which have one ring.
     input_stages: int = axis(0, word="i{}", since=LATER, features=lambda value: (math.log2(max(1, value)),))
-    #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
+    #: Maximum stages of weights that are requested but have not arrived; 0 for no limit besides the ring. For wgmma.
     window: int = axis(0, word="window{}", since=LATER, features_in=_share)
-    #: The same while the ring fills for a task that waits; 0 for no other limit. For wgmma.
+    #: The same while the ring fills ahead of a task that waits; 0 for no other limit. For wgmma.
     ahead_window: int = axis(0, word="ahead-window{}", since=LATER, features_in=_share)
-    #: Stages of its first task's weights beyond the ring that a CTA brings into the L2 at the start, 0, 2, 4 or 8. For
-    #: wgmma.
+    #: Stages of its first task's weights beyond the ring that a CTA prefetches into the L2 at the start, 0, 2, 4 or 8.
+    #: For wgmma.
     startup_prefetch: int = axis(
         0, word="prefetch{}", since=LATER, features=lambda value: (0.2 * math.log2(1 + value),)
     )
@@ -110,8 +111,8 @@ class KernelConfig:
     num_warps: int = axis(word="w{}", features=log2)
     #: How the warpgroups that multiply share the tasks. For wgmma.
     warpgroups: Warpgroups = axis(Warpgroups.COOPERATIVE, word="ping-pong", since=LATER, features=whole_step)
-    #: Whether the weights are operand A of wgmma, of which an instruction takes 64 rows, and the inputs operand B; else
-    #: the other way round. For wgmma.
+    #: Whether the weights are operand A of wgmma, of which an instruction takes 64 rows, and the inputs operand B;
+    #: otherwise the reverse. For wgmma.
     swap_ab: bool = axis(False, word="swap-ab", since=LATER, features=whole_step)
     #: Whether an intermediate is its own signal: its readers poll the elements. For wgmma.
     in_band: bool = axis(False, word="in-band", since=LATER)
@@ -122,20 +123,33 @@ class KernelConfig:
     cluster_n: int = axis(1, since=LATER, features=log2)
     #: CTAs of a cluster that share a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
     cluster_k: int = axis(1, since=LATER, features=log2)
-    #: CTAs that a launch places side by side though each works alone, 1 or 2: the requests of neighbours for the same
+    #: Room for the sums that CTAs which share a tile's k send each other, KiB of shared memory: with more, fewer wait
+    #: until those before were added. For wgmma.
+    sum_kib: int = axis(
+        24,
+        values=(24, 32, 48, 64),
+        word="sums{}k",
+        sentence="CTAs that share a tile's k send each other sums through {} KiB.",
+        since=LATER,
+        features=log2,
+        values_in_words="24, 32, 48 or 64",
+        meaning="room for the sums that CTAs which share a tile's k send each other, KiB, see "
+        "[below](#ctas-that-share-k)",
+    )
+    #: CTAs that a launch places side by side though each works alone, 1 or 2: requests of neighbours for the same
     #: weights are merged. For wgmma.
     neighbours: int = axis(
         1,
         values=(1, 2),
         near=(1, 2),
         word="neighbours{}",
-        sentence="Each two CTAs are placed side by side.",
+        sentence="Every two CTAs are placed side by side.",
         since=LATER,
         features=log2,
         values_in_words="1 or 2",
-        meaning="CTAs that a launch places side by side though each works alone, see [below](#neighbours)",
+        meaning="CTAs that a launch places side by side, though each works alone, see [below](#neighbours)",
     )
-    #: Who adds up the parts of a tile where some op is split. For wgmma.
+    #: Which part adds up the parts of a tile, if some op is split. For wgmma.
     part_sums: PartSums = axis(
         PartSums.LAST,
         near=tuple(PartSums),
@@ -143,45 +157,47 @@ class KernelConfig:
         sentence="Each part of a tile adds up a share of it.",
         since=LATER,
         values_in_words="`last`; `wgmma` also `scattered`",
-        meaning="who adds up the parts of a tile that is split, see [below](#scattered-sums)",
+        meaning="who adds up the parts of a split tile, see [below](#scattered-sums)",
     )
-    #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
+    #: CTAs that should fit on an SM at once, 1 or 2: the compiler is limited to their share of the registers.
     resident_ctas: int = axis(
         1,
         word="resident{}",
         since=LATER,
         features=lambda value: (value,),
         values_in_words="1 or 2",
-        meaning="CTAs that are to fit an SM: with 2, the compiler makes do with half of the registers, see "
-        "[below](#two-ctas-on-an-sm)",
+        meaning=(
+            "CTAs that should fit on an SM: with 2, the compiler uses half as many "
+            "registers, see [below](#two-ctas-on-an-sm)"
+        ),
     )
-    #: What the L2 is told about weights.
+    #: L2 hint for weights.
     weight_hint: CacheHint = axis(
         CacheHint.DEFAULT,
         word="weights-{}",
         since=LATER,
         values_in_words="see [below](#cache-hints)",
-        meaning="what a load of weights asks of the L2",
+        meaning="cache hint of weight loads in the L2",
     )
-    #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
+    #: L2 hint for stores and loads of an op's output that another op reads.
     intermediate_hint: CacheHint = axis(
         CacheHint.DEFAULT,
         word="intermediate-{}",
         since=LATER,
         values_in_words="`default`, `normal` or `evict_last`",
-        meaning="what stores and loads of an intermediate ask of the L2",
+        meaning="cache hint of stores and loads of an intermediate in the L2",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling(KernelConfig):
-    """All that is fixed when the kernel is compiled: what a schedule says of it at two of its levels."""
+    """Everything that is fixed when the kernel is compiled, collected from two of a schedule's levels."""
 
     #: One tile per op, in the workload's order.
     tiles: tuple[Tile, ...]
-    #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
+    #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty if no op is split.
     split_k: tuple[int, ...] = axis((), since=LATER)
-    #: Of each op what its kind alone chooses, None where it chooses nothing; empty where no op's kind does.
+    #: For each op the choices that only its kind knows, None if it has none; empty if no op's kind has any.
     of_kinds: tuple[Any, ...] = field(default=(), metadata=NO_AXIS)
 
     @property
@@ -192,7 +208,7 @@ class Tiling(KernelConfig):
 
     @property
     def cluster_size(self) -> int:
-        """CTAs of a cluster; what a plan calls a CTA is a cluster."""
+        """CTAs of a cluster; a plan counts a cluster as one CTA."""
         return self.cluster_m * self.cluster_n * self.cluster_k
 
     @property
@@ -202,34 +218,34 @@ class Tiling(KernelConfig):
 
     @property
     def cluster(self) -> tuple[int, ...]:
-        """CTAs of a cluster along m and n, and along k where there are more than one."""
+        """CTAs of a cluster along m and n, and along k if there are more than one."""
         return (self.cluster_m, self.cluster_n) + ((self.cluster_k,) if self.cluster_k != 1 else ())
 
     @property
     def cta_tiles(self) -> tuple[Tile, ...]:
-        """What one CTA multiplies of each op's tile, all of its k-steps or every `cluster_k`-th."""
+        """The tile of each op that one CTA multiplies, with all of its k-steps or every `cluster_k`-th."""
         if self.cluster_m == self.cluster_n == 1:
             return self.tiles
         return _sliced(self.tiles, self.cluster_m, self.cluster_n)
 
     @property
     def stages_ahead(self) -> int:
-        """Stages that can be filled with a task's weights before its inputs are there."""
+        """Stages that can be filled with a task's weights before its inputs arrive."""
         return self.num_stages if self.engine is Engine.WGMMA else self.num_stages - 1
 
     def num_parts(self, op_index: int) -> int:
-        """Parts of a tile of the op: each is a task of its own."""
+        """Parts of a tile of the op: each is a separate task."""
         return self.split_k[op_index] if self.split_k else 1
 
     def in_parts(self, split_k: tuple[int, ...]) -> Tiling:
-        """The same with tiles in these parts. Not by `replace`, which sets a frozen attribute at a time: a search does
-        it ten thousand times."""
+        """The same with tiles in this many parts. Faster than `replace`, which sets frozen attributes one by one: a
+        search does it ten thousand times."""
         parted = object.__new__(type(self))
         vars(parted).update(vars(self), split_k=split_k)
         return parted
 
     def of_kind(self, op_index: int) -> Any:
-        """What only the op's kind chooses of it; None where that is nothing, or was not chosen."""
+        """The choices that only the op's kind knows; None if there are none, or none were made."""
         return self.of_kinds[op_index] if self.of_kinds else None
 
     def __str__(self) -> str:
@@ -246,5 +262,5 @@ class Tiling(KernelConfig):
 
 @lru_cache(maxsize=4096)
 def _sliced(tiles: tuple[Tile, ...], cluster_m: int, cluster_n: int) -> tuple[Tile, ...]:
-    """Kept, since to judge a tiling asks ten times, and the tilings of a space have few tiles."""
+    """Cached, since judging a tiling asks ten times, and the tilings of a space have few tiles."""
     return tuple(Tile(m=tile.m // cluster_m, n=tile.n // cluster_n, k=tile.k) for tile in tiles)

@@ -1,1 +1,1 @@
-"""What is offered to a search: tilings, orderings and their values."""
+"""The search space: proposed tilings, orderings and their values."""

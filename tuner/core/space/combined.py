@@ -1,4 +1,4 @@
-"""Choices for ops that were ranked each by itself, put together without the product of all."""
+"""Combines choices of ops that were ranked separately, without forming the full product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Choice = TypeVar("Choice")
 
 
 def num_each(num_ops: int, most: int) -> int:
-    """Choices of each op whose product is at most `most`, and one at least."""
+    """Number of choices per op whose product is at most `most`; at least one."""
     count = 1
     while num_ops and (count + 1) ** num_ops <= most:
         count += 1
@@ -18,8 +18,8 @@ def num_each(num_ops: int, most: int) -> int:
 
 
 def best_together(ranked: Sequence[Sequence[Choice]], most: int) -> Iterator[tuple[Choice, ...]]:
-    """Of each op's choices, the best first: the product of as many as make `most` at most. Where that is one of each,
-    it is the best of all, and then the same with one op's next one. None twice."""
+    """The product of the best choices of each op, with as many as give at most `most`. If that is one of each, it is
+    the best of all, and then the same with one op's second choice. None twice."""
     each = num_each(len(ranked), most)
     if each > 1:
         yield from product(*(choices[:each] for choices in ranked))

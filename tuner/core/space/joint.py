@@ -1,4 +1,4 @@
-"""The space of a workload with ops that have launches of their own: the schedules of each, and those of tile ops."""
+"""The space of a workload with launch ops: the schedules of each, and those of tile ops."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
-#: Of a launch op's neighbours and of those of what comes behind it, this many in turn.
+#: Number of neighbours taken from a launch op, and from the ops after it, in turn.
 _IN_TURN = 4
 
 
 class OpSpace(Protocol):
-    """What is offered of one launch op."""
+    """Proposed schedules of one launch op."""
 
     @property
     def op(self) -> Any:
@@ -43,18 +43,18 @@ class OfferedByKind(Protocol):
     """The file ``space`` of a kind of launch op."""
 
     def OpSpace(self, *, workload: Workload, gpu: Gpu, op: Any) -> OpSpace:  # noqa: N802  # a class
-        """What is offered of one of its ops."""
+        """Proposed schedules of one of its ops."""
 
 
 def space_of(workload: Workload, gpu: Gpu, op: LaunchOp) -> OpSpace:
-    """What is offered of a launch op.
+    """Proposed schedules of a launch op.
 
     Raises:
-        IllegalSchedule: its kind offers nothing.
+        IllegalSchedule: its kind proposes none.
     """
     part = part_of(op.KIND, "space")
     if part is None:
-        raise IllegalSchedule(f"{op.describe()}: nothing is known of its schedules here")
+        raise IllegalSchedule(f"{op.describe()}: this program cannot search schedules of this kind")
     found: OpSpace = part.OpSpace(workload=workload, gpu=gpu, op=op)
     return found
 
@@ -63,7 +63,7 @@ class JointSpace:
     """Every legal schedule of the offered values.
 
     Raises:
-        IllegalSchedule: the GPU runs none.
+        IllegalSchedule: none is legal on the GPU.
     """
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
@@ -73,7 +73,7 @@ class JointSpace:
         self.gpu = gpu
         #: Of each launch op.
         self.own = tuple(space_of(workload, gpu, op) for op in workload.launch_ops)
-        #: Of the tile ops alone; None where there are none.
+        #: Only of the tile ops; None if there are none.
         self.tiles = Space(workload, gpu) if workload.tile_ops else None
 
     @cached_property
@@ -82,7 +82,7 @@ class JointSpace:
         return prod(len(one.offered) for one in self.own) * (self.tiles.num_schedules if self.tiles else 1)
 
     def joined(self, own: Sequence[LaunchOpSchedule], tiles: Schedule | None) -> Schedule:
-        """What is chosen of each launch op, and of tile ops where there are any, as one schedule."""
+        """The schedules of each launch op, and of tile ops if there are any, as one schedule."""
         return Schedule(ops=tuple(own)) if tiles is None else tiles.but(launch_ops=own)
 
     def __iter__(self) -> Iterator[Schedule]:
@@ -100,7 +100,7 @@ class JointSpace:
         return list(dict.fromkeys(self.joined([rng.choice(one) for one in offered], one) for one in tiles))
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
-        """The legal schedules that differ in one axis of one launch op, or of the tile ops; all in turns."""
+        """The legal schedules that differ in one axis of one launch op, or of the tile ops; in turn."""
         others: list[Schedule] = []
         if self.tiles is not None:
             alone = self.tiles.neighbours(schedule.but(launch_ops=()))
@@ -115,17 +115,17 @@ class JointSpace:
         return others
 
     def is_legal(self, schedule: Schedule) -> bool:
-        """Whether the schedule is legal, offered or not."""
+        """Whether the schedule is legal, proposed or not."""
         return is_legal(self.workload, self.gpu, schedule)
 
     def around(self, index: int, others: Sequence[LaunchOpSchedule] = ()) -> AroundOp:
-        """As launch op `index` sees it, where `others` were chosen of the other launch ops, in order."""
+        """The view of launch op `index`, with the given schedules of the other launch ops, in order."""
         return AroundOp(space=self, index=index, others=tuple(others))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AroundOp:
-    """A space as one of its launch ops sees it: what is chosen of the others is settled."""
+    """A space seen from one of its launch ops: the schedules of the others are fixed."""
 
     space: JointSpace
     #: Among the launch ops.
@@ -150,20 +150,20 @@ class AroundOp:
 
     @property
     def offered(self) -> tuple[Any, ...]:
-        """What is offered of that one."""
+        """Proposed schedules of that op."""
         return self.space.own[self.index].offered
 
     @property
     def tiles(self) -> Space | None:
-        """Tiles of the tile ops alone; None where there are none."""
+        """Tiles of only the tile ops; None if there are none."""
         return self.space.tiles
 
     def joined(self, one: LaunchOpSchedule, tiles: Schedule | None) -> Schedule:
-        """That one's choice and what is chosen of tile ops, with the others."""
+        """That op's schedule and those of tile ops, combined with the others."""
         return self.space.joined((*self.others[: self.index], one, *self.others[self.index :]), tiles)
 
     def is_legal(self, schedule: Schedule) -> bool:
-        """Whether the schedule is legal, offered or not."""
+        """Whether the schedule is legal, proposed or not."""
         return self.space.is_legal(schedule)
 
 
@@ -173,16 +173,20 @@ AnySpace = Space | JointSpace
 
 @lru_cache(maxsize=2)  # as `Space`'s
 def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
-    """The space of any workload, shared by all who ask for it.
+    """The space of any workload, shared by all callers.
 
     Raises:
-        IllegalSchedule: the GPU runs none.
+        IllegalSchedule: none is legal on the GPU.
     """
-    return JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
+    space = JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
+    if next(iter(space), None) is None:
+        what = f"no schedule of {workload.describe()} is legal on {gpu.name}"
+        raise IllegalSchedule(f"{what}: change the sizes that no engine tiles, or take another target")
+    return space
 
 
 def _some(rng: random.Random, offered: tuple[LaunchOpSchedule, ...], count: int, most: int) -> list[LaunchOpSchedule]:
-    """As many as all launch ops together have at most: different ones as far as there are."""
+    """At most as many as all launch ops together may have: different ones as far as possible."""
     count = min(count, most)
     some = rng.sample(offered, min(count, len(offered)))
     return some + rng.choices(offered, k=count - len(some))

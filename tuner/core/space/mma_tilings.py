@@ -1,7 +1,8 @@
 """Tilings of the mma engine that are worth trying on a workload and a GPU.
 
-Of a pair every combination of the offered values is there. Of a longer chain that would be a hundred thousand and more.
-There each op's cuts are ranked by themselves, as if the op had all SMs, and only the best of them go together.
+For a pair, every combination of the proposed values is included. For a longer chain that would be a hundred thousand or
+more. There, each op's tile shapes are ranked separately, as if the op had all SMs, and only the best of them are
+combined.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ TILE_MS = (16, 32, 64, 128, 256)
 TILE_NS = (32, 64, 96, 128, 160, 192, 224, 256)
 STAGES = (2, 3, 4, 5, 6, 8)
 SPLITS = (1, 2, 3, 4, 8)
-#: Parts of fewer k-steps than this are not offered.
+#: Parts with fewer k-steps than this are not proposed.
 MIN_STEPS_PER_PART = 4
 WARPS = (4, 8)
-#: More tile rows than this are not offered where a taller tile gives fewer.
+#: More tile rows than this are not proposed if a taller tile gives fewer.
 MAX_TILE_ROWS = 64
-#: Ops up to which every combination is offered.
+#: Number of ops up to which every combination is proposed.
 MOST_COMBINED_OPS = 2
-#: Combined cuts of a longer chain, at most, for each height, depth and number of warps.
+#: Maximum combined tile shapes of a longer chain, for each height, depth and number of warps.
 MAX_COMBINATIONS = 16
 
 
@@ -45,19 +46,20 @@ class MmaTilings:
 
     @cached_property
     def tile_ms(self) -> tuple[int, ...]:
-        """Offered tile heights, shared by the ops: none beyond the rows, none that makes needlessly many tile rows."""
+        """Proposed tile heights, shared by the ops: not above the number of rows, and not with needlessly many tile
+        rows."""
         rows = max(op.m for op in self._workload.tile_ops)
         useful = _useful(TILE_MS, rows)
         return tuple(value for value in useful if -(-rows // value) <= MAX_TILE_ROWS) or useful[-1:]
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
-        """Offered tile widths of an op: those whose slice of W has the offered rows."""
+        """Proposed tile widths of an op: those whose slice of W has the proposed rows."""
         one = self._workload.tile_ops[op]
         return _useful(tuple(rows // one.rows_per_column for rows in TILE_NS), one.n)
 
     @cached_property
     def tile_ks(self) -> tuple[int, ...]:
-        """Offered stage depths, shared by the ops."""
+        """Proposed stage depths, shared by the ops."""
         return _useful(stage_depths(self._workload.dtype), max(op.k for op in self._workload.tile_ops))
 
     def tilings(self) -> Iterator[Tiling]:
@@ -68,8 +70,8 @@ class MmaTilings:
             yield from (split for tiling in self._whole() for split in self._splits(tiling))
 
     def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
-        """Offered numbers of parts of an op's tiles: one, and those by which one wave of parts that are worth a visit
-        fills half of the SMs at least, or as many as it can."""
+        """Proposed numbers of parts of an op's tiles: one, and those for which one wave of sufficiently long parts
+        fills at least half of the SMs, or as many as it can."""
         shape, num_sms = self._workload.tile_ops[op], self._gpu.num_sms
         most = min(num_steps(shape, tile) // MIN_STEPS_PER_PART, num_sms // num_tiles(shape, tile))
         possible = [parts for parts in SPLITS if 1 < parts <= most]
@@ -114,14 +116,14 @@ class MmaTilings:
                 yield parted
 
     def _offered_splits(self, tiles: tuple[Tile, ...]) -> tuple[tuple[int, ...], ...]:
-        """Of tiles in parts; they are kept, since rings and warps of all kinds are offered with them."""
+        """Tiles in parts, cached, since rings and warps of all kinds are proposed with them."""
         if (found := self._split.get(tiles)) is None:
             every = product(*(self.parts(op, tile) for op, tile in enumerate(tiles)))
             found = self._split[tiles] = tuple(split for split in every if max(split) > 1)
         return found
 
     def _of_a_chain(self) -> Iterator[Tiling]:
-        """Of each height, depth and number of warps the best cuts together, in the deepest ring that is legal and in
+        """For each height, depth and number of warps the best tile shapes together, in the deepest legal ring and in
         about two thirds of it."""
         for m, k, num_warps in product(self.tile_ms, self.tile_ks, WARPS):
             ranked = [self._ranked(op, m, k, num_warps) for op in range(len(self._workload.tile_ops))]
@@ -147,14 +149,15 @@ class MmaTilings:
             yield shallow
 
     def _ranked(self, op: int, m: int, k: int, num_warps: int) -> list[tuple[Tile, int]]:
-        """Cuts of an op that some warps can multiply, with the parts of a tile: the shortest time by bytes first."""
+        """Tile shapes of an op that some number of warps can multiply, with the parts of a tile: the shortest time by
+        bytes first."""
         per_column = self._workload.tile_ops[op].rows_per_column
         tiles = [tile for n in self.tile_ns(op) if warp_grid(tile := Tile(m=m, n=n, k=k), num_warps, per_column)]
         shapes = [(tile, parts) for tile in tiles for parts in self.parts(op, tile)]
         return sorted(shapes, key=lambda shape: self._steps_of_busiest(op, *shape))
 
     def _steps_of_busiest(self, op: int, tile: Tile, parts: int) -> tuple[float, int]:
-        """Elements that the SM with the most tasks multiplies or loads; of equals the wider tile is the better one."""
+        """Elements that the SM with the most tasks multiplies or loads; among equals the wider tile is better."""
         shape = self._workload.tile_ops[op]
         waves = ceil(num_tiles(shape, tile) * parts / self._gpu.num_sms)
         columns = tile.n * shape.rows_per_column
@@ -162,6 +165,6 @@ class MmaTilings:
 
 
 def _useful(values: Sequence[int], size: int) -> tuple[int, ...]:
-    """The values up to the first that covers `size`: a larger tile would only be padding."""
+    """The values up to the first that covers `size`: larger tiles would only add padding."""
     enough = next((i for i, value in enumerate(values) if value >= size), len(values) - 1)
     return tuple(values[: enough + 1])

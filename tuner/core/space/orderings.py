@@ -1,4 +1,4 @@
-"""The legal orderings of one tiling as a sequence: values per axis, and the ordering that an index stands for."""
+"""The legal orderings of one tiling as a sequence: values per axis, and the ordering for an index."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 
-#: Share of the draws that take the plainest run-ahead, whatever else they are.
+#: Share of the draws with the default run-ahead.
 PLAIN_RUN_AHEADS = 0.85
-#: Share of the draws that split the tail by even shares, where it may be split so; and of the others, of those that
-#: split the tail alone.
+#: Share of the draws that split the tail into even shares, if possible; and of the others, of those that split only the
+#: tail.
 EVEN_SHARES, SPLIT_TAILS = 0.3, 0.85
 #: (granularity, sync width, wait position, split order).
 Sync = tuple[Granularity, int, WaitPosition, SplitOrder]
@@ -33,7 +33,7 @@ GridAssignment = tuple[Assignment, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
-    """A legal interleave for tiles of some size, and the legal values of the axes that hang on it alone."""
+    """A legal interleave for tiles of some size, and the legal values of the axes that depend only on it."""
 
     interleave: Interleave
     #: Per op.
@@ -43,10 +43,10 @@ class Merge:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Legal values per axis of the orderings that share an interleave; any combination is legal."""
+    """Legal values per axis of the orderings with one interleave; any combination is legal."""
 
     merge: Merge
-    #: Those of the merge, with every legal wait position; strided parts where they wait by slice.
+    #: Those of the merge, with every legal wait position; strided parts if they wait by slice.
     syncs: tuple[Sync, ...]
     #: Percent; the plainest first.
     run_aheads: tuple[int, ...]
@@ -85,7 +85,7 @@ class Choices:
 
 
 class Orderings(Sequence[Ordering]):
-    """The legal orderings of one tiling, made when indexed."""
+    """The legal orderings of one tiling, created when indexed."""
 
     def __init__(self, choices: tuple[Choices, ...]) -> None:
         self._choices = choices
@@ -114,8 +114,8 @@ class Orderings(Sequence[Ordering]):
         raise IndexError(index)
 
     def draw(self, rng: random.Random) -> int:
-        """A random index: each interleave as likely as another, though some leave the rasters little choice, and mostly
-        the plainest run-ahead, and a split tail."""
+        """A random index: all interleaves are equally likely, though some leave the rasters little choice; mostly
+        with the default run-ahead and a split tail."""
         if self._streams and rng.random() < EVEN_SHARES:
             chosen = rng.choice(self._streams)
         elif self._tails and rng.random() < SPLIT_TAILS:

@@ -1,10 +1,11 @@
-"""First guesses of tiles in parts at middle rows, by arithmetic: each part adds up a share of its tile.
+"""First candidates with tiles in parts for medium numbers of rows, by calculation: each part adds up a share of its
+tile.
 
-From some 64 to 1,000 rows large tiles read their operands least often, and there are too few of them for all SMs. So
-they are divided into as many parts as fill the SMs; or whole waves of them stay whole, and each op's last wave is in
-parts. A step of 16 of k takes an SM the clocks of the tensor cores, or of its shared memory, which the copy engine
-writes and the products read: whichever are more. Source: the instruction's shapes, 128 bytes a clock, and what
-scattered sums took (docs/findings/scattered-sums.md).
+From about 64 to 1,000 rows, large tiles read their operands least often, but there are too few of them for all SMs. So
+they are divided into as many parts as fill the SMs; or whole waves stay whole, and each op's last wave is in parts. A
+step of 16 of k takes the clocks of the tensor cores, or those of the shared memory, which the copy engine writes and
+the products read, whichever are more. Source: the instruction's shapes, 128 bytes per clock, and measurements of
+scattered sums (docs/findings/scattered-sums.md).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import lru_cache, partial
 from itertools import product
 
 from tuner.core.legal.scattered_sums import MOST_PARTS
+from tuner.core.legal.sum_room import with_least_room
 from tuner.core.legal.wgmma import BLOCK_ROWS, COLUMNS, MAX_ACCUMULATORS_BUSY, MAX_PRODUCT_COLUMNS, most_accumulators
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -23,19 +25,19 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKin
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, PartSums, Tile, Tiling
 
-#: Rows for which they are: with fewer, weights are all; with more, whole tiles fill the SMs.
+#: Range of rows: with fewer, only weights matter; with more, whole tiles fill the SMs.
 ROWS = range(65, 1025)
-#: Bytes of shared memory a clock, and of an operand's row in a step of 16 elements of k.
+#: Bytes of shared memory per clock, and of an operand's row in a step of 16 elements of k.
 SMEM_BYTES, ROW_BYTES = 128, 32
-#: Clocks of a task beside its steps; of parts that meet; bytes that an SM stores or loads a clock meanwhile.
+#: Clocks of a task besides its steps; of combining parts; bytes that an SM stores or loads per clock meanwhile.
 TASK_CLOCKS, MEETING_CLOCKS, SUM_BYTES_A_CLOCK = 3_500, 3_500, 48
 SUM_BYTES = 4
-#: Stages of operands have so much room.
+#: Space for stages of operands, and their maximum number.
 RING_BYTES, MOST_STAGES = 220_000, 8
 STEP = 64
 #: Guesses of either kind.
 NUM_SPLIT, NUM_TAILS = 3, 2
-#: Choices of an op that are combined with those of the others.
+#: Choices per op that are combined with those of the others.
 NUM_CHOICES = 10
 
 Clocks = Callable[[TileOp, "Choice", int], float]
@@ -52,7 +54,7 @@ class Choice:
 
 
 def step_clocks(op: TileOp, choice: Choice) -> float:
-    """Of 64 elements of k."""
+    """For 64 elements of k."""
     return _step_clocks(choice.tile.n * op.rows_per_column, choice.tile.m, choice.swap_ab, choice.groups)
 
 
@@ -66,7 +68,8 @@ def _step_clocks(weight_rows: int, rows: int, swap_ab: bool, groups: int) -> flo
 
 
 def task_clocks(op: TileOp, choice: Choice, parts: int) -> float:
-    """Of a tile, or of one of its parts: that stores what the others finish, and loads what they have of its share."""
+    """Clocks of a tile, or of one of its parts, which stores what the others finish, and loads their sums of its
+    share."""
     steps = -(-op.k // (STEP * parts))
     clocks = steps * step_clocks(op, choice) + TASK_CLOCKS
     if parts == 1:
@@ -80,24 +83,24 @@ def _num_tiles(op: TileOp, choice: Choice) -> int:
 
 
 def split_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
-    """Of an op all of whose tiles are in parts."""
+    """Clocks of an op with all tiles in parts."""
     return -(-_num_tiles(op, choice) * choice.parts // num_sms) * task_clocks(op, choice, choice.parts)
 
 
 def tails_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
-    """Of an op's whole waves of whole tiles, and of the last one in parts."""
+    """Clocks of an op's whole waves of whole tiles, and of the last one in parts."""
     waves, tail = divmod(_num_tiles(op, choice), num_sms)
     last = -(-tail * choice.parts // num_sms) * task_clocks(op, choice, choice.parts)
     return waves * task_clocks(op, choice, 1) + last
 
 
 def heights(rows: int) -> list[int]:
-    """Of a tile: all rows in 1 to 6 tiles, in steps of 8."""
+    """Tile heights: all rows in 1 to 6 tiles, in steps of 8."""
     return sorted({COLUMNS * -(-rows // (count * COLUMNS)) for count in range(1, 7)})
 
 
 def choices_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[Choice]:
-    """Those whose sums fit the registers."""
+    """Those whose sums fit in the registers."""
     most = min(MAX_ACCUMULATORS_BUSY, most_accumulators(op, groups, swap_ab=swap_ab, shares_k=False, is_busy=True))
     for n in range(2 * COLUMNS, MAX_PRODUCT_COLUMNS + 1, COLUMNS):
         weight_rows = n * op.rows_per_column
@@ -110,7 +113,7 @@ def choices_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[
 
 
 def schedule_of(workload: Workload, choices: tuple[Choice, ...], split_tiles: SplitTiles) -> Schedule:
-    """With as many stages as there is room for; neighbours share weights where a tile has not all rows."""
+    """With as many stages as fit; neighbours share weights if a tile does not have all rows."""
     first, ops = choices[0], list(zip(workload.tile_ops, choices, strict=True))
     stage_bytes = max((choice.tile.m + choice.tile.n * op.rows_per_column) * STEP * 2 for op, choice in ops)
     stages = min(MOST_STAGES, RING_BYTES // stage_bytes)
@@ -132,14 +135,14 @@ def schedule_of(workload: Workload, choices: tuple[Choice, ...], split_tiles: Sp
 
 
 def scattered(schedule: Schedule) -> Schedule:
-    """The same where each part of a tile adds up a share of it: from queues, tile after tile."""
+    """The same with each part of a tile adding up a share of it: from queues, tile after tile."""
     ordering = replace(schedule.ordering, assignment=Assignment.STATIC, part_major=False)
     return schedule.but(tiling=replace(schedule.tiling, part_sums=PartSums.SCATTERED), ordering=ordering)
 
 
-def settled_sums(tiling: Tiling) -> Tiling:
-    """The same; where there are no parts, nobody adds shares up."""
-    return tiling if tiling.split_k else replace(tiling, part_sums=PartSums.LAST)
+def settled_sums(workload: Workload, tiling: Tiling) -> Tiling:
+    """The same; where there are no parts, nobody adds shares up, and sums that need no more room have no more."""
+    return with_least_room(workload, tiling if tiling.split_k else replace(tiling, part_sums=PartSums.LAST))
 
 
 def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, choice: Choice) -> float:
@@ -147,7 +150,7 @@ def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, choice: Choice) -> floa
 
 
 def _ranked(workload: Workload, gpu: Gpu, clocks: Clocks, split_tiles: SplitTiles) -> Iterator[Schedule]:
-    """The fastest first; of each height and kind of operand one."""
+    """The fastest first; one for each height and kind of operand."""
     found: list[tuple[float, int, Schedule]] = []
     ops = workload.tile_ops
     for height, swap_ab, groups in product(heights(ops[0].m), (False, True), (1, 2, 3)):
@@ -167,7 +170,7 @@ def _ranked(workload: Workload, gpu: Gpu, clocks: Clocks, split_tiles: SplitTile
 
 
 def part_guesses(workload: Workload, gpu: Gpu, is_legal: Callable[[Schedule], bool]) -> list[Schedule]:
-    """The best of either kind, that are legal: all tiles of an op in parts, and those of its last wave alone."""
+    """The best legal ones of either kind: all tiles of an op in parts, or only those of its last wave."""
     if workload.is_independent or max(op.m for op in workload.tile_ops) not in ROWS:
         return []
     if not all(op.IS_PRODUCT for op in workload.tile_ops) or len(workload.tile_ops) > 2:

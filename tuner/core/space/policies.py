@@ -1,7 +1,7 @@
-"""Policies, apart from the mechanism: each maps ops with measured variants to a verified plan.
+"""Policies, separate from the mechanism: each maps ops with measured variants to a verified plan.
 
 The mechanism is the plan: queues or tickets, signals, the proof. A policy decides which variant of each op is compiled,
-in which order the tasks run, and what is waited for. Breadth-first waves are one policy, a search is another.
+in which order the tasks run, and what they wait for. Breadth-first waves are one policy, a search is another.
 
 Source: Ma et al., "Rammer: Enabling Holistic Deep Learning Compiler Optimizations with rTasks", OSDI 2020 (rTasks,
 virtual execution units, the wavefront policy); Graham, SIAM J. Appl. Math. 17(2), 1969 (longest processing time).
@@ -40,7 +40,7 @@ Costs = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class OpVariant:
-    """One way to cut an op into tasks."""
+    """One way to divide an op into tasks."""
 
     #: The tile of one task.
     tile: Tile
@@ -50,29 +50,29 @@ class OpVariant:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What a policy chooses from."""
+    """The input of a policy."""
 
     workload: Workload
     gpu: Gpu
     #: Per op, its variants.
     variants: tuple[tuple[OpVariant, ...], ...]
-    #: Of the kernel that all ops share.
+    #: Stages of the kernel that all ops share.
     num_stages: int = 3
     num_warps: int = 4
-    #: CTAs that share an SM, for which the variants were measured; with 2, registers are capped where they must be.
+    #: CTAs that share an SM, for which the variants were measured; with 2, registers are capped if necessary.
     ctas_per_sm: int = 1
-    #: A schedule whose kernel, grid and parts of tiles every plan takes over, and nothing else of its order. Where
-    #: it is there, the three before it say nothing.
+    #: A schedule whose kernel, grid and parts of tiles every plan keeps, and nothing else of its order. If it is given,
+    #: the three fields before it are ignored.
     base: Schedule | None = None
 
     def __post_init__(self) -> None:
         if len(self.variants) != len(self.workload.tile_ops) or not all(self.variants):
             num_ops = len(self.workload.tile_ops)
-            raise InvalidInput("variants", "an op has none, or they are not one list per op", f"give {num_ops} lists")
+            raise InvalidInput("variants", "an op has none, or there is not one list per op", f"use {num_ops} lists")
 
     @property
     def num_ctas(self) -> int:
-        """CTAs, or clusters, that run at a time."""
+        """CTAs, or clusters, that run at the same time."""
         if self.base is not None:
             return grid_capacity(self.base.ordering, self.gpu, self.base.tiling)
         return self.ctas_per_sm * self.gpu.num_sms
@@ -87,7 +87,7 @@ class Choice:
         return plain if register_cap(capped) == register_cap(plain) else capped
 
     def num_tasks(self, op_index: int, variant: OpVariant) -> int:
-        """Tiles of the op when cut so, or parts of them."""
+        """Tiles of the op with this variant, or parts of them."""
         op, tile = self.workload.tile_ops[op_index], variant.tile
         num_rows, num_cols = op.tile_grid(tile.m, tile.n)
         return num_rows * num_cols * (self.base.tiling.num_parts(op_index) if self.base else 1)
@@ -101,31 +101,31 @@ class Planned:
     tiling: Tiling
     #: What is launched.
     plan: VerifiedPlan
-    #: Makespan with the variants' measured costs, microseconds: contention is not in it.
+    #: Makespan with the variants' measured costs, microseconds, without contention.
     estimate_us: float
 
 
 Policy = Callable[[Choice], Planned]
-#: [tasks] the queue of each, given what each takes and the number of queues.
+#: [tasks] the queue of each, given the time of each and the number of queues.
 QueueRule = Callable[[Costs, int], Ints]
 
 
 def fastest(choice: Choice, op: int) -> OpVariant:
-    """The variant that ends first when the op has the GPU for itself."""
+    """The variant that ends first if the op has the whole GPU."""
     return min(
         choice.variants[op], key=lambda v: (-(-choice.num_tasks(op, v) // choice.num_ctas) * v.task_us, v.task_us)
     )
 
 
 def frugal(choice: Choice, op: int) -> OpVariant:
-    """The variant that takes the least CTA time in sum."""
+    """The variant with the least total CTA time."""
     return min(choice.variants[op], key=lambda v: choice.num_tasks(op, v) * v.task_us)
 
 
 def wavefront(choice: Choice, *, is_drawn: bool = False) -> Planned:
-    """Breadth-first waves over the ops; in a wave the fastest variants while there are CTAs left for their tasks, then
-    the frugal ones. A wave's ops run mixed, each task in the queue that is free first. `is_drawn` leaves it to the
-    launch which CTA that is: it draws the task by ticket."""
+    """Breadth-first waves over the ops; in each wave, the fastest variants while there are CTAs left for their
+    tasks, then the frugal ones. A wave's ops run mixed, each task in the queue that becomes free first. `is_drawn`
+    leaves the choice of the CTA to the launch, which draws the task by ticket."""
     picked: list[OpVariant] = []
     waves = _waves(choice.workload)
     num_used = dict.fromkeys(waves, 0)
@@ -143,7 +143,7 @@ def wavefront(choice: Choice, *, is_drawn: bool = False) -> Planned:
 
 
 def append(choice: Choice) -> Planned:
-    """Op after op, each in its fastest variant, dealt in turns, with a group sync (barrier) after each producer."""
+    """Op after op, each in its fastest variant, assigned in turn, with a group sync (barrier) after each producer."""
     picked = [fastest(choice, op) for op in range(len(choice.workload.tile_ops))]
     graph = _graph(choice, picked)
     order = np.concatenate([_mixed(graph, [op]) for op in graph.op_indices])
@@ -165,7 +165,7 @@ def longest_first(choice: Choice) -> Planned:
 
 
 def searched(choice: Choice, *, num_tried: int = 100, seed: int = 0) -> Planned:
-    """The best estimate of a draw: every combination of variants has its turn, with random legal orderings."""
+    """The best estimate of a random sample: every combination of variants in turn, with random legal orderings."""
     rng = random.Random(seed)
     space = Space(choice.workload, choice.gpu)
     combinations = [list(picked) for picked in product(*choice.variants)]
@@ -195,7 +195,7 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
-    """Makespan by list scheduling, if each task of an op takes what was measured for it, microseconds."""
+    """Makespan by list scheduling, if each task of an op takes its measured time, microseconds."""
     plan, protocol = verified.plan, Protocol(verified.plan)
     board, source, costs = Board(protocol), TaskSource(plan), _costs(task_us, plan.tasks).tolist()
     held, running, makespan_us = [-1] * plan.num_ctas, [False] * plan.num_ctas, 0.0
@@ -244,7 +244,7 @@ def _in_turns(costs: Costs, num_ctas: int) -> Ints:
 
 
 def _earliest_free(costs: Costs, num_ctas: int) -> Ints:
-    """The queue that is free first, task by task."""
+    """The queue that becomes free first, task by task."""
     free = [(0.0, cta) for cta in range(num_ctas)]
     queue = np.empty(costs.size, dtype=np.int64)
     for task, cost in enumerate(costs.tolist()):
@@ -262,8 +262,8 @@ def _planned(
     granularity: Granularity,
     queue_of: QueueRule | None,
 ) -> Planned:
-    """The tasks of a global order of tiles, in queues by `queue_of` or drawn. The plan splits the tiles of the tail
-    alone where the base does."""
+    """The tasks of a global order of tiles, in queues by `queue_of` or drawn. The plan splits only tiles of the tail
+    if the base does."""
     num_ctas = min(graph.num_tasks, choice.num_ctas)
     is_split = split_of(order[:, 0], num_ctas, replace(choice.base.ordering, partition=0)) if choice.base else None
     tasks = parted(graph, (order[:, 0], order[:, 1], order[:, 2]), is_split=is_split)
@@ -273,7 +273,7 @@ def _planned(
 
 
 def _costs(task_us: Mapping[int, float], tasks: Words) -> Costs:
-    """[tasks] what each takes: a part has its share of its tile's time."""
+    """[tasks] the time of each: a part has its share of its tile's time."""
     whole = np.array([task_us[op] for op in tasks[:, 0].tolist()])
     return whole / np.maximum(1, tasks[:, 7])
 

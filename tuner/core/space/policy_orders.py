@@ -1,7 +1,7 @@
-"""What the policies make of a schedule that is there: the same kernel, grid and parts of tiles, in the order of each.
+"""The policies applied to an existing schedule: the same kernel, grid and parts of tiles, in each policy's order.
 
 A policy's plan may have a name: the schedule whose plan runs the same tasks in the same order, with the same waits. So
-a search can try it, and a schedule can be told to be a policy's.
+a search can try it, and a schedule can be recognised as a policy's.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from tuner.errors import IllegalSchedule, PlanError
 
 Rule = Callable[[Choice], Planned]
 
-#: The policies that follow a rule, by name; the search itself is the one that is left.
+#: The rule-based policies, by name; the search itself is the remaining one.
 RULES: Mapping[str, Rule] = {
     "wavefront": wavefront,
     "append": append,
     "longest_first": longest_first,
 }
-#: What a rule's plan may be called.
+#: Possible names of a policy's plan.
 _INTERLEAVES = (InterleaveKind.PRODUCER_FIRST, InterleaveKind.PROPORTIONAL, InterleaveKind.LONGEST_FIRST)
 _GRANULARITIES = (Granularity.ROW, Granularity.BARRIER)
 _ASSIGNMENTS = (Assignment.STATIC, Assignment.TICKET)
 
 
 def policy_plans(workload: Workload, gpu: Gpu, base: Schedule) -> dict[str, VerifiedPlan]:
-    """The plan of each rule for the kernel and the grid of `base`; a rule whose plan is refused is left out."""
+    """The plan of each policy for the kernel and the grid of `base`; a policy whose plan is refused is left out."""
     choice, plans = _choice(workload, gpu, base), {}
     for name, rule in RULES.items():
         if (planned := _try(rule, choice)) is not None:
@@ -61,10 +61,10 @@ def policy_plans(workload: Workload, gpu: Gpu, base: Schedule) -> dict[str, Veri
 
 
 def policy_schedules(workload: Workload, gpu: Gpu, base: Schedule) -> dict[str, Schedule]:
-    """The legal schedule of each rule, where there is one.
+    """The legal schedule of each policy, if there is one.
 
-    No schedule deals tasks of unequal length to whichever queue is free first. Tickets do that at run time, so they
-    stand for the waves' queues there.
+    No schedule assigns tasks of unequal length to whichever queue becomes free first. Tickets do that at run time, so
+    they replace the waves' queues there.
     """
     choice = _choice(workload, gpu, base)
     drawn: Mapping[str, Rule] = {"wavefront": partial(wavefront, is_drawn=True)}
@@ -79,10 +79,10 @@ def policy_schedules(workload: Workload, gpu: Gpu, base: Schedule) -> dict[str, 
 
 
 def policies_of(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """The names of the rules whose order the schedule has, on its own grid.
+    """The names of the policies whose order the schedule has, on its own grid.
 
     Raises:
-        IllegalSchedule: the schedule is outside of the legal space.
+        IllegalSchedule: the schedule is not legal.
         PlanError: its plan is refused.
     """
     (own,) = plans_for(workload, gpu, fused(schedule))
@@ -90,14 +90,14 @@ def policies_of(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
 
 
 def same_order(one: Plan, other: Plan) -> bool:
-    """Whether two plans run the same tasks in the same order on the same CTAs, with the same waits and signals. How far
-    a CTA fills its ring ahead of a wait does not depend on the order."""
+    """Whether two plans run the same tasks in the same order on the same CTAs, with the same waits and signals. How
+    far a CTA fills its ring ahead of a wait does not affect the order."""
     words, others = (replace(plan, held_stages=0).words for plan in (one, other))
     return np.array_equal(words, others)
 
 
 def _choice(workload: Workload, gpu: Gpu, base: Schedule) -> Choice:
-    """Of each op the one variant that the kernel has."""
+    """The kernel's variant of each op."""
     times = _task_us(workload, gpu, base)
     variants = tuple(
         (OpVariant(tile=tile, task_us=time_us),) for tile, time_us in zip(base.tiling.tiles, times, strict=True)
@@ -106,7 +106,7 @@ def _choice(workload: Workload, gpu: Gpu, base: Schedule) -> Choice:
 
 
 def _task_us(workload: Workload, gpu: Gpu, base: Schedule) -> list[float]:
-    """What a tile of each op takes by the simulator's costs, on an SM with its share of the memory's bandwidth."""
+    """Time of a tile of each op according to the simulator, on an SM with its share of the memory's bandwidth."""
     rates = rates_of(gpu)
     costs = costs_of(tile_graph(workload, base.tiling), gpu, rates)
     us_per_byte = 1e6 * gpu.num_sms / (gpu.dram_bytes_per_s * rates.dram_share)
@@ -115,7 +115,7 @@ def _task_us(workload: Workload, gpu: Gpu, base: Schedule) -> list[float]:
 
 
 def _try(rule: Rule, choice: Choice) -> Planned | None:
-    """What a rule gives; None where the kernel or the plan is refused."""
+    """A policy's result; None if the kernel or the plan is refused."""
     try:
         return rule(choice)
     except (IllegalSchedule, PlanError):
@@ -123,7 +123,7 @@ def _try(rule: Rule, choice: Choice) -> Planned | None:
 
 
 def _named(workload: Workload, gpu: Gpu, base: Schedule, plan: Plan) -> Schedule | None:
-    """The legal schedule that has this order; None where there is none."""
+    """The legal schedule with this order; None if there is none."""
     graph = tile_graph(workload, base.tiling)
     for ordering in _names(base):
         schedule = base.but(ordering=ordering)
@@ -137,7 +137,7 @@ def _named(workload: Workload, gpu: Gpu, base: Schedule, plan: Plan) -> Schedule
 
 
 def _names(base: Schedule) -> Iterator[Ordering]:
-    """The orderings by which rules' plans are called, on the grid of `base`."""
+    """The orderings that name policies' plans, on the grid of `base`."""
     is_whole = base.ordering.split_tiles is SplitTiles.ALL
     splits = (SplitTiles.ALL,) if is_whole else (SplitTiles.TAIL, SplitTiles.ALL)
     for kind, granularity, assignment, split in product(_INTERLEAVES, _GRANULARITIES, _ASSIGNMENTS, splits):

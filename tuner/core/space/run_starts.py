@@ -1,4 +1,4 @@
-"""Cuts of a chain into runs of neighbouring ops, each run a launch: the axis `run_starts`."""
+"""Cuts of a chain into runs of neighbouring ops, with one launch per run: the axis `run_starts`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ RunStarts = tuple[int, ...]
 
 
 def run_starts_of(num_ops: int, forced: tuple[int, ...] = ()) -> tuple[RunStarts, ...]:
-    """The ops with which later runs begin, in every way that leaves two runs at least and a run of two ops at least;
-    fewer launches first. A run begins with each op of `forced`. There are 2^(n-1) - 2 ways without: 6 of
-    four ops, 126 of eight."""
+    """The ops with which later runs begin, in every way that leaves at least two runs and at least one run of two
+    ops; fewer launches first. A run begins with each op of `forced`. Without forced starts there are 2^(n-1) - 2
+    ways: 6 for four ops, 126 for eight."""
     later = range(1, num_ops)
     ways = (starts for count in range(1, num_ops - 1) for starts in combinations(later, count))
     return tuple(starts for starts in ways if set(forced) <= set(starts))
 
 
 def near_run_starts(num_ops: int, starts: RunStarts, forced: tuple[int, ...] = ()) -> Iterator[RunStarts]:
-    """Those with one run more, one run less, or a boundary that is moved by an op; a run begins with each op of
-    `forced`."""
+    """Those with one run more, one run less, or one boundary moved by one op; a run begins with each op of `forced`."""
     legal = set(run_starts_of(num_ops, forced))
     toggled = (set(starts) ^ {op} for op in range(1, num_ops))
     moved = (set(starts) - {op} | {op + step} for op in starts for step in (-1, 1))

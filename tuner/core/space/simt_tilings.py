@@ -1,7 +1,7 @@
-"""Tilings of the simt engine that are worth trying: for up to four rows, where the weights' bytes are what takes time.
+"""Tilings of the simt engine that are worth trying: for up to four rows, where loading the weights dominates.
 
-An op takes as long as the SM with the most of it. So tiles are cut to fill whole waves of SMs, or of two CTAs on each.
-Rings take the shared memory that there is, whole or by halves.
+An op takes as long as its busiest SM. So tile shapes are chosen to fill whole waves of SMs, or of two CTAs per SM.
+Rings take all or half of the shared memory.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from tuner.core.space.combined import best_together
 
 PARTS = (1, 2, 4)
 MIN_STEPS_PER_PART = 2
-#: Bytes of weights of a stage: less costs turns of the ring, more leaves too few stages.
+#: Bytes of weights per stage: fewer cost turns of the ring, more leave too few stages.
 STAGE_BYTES = (8_192, 61_440)
-#: Cuts of an op that are offered, the best filled first.
+#: Proposed tile shapes per op, those that fill the SMs best first.
 NUM_SHAPES = 5
-#: Combined cuts of all ops, at most: every one of a pair.
+#: Maximum combined tile shapes of all ops: all of them for a pair.
 MAX_COMBINATIONS = 81
-#: Per task: words, barriers, sums among lanes, epilogue; arrival of a part.
+#: Per task: words, barriers, sums over lanes, epilogue; arrival of a part.
 TASK_US = 0.5
 PART_US = 1.0
-#: Tilings that are tried before a model knows anything.
+#: Tilings that are tried before a model exists.
 NUM_GUESSES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileShape:
-    """A tile of an op, and in how many parts: what makes its tasks."""
+    """A tile of an op, and its number of parts: determines its tasks."""
 
     tile: Tile
     #: Parts of a tile.
     parts: int
-    #: Time of the busiest SM by bytes alone, microseconds.
+    #: Time of the busiest SM, counting only bytes, microseconds.
     busy_us: float
 
 
 class SimtTilings:
-    """The offered tilings; none where the workload has more rows, or the engine does not run it."""
+    """The proposed tilings; empty if the workload has more rows, or the engine does not support it."""
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
@@ -68,7 +68,7 @@ class SimtTilings:
         return self._rows <= TILE_MS[-1] and engine_problem(self._workload, self._gpu, Engine.SIMT) is None
 
     def tilings(self) -> Iterator[Tiling]:
-        """All of them, without repetition; the best filled first, for 8 warps and then for 4."""
+        """All of them, without duplicates; those that fill the SMs best first, for 8 warps and then for 4."""
         for num_warps in reversed(NUM_WARPS) if self.is_there else ():
             shapes_of_ops = [self._shapes(op, num_warps) for op in self._workload.tile_ops]
             if not all(shapes_of_ops):
@@ -77,14 +77,15 @@ class SimtTilings:
                 yield from self._with_rings(shapes, num_warps)
 
     def guesses(self) -> list[Tiling]:
-        """Where to begin: the fastest cuts for each number of warps."""
+        """Starting points: the fastest tile shapes for each number of warps."""
         first: dict[int, Tiling] = {}
         for tiling in self.tilings():
             first.setdefault(tiling.num_warps, tiling)
         return list(first.values())[:NUM_GUESSES]
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in the cut of one op, in warps, or in stages; the ring gets shorter where it must."""
+        """Tilings that differ in the tile shape of one op, in warps, or in stages; the ring gets shorter if
+        necessary."""
         whole = tiling.split_k or (1,) * len(tiling.tiles)
         for index, op in enumerate(self._workload.tile_ops):
             shapes = {(shape.tile, shape.parts) for shape in self._shapes(op, tiling.num_warps)}
@@ -103,7 +104,7 @@ class SimtTilings:
         return next(m for m in TILE_MS if m >= self._rows)
 
     def _shapes(self, op: TileOp, num_warps: int) -> list[TileShape]:
-        """The best filled of each op; of equal ones that with the deepest stage of a good size."""
+        """The shapes of each op that fill the SMs best; among equals, those with the deepest stage of a good size."""
         dtype, depths = self._workload.dtype, stage_depths(self._workload.dtype)
         widest = min(MAX_SUMS * num_warps // (self.tile_m * op.rows_per_column), -(-op.n // num_warps) * num_warps)
         tiles = [
@@ -128,12 +129,12 @@ class SimtTilings:
         return TileShape(tile=tile, parts=parts, busy_us=num_waves * task_us)
 
     def _parts(self, op: TileOp, tile: Tile) -> tuple[int, ...]:
-        """Numbers of parts of a tile: with more than one, two CTAs on each SM still run all tasks at once."""
+        """Numbers of parts of a tile: with more than one, two CTAs per SM still run all tasks at once."""
         most = min(num_steps(op, tile) // MIN_STEPS_PER_PART, 2 * self._gpu.num_sms // num_tiles(op, tile))
         return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
 
     def _with_rings(self, shapes: tuple[TileShape, ...], num_warps: int) -> Iterator[Tiling]:
-        """Rings as deep as one CTA on an SM allows, and as two do."""
+        """Rings as deep as possible with one CTA per SM, and with two."""
         parts = tuple(shape.parts for shape in shapes)
         bare = Tiling(
             engine=Engine.SIMT,
@@ -151,7 +152,7 @@ class SimtTilings:
                 yield tiling
 
     def _deepest(self, tiling: Tiling, ctas_per_sm: int) -> int:
-        """The most stages with which this many CTAs fit an SM."""
+        """The most stages with which this many CTAs fit on an SM."""
         fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
         each = smem_bytes(self._workload, replace(tiling, num_stages=1)) - fixed
         share = self._gpu.smem_per_sm_bytes // ctas_per_sm
@@ -159,7 +160,7 @@ class SimtTilings:
         return min(MAX_STAGES, max(0, room - fixed) // each)
 
     def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
-        """The tiling, with as many of its stages as fit; nothing where too few do."""
+        """The tiling with as many of its stages as fit; empty if too few do."""
         num_stages = min(tiling.num_stages, self._deepest(tiling, tiling.resident_ctas))
         if num_stages >= 2:
             yield replace(tiling, num_stages=num_stages)

@@ -1,7 +1,7 @@
-"""The space of a workload on a GPU: the values offered on each axis, and every legal combination of them.
+"""The space of a workload on a GPU: the proposed values on each axis, and every legal combination of them.
 
-What is legal is said in `tuner.core.legal`; here is what is worth trying. A legal schedule with other values can be
-asked for by name, and some stand around the offered ones (unequal tile heights, say).
+`tuner.core.legal` defines what is legal; this module defines what is worth trying. Legal schedules with other values
+must be asked for, and some are neighbours of proposed ones (e.g. unequal tile heights).
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources", "space_of"]
 
-#: One in so many SMs may be left free so that an op's tasks get a CTA each.
+#: One in this many SMs may be left free so that each task of an op gets its own CTA.
 SPARE_SMS = 8
 
 
 class Space:
-    """Every legal schedule of a workload's tile ops, made of the offered values; nothing is chosen of launch ops.
+    """Every legal schedule of a workload's tile ops made from the proposed values; launch ops are not included.
 
     Raises:
-        IllegalSchedule: the GPU runs none.
+        IllegalSchedule: none is legal on the GPU.
     """
 
-    #: Of launch ops, of which it knows none.
+    #: Schedules of launch ops, of which it has none.
     own: tuple[()] = ()
-    #: Offered percents of a ring that weights fill ahead of a wait, the plainest first.
+    #: Proposed percentages of a ring that weights fill ahead of a wait, the default first.
     run_aheads: tuple[int, ...] = RUN_AHEADS
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
@@ -86,40 +86,40 @@ class Space:
 
     @property
     def tiles(self) -> Self:
-        """Tiles of the tile ops alone."""
+        """Tiles of only the tile ops."""
         return self
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
-        """All legal tilings of the offered values, engine by engine."""
+        """All legal tilings of the proposed values, engine by engine."""
         return (*self._mma.tilings(), *self._wgmma.tilings(), *self._simt.tilings())
 
     @property
     def guesses(self) -> list[Tiling]:
-        """Tilings to begin with, by arithmetic: what fills the GPU."""
+        """Tilings to start with, by calculation: those that fill the GPU."""
         return [*self._simt.guesses(), *self._wgmma.guesses()]
 
     def with_full_rings(self, tiling: Tiling) -> list[Tiling]:
-        """Of a chain: a tiling with stages no deeper than each depth and rings as deep as then fits, where its engine
+        """For a chain: a tiling with stages limited to each depth and the deepest rings that then fit, if its engine
         has two rings."""
         return list(self._wgmma.with_full_rings(tiling)) if tiling.engine is Engine.WGMMA else []
 
     def twice_as_deep(self, tiling: Tiling) -> list[Tiling]:
-        """Of a chain: a tiling with stages of all ops twice as deep, where its engine has two rings."""
+        """For a chain: a tiling with stages of all ops twice as deep, if its engine has two rings."""
         return list(self._wgmma.twice_as_deep(tiling)) if tiling.engine is Engine.WGMMA else []
 
     def widened(self, tiling: Tiling) -> list[Tiling]:
-        """Of a chain: a tiling with tiles of small ops as wide as a slot of the ring, where it has such ops and its
-        engine has two rings; one at most."""
+        """For a chain: a tiling with tiles of small ops as wide as a slot of the ring, if it has such ops and its
+        engine has two rings; at most one."""
         return list(self._wgmma.widened(tiling)) if tiling.engine is Engine.WGMMA else []
 
     def made(self, tiling: Tiling, ordering: Ordering) -> Schedule:
-        """Both as one schedule, of which axes that only a kind of op has are at their plainest."""
+        """Both as one schedule, with defaults for axes that only a kind of op has."""
         return Schedule.of(tiling, ordering, before=self._of_kinds)
 
     @cached_property
     def _of_kinds(self) -> tuple[TileOpSchedule, ...]:
-        """Of each op that its kind alone chooses of; none where no kind chooses anything."""
+        """For each op the choices that only its kind knows; empty if no kind has any."""
         classes = [schedule_class(op.KIND) or TileOpSchedule for op in self.workload.tile_ops]
         if all(one is TileOpSchedule for one in classes):
             return ()
@@ -127,8 +127,8 @@ class Space:
         return tuple(one for one in made if isinstance(one, TileOpSchedule))
 
     def orderings(self, tiling: Tiling) -> Orderings:
-        """All legal orderings of a tiling, from the offered values. They are kept: most of them share their parts, and
-        a search draws from the same tilings again and again."""
+        """All legal orderings of a tiling, from the proposed values. They are cached: most of them share their
+        parts, and a search draws from the same tilings repeatedly."""
         found = self._orderings.get(tiling)
         if found is None:
             found = self._orderings[tiling] = self._orderings_of(tiling)
@@ -176,8 +176,8 @@ class Space:
         return Orderings(tuple(choice for choice in choices if choice.assignments))
 
     def split_tiles(self, tiling: Tiling) -> tuple[SplitTiles, ...]:
-        """Which tiles are offered to be split, the more promising first. It is the tail's, where those of an op with
-        parts fill more than a wave. For independent ops it is also less than a wave, by even shares."""
+        """Which tiles are proposed for splitting, the more promising first. The tail, if the tiles of an op with
+        parts fill more than a wave. For independent ops also less than a wave, by even shares."""
         num_lanes = self.gpu.num_clusters(tiling.cluster_size)
         shapes = enumerate(zip(self.workload.tile_ops, tiling.tiles, strict=True))
         split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
@@ -191,7 +191,7 @@ class Space:
     def _tail_assignments(
         self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, assignments: tuple[GridAssignment, ...]
     ) -> tuple[GridAssignment, ...]:
-        """The assignments that have a tail to split so."""
+        """The assignments with a tail that can be split like this."""
         tiling = graph.tiling
         shapes = tuple((tile.m, tile.n, tile.k * (split_tiles is SplitTiles.STREAM)) for tile in tiling.tiles)
         key = (shapes, tiling.split_k, interleave, split_tiles, assignments)
@@ -210,7 +210,7 @@ class Space:
                 yield one
 
     def grids(self, graph: TileGraph) -> tuple[tuple[int, int], ...]:
-        """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op a CTA of its own."""
+        """(CTAs per SM, reserved SMs): the usual ones, and those that give every task of an op its own CTA."""
         spare = (self.gpu.num_sms - graph.tiling.cluster_size * graph.num_tasks_of(op) for op in graph.op_indices)
         return tuple(dict.fromkeys((*GRIDS, *((1, sms) for sms in spare if 0 < sms <= self.gpu.num_sms // SPARE_SMS))))
 
@@ -237,7 +237,7 @@ class Space:
         return self._merges[key]
 
     def _sliced_syncs(self, graph: TileGraph, order: SplitOrder) -> frozenset[tuple[Granularity, int]]:
-        """The signals that a task with these tiles, whose parts take their k-steps so, can wait for slice by slice."""
+        """The signals that a task with these tiles, whose parts take their k-steps like this, can wait for by slice."""
         tiling = graph.tiling
         key = (order, *((tile.n, tile.k, tiling.num_parts(op)) for op, tile in enumerate(tiling.tiles)))
         if key not in self._slices:
@@ -258,8 +258,8 @@ class Space:
                 yield self.made(tiling, ordering)
 
     def sample(self, rng: random.Random, count: int) -> list[Schedule]:
-        """`count` different legal schedules, or all where there are fewer: the engines take turns, and each engine's
-        tilings have their turn before one has its second."""
+        """`count` different legal schedules, or all if there are fewer: the engines alternate, and each engine's
+        tilings all have a turn before one has its second."""
         by_engine = [[t for t in self.tilings if t.engine is engine] for engine in Engine]
         turns = [self._draw(rng, tilings) for tilings in by_engine if tilings]
         drawn: list[Schedule] = []
@@ -270,7 +270,7 @@ class Space:
         return drawn
 
     def _draw(self, rng: random.Random, tilings: list[Tiling]) -> Iterator[Schedule]:
-        """All schedules of the tilings, in a random order, as far as they are asked for."""
+        """All schedules of the tilings, in random order, generated on demand."""
         rng.shuffle(tilings)
         taken: dict[Tiling, set[int]] = {}
         while tilings:
@@ -283,9 +283,9 @@ class Space:
             tilings = left
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
-        """The legal schedules that differ from this one in the value of one axis. Some axes change together: CTAs on an
-        SM and the registers that they are compiled for; the parts of tiles and which tiles are split; what a task waits
-        for and where, since neither a finer signal nor a later wait gains anything alone; and with what is read in band
+        """The legal schedules that differ from this one in the value of one axis. Some axes change together: CTAs
+        per SM and the registers that they are compiled for; the parts of tiles and which tiles are split; what a
+        task waits for and where, since a finer signal or a later wait gains nothing alone; and in-band reads with
         where tasks wait."""
         candidates = [
             schedule.but(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
@@ -314,16 +314,16 @@ class Space:
         return [candidate for candidate in others if self.is_legal(candidate)]
 
     def is_legal(self, schedule: Schedule) -> bool:
-        """Whether the schedule is legal, offered or not."""
+        """Whether the schedule is legal, proposed or not."""
         return tiles_problem(self.workload, self.gpu, schedule) is None
 
     def as_offered(self, tiling: Tiling) -> Tiling:
-        """The tiling without what is legal, and not offered for its engine."""
+        """The tiling without settings that are legal but not proposed for its engine."""
         return without_hints(tiling)
 
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in one thing. Hints of `wgmma` are not among them: they gain nothing, and leave the L2 so
-        that what is measured next takes up to 3 % longer (docs/findings/README.md)."""
+        """Tilings that differ in one aspect. Hints of `wgmma` are not included: they gain nothing, and leave the L2
+        in a state that slows down the next measurement by up to 3 % (docs/findings/README.md)."""
         if tiling.engine is not Engine.WGMMA:
             yield from (replace(tiling, weight_hint=hint) for hint in CacheHint)
             yield from (replace(tiling, intermediate_hint=hint) for hint in CacheHint)
@@ -334,7 +334,7 @@ class Space:
             Engine.WGMMA: self._wgmma,
             Engine.SIMT: self._simt,
         }
-        yield from map(settled_sums, of_engine[tiling.engine].near(tiling))
+        yield from (settled_sums(self.workload, one) for one in of_engine[tiling.engine].near(tiling))
 
     def _reordered(self, schedule: Schedule) -> Iterator[Ordering]:
         ordering = schedule.ordering
@@ -360,7 +360,7 @@ class Space:
 
 
 def read_in_band(schedule: Schedule) -> Schedule:
-    """The same, where intermediates are read in band; it is legal at few rows."""
+    """The same with in-band reads of intermediates; legal at few rows."""
     tiling = replace(schedule.tiling, in_band=True)
     return schedule.but(
         tiling=tiling, ordering=replace(schedule.ordering, wait_position=WaitPosition.TASK, run_ahead=100)
@@ -368,7 +368,7 @@ def read_in_band(schedule: Schedule) -> Schedule:
 
 
 def placed_together(schedule: Schedule) -> Schedule:
-    """The same, where each two neighbouring CTAs are placed together: SMs are reserved by twos then."""
+    """The same with every two neighbouring CTAs placed together: SMs are then reserved in pairs."""
     reserved = schedule.ordering.reserved_sms + schedule.ordering.reserved_sms % 2
     tiling = replace(schedule.tiling, neighbours=2)
     return schedule.but(tiling=tiling, ordering=replace(schedule.ordering, reserved_sms=reserved))
@@ -376,23 +376,23 @@ def placed_together(schedule: Schedule) -> Schedule:
 
 @lru_cache(maxsize=2)  # one of a long search takes 100 MB
 def space_of(workload: Workload, gpu: Gpu) -> Space:
-    """The space, shared by all who ask for it: to list the tilings of one takes a second, and jobs of one problem often
-    follow each other. It changes in nothing but in what it has worked out.
+    """The space, shared by all callers: listing the tilings of one takes a second, and jobs of one problem often follow
+    each other. Only its caches change.
 
     Raises:
-        IllegalSchedule: the GPU runs none.
+        IllegalSchedule: none is legal on the GPU.
     """
     return Space(workload, gpu)
 
 
 @lru_cache(maxsize=4096)
 def _rasters(shapes: frozenset[tuple[int, int]]) -> tuple[Raster, ...]:
-    """The offered rasters that are legal on blocks of these shapes."""
+    """The proposed rasters that are legal on blocks of these shapes."""
     return tuple(raster for raster in RASTERS if raster_problem(raster, shapes, "") is None)
 
 
 def _unseen(rng: random.Random, orderings: Orderings, seen: set[int]) -> int:
-    """A random index of the orderings that is not in `seen`, which it joins."""
+    """A random index of the orderings that is not in `seen`, to which it is added."""
     index = orderings.draw(rng)
     while index in seen:
         index = (index + 1) % len(orderings)

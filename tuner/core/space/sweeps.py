@@ -1,12 +1,12 @@
-"""Studies of one schedule: what it becomes when one thing of it is varied and all else stays.
+"""Sweeps of one schedule: its variants when one aspect changes and everything else stays fixed.
 
-Each is a question that the literature asks of a fixed kernel. *rasters*: in which order tiles are walked: row, column,
-Z order, Hilbert's curve, panels. *merges*: how the walks of dependent ops are merged: one after the other, half rows,
-bands. *signals*: what a consumer waits for, and when. *launches*: the same kernel in one launch, in several, and on two
+Each answers a question from the literature for a fixed kernel. *rasters*: the order of tiles: row, column, Z order,
+Hilbert's curve, panels. *merges*: how the orders of dependent ops are merged: one after the other, half rows, bands.
+*signals*: what a consumer waits for, and when. *launches*: the same kernel in one launch, in several, and on two
 streams. *shares*: how tasks, and parts of tiles, reach CTAs.
 
-Source of signals and launches: Jangda et al., "A Framework for Fine-Grained Synchronization of Dependent GPU Kernels"
-(cuSync), CGO 2024. Of shares: Osama et al., "Stream-K", PPoPP 2023.
+Source for signals and launches: Jangda et al., "A Framework for Fine-Grained Synchronization of Dependent GPU Kernels"
+(cuSync), CGO 2024. For shares: Osama et al., "Stream-K", PPoPP 2023.
 """
 
 from __future__ import annotations
@@ -57,19 +57,20 @@ class Sweep(StrEnum):
 _WIDTHS = (2, 4, 8)
 _BANDS = (1, 2, 4)
 _CHUNKS = (2, 4, 8)
-#: Granularities that have a width.
+#: Granularities with a width.
 _WIDE = (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
 
 
-#: Schedules that a study without one chooses its own from, and by how much its forecast may be above the shortest.
+#: Number of schedules from which a sweep without one chooses, and how far its forecast may be above the shortest.
 _NUM_DRAWN, _NEAR_THE_SHORTEST = 20, 1.5
-#: Tiles of those that are forecast, in sum: a forecast takes as long as there are tiles, and this is half a second.
+#: Maximum total tiles of those that are forecast: a forecast's time is proportional to the number of tiles, and this is
+#: half a second.
 _MAX_TILES = 20_000
 
 
 def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
-    """A schedule to study where none is given: along rows, op after op, each CTA with a queue. Of some that are drawn
-    and whose forecast is near the shortest it is of those of which the study makes most, and of these the fastest.
+    """A schedule for a sweep if none is given: along rows, op after op, with a queue per CTA. Of some random ones with
+    a forecast near the shortest, those with the most variants, and of these the fastest.
 
     Raises:
         InvalidInput: no such schedule is legal.
@@ -82,12 +83,12 @@ def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
     sizes = {one: len(swept(sweep, workload, gpu, one)) for one, us in forecasts.items() if us <= near_us}
     widest = [one for one, size in sizes.items() if size == max(sizes.values())]
     if not widest:
-        raise InvalidInput("sweep", f"knows no plain schedule of {workload.describe()}", "give `schedules`, too")
+        raise InvalidInput("sweep", f"has no plain schedule of {workload.describe()}", "pass `schedules` too")
     return min(widest, key=forecasts.__getitem__)
 
 
 def _of_fewest_tiles(workload: Workload, candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Those of fewest tiles, as many as come before `_MAX_TILES` are reached; one at least."""
+    """Those with the fewest tiles, until `_MAX_TILES` is reached; at least one."""
     num_tiles = {
         one: sum(map(prod, grids_of(workload, one.schedule))) for one in candidates if one.schedule is not None
     }
@@ -102,7 +103,7 @@ def _plain(workload: Workload, schedule: Schedule) -> Candidate:
 
 
 def swept(sweep: Sweep, workload: Workload, gpu: Gpu, base: Candidate) -> list[Candidate]:
-    """The candidate, then all that the study makes of it and that is legal, each once."""
+    """The candidate, then all of its legal variants in the sweep, each once."""
     found = dict.fromkeys((base, *_STUDIES[sweep](base)))
     return [one for one in found if one is base or _is_legal(workload, gpu, one)]
 
@@ -128,7 +129,7 @@ def _ordering(base: Candidate) -> Ordering:
 
 
 def _rasters(base: Candidate) -> Iterator[Candidate]:
-    """All ops are walked alike."""
+    """All ops use the same raster."""
     before = _ordering(base)
     kinds = (kind for kind in RasterKind if kind is not RasterKind.EXACT)
     rasters = (Raster(kind=kind, width=width) for kind in kinds for width in ((1,) if kind in WIDTHLESS else _WIDTHS))

@@ -1,7 +1,7 @@
-"""Cuts of an op into tasks of the wgmma engine that fill the SMs, and which of them go together.
+"""Divisions of an op into tasks of the wgmma engine that fill the SMs, and which of them go together.
 
-One CTA runs on an SM, so an op takes as long as the SM with the most of it. Tiles are cut so that whole waves of SMs
-are filled, with parts of tiles where whole ones do not fill one.
+One CTA runs per SM, so an op takes as long as its busiest SM. Tile shapes are chosen so that whole waves of SMs are
+filled, with parts of tiles if whole ones do not fill one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import numpy as np
 
 from tuner.core.legal.converted import depth_problem, most_converted
 from tuner.core.legal.wgmma import (
+    BLOCK_ROWS,
     COLUMNS,
     MAX_ACCUMULATORS_BUSY,
     MAX_PRODUCT_COLUMNS,
     MAX_SHARED_ROWS,
     PING_PONG_WARPS,
+    WARP_ROWS,
     WARPS_PER_GROUP,
     most_accumulators,
     multiplied,
@@ -29,50 +31,53 @@ from tuner.core.legal.wgmma import (
     stage_depths,
     tile_problem,
 )
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, converting_us, exchange_us, tensor_share
 from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.tiling import Tile, Warpgroups
+from tuner.core.schedule.axis import axes_of
+from tuner.core.schedule.tiling import Tile, Tiling, Warpgroups
 
-#: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
+#: Room for sums where CTAs share k, KiB: rings decide later whether there is more.
+SUM_KIB: int = axes_of(Tiling)["sum_kib"].default
+#: Rows up to which loading the weights dominates: one low tile row, with tasks divided by their bytes alone.
 FEW_ROWS = 64
-#: Columns of a tile, at least.
+#: Minimum columns of a tile.
 NARROWEST = 16
 PARTS = (1, 2, 3, 4, 6, 8)
 MIN_STEPS_PER_PART = 4
-#: Bytes of a stage of weights: less costs barriers, more leaves too few stages.
+#: Bytes per stage of weights: fewer cost barriers, more leave too few stages.
 STAGE_BYTES = (12_288, 33_792)
-#: Share of the best shape's rate that another one must have; fewer than `MIN_SHAPES` are not offered ...
+#: Minimum rate of a shape, relative to the best one; fewer than `MIN_SHAPES` are never proposed ...
 MIN_RATE = 0.85
 MIN_SHAPES = 6
-#: ... nor more than this for all ops together, so that a job's tilings are a few thousand; fewer where CTAs share k.
+#: ... nor more than this for all ops together, so that a job has a few thousand tilings; fewer if CTAs share k.
 MAX_COMBINATIONS = 196
 MAX_SHARING_COMBINATIONS = 36
-#: Combinations of independent ops' cuts that are timed, about.
+#: Approximate number of combinations of independent ops' tile shapes that are timed.
 MAX_TIMED = 65_536
-#: Per task, and more where it is a part: words, barriers, epilogue; arrival. Where another op reads the tile it also
-#: waits for the last part's sum.
+#: Per task, plus more for a part: words, barriers, epilogue; arrival. If another op reads the tile, it also waits for
+#: the last part's sum.
 TASK_US = 0.3
 PART_US = 0.5
 READ_PART_US = 3.0
-#: Rows of W of a task that reads its inputs often enough: with fewer it reads as many bytes of them.
+#: Minimum rows of W of a task: with fewer, it reads inputs as if it had this many.
 FEW_COLUMNS = 32
 #: Stages of about this size are tried first.
 GOOD_STAGE_BYTES = 24_576
-#: Of an op's cuts, one in so many has a split tail, where there are such cuts.
+#: One in this many of an op's tile shapes has a split tail, if there are such shapes.
 TAIL_SHARE = 3
 
 
-#: What a height says of a tiling beside the rows of its tiles.
+#: What a height determines about a tiling besides the rows of its tiles.
 HEIGHT_FIELDS = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
 
 
 @dataclass(frozen=True)
 class Height:
-    """What all ops' tiles have in common."""
+    """Common properties of all ops' tiles."""
 
     #: Rows of a tile: of all CTAs of a cluster.
     m: int
@@ -80,7 +85,7 @@ class Height:
     #: CTAs that share a tile's weights.
     cluster_m: int = 1
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE
-    #: Whether it is the columns that the warpgroups share.
+    #: Whether the warpgroups share the columns.
     swap_ab: bool = False
     #: CTAs that share a tile's k.
     cluster_k: int = 1
@@ -97,40 +102,54 @@ class Height:
 
     @property
     def in_turns(self) -> Height:
-        """The same by two warpgroups that take turns."""
+        """The same with two warpgroups that take turns."""
         return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The same as fields of a tiling, but for the rows."""
+        """The same as fields of a tiling, without the rows."""
         return {name: getattr(self, name) for name in HEIGHT_FIELDS}
 
     def of_cta(self, tile: Tile) -> Tile:
-        """What one CTA computes of the tile."""
+        """The part of the tile that one CTA computes."""
         return replace(tile, m=tile.m // self.cluster_m)
+
+
+#: Where an op's output is small, as of convolutions of few images.
+SMALL_OUTPUT_TILES = (Height(64, 4), Height(64, 4, swap_ab=True), Height(32, 4, swap_ab=True))
+
+
+def small_output_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
+    """Low tiles for more than few rows, where an op has one an SM at most that is narrow: so nobody need add up."""
+
+    def num_tiles(op: TileOp, height: Height) -> int:
+        return ceil(op.m / height.m) * ceil(op.n / (BLOCK_ROWS if height.swap_ab else FEW_COLUMNS))
+
+    ops = [op for op in workload.tile_ops if op.IS_PRODUCT and op.m > FEW_ROWS]
+    return [one for one in SMALL_OUTPUT_TILES if any(num_tiles(op, one) <= gpu.num_sms for op in ops)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileShape:
-    """A tile of an op, and in how many parts: what makes its tasks."""
+    """A tile of an op, and its number of parts: determines its tasks."""
 
     tile: Tile
     #: Parts of a tile.
     parts: int
     #: Whether only the tail is split: the tiles are more than one wave.
     has_tail: bool
-    #: The op's roofline over the time of the busiest SM.
+    #: The op's roofline divided by the time of the busiest SM.
     rate: float
     #: Tiles, or parts of them.
     num_tasks: int
-    #: Of one of them, while all SMs are busy alike.
+    #: Time of one of them, while all SMs are equally busy.
     task_us: float
     #: fp32 sums of a thread.
     num_sums: int
 
     @property
     def reuse(self) -> float:
-        """Products for each element that a tile reads."""
+        """Products per element that a tile reads."""
         return self.tile.m * self.tile.n / (self.tile.m + self.tile.n)
 
 
@@ -143,11 +162,11 @@ class WgmmaTileShapes:
         self._rows = max(op.m for op in workload.tile_ops)
 
     def combined(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """A cut of each op: the fastest first."""
+        """A tile shape for each op: the fastest first."""
         return self._side_by_side(height) if self._workload.is_independent else self._one_by_one(height)
 
     def in_two_waves(self, height: Height) -> tuple[TileShape, ...]:
-        """A wide cut of each op in two tasks per SM; nothing where some op has none that is fast."""
+        """A wide tile shape for each op with two tasks per SM; empty if some op has none that is fast."""
         lanes = self._gpu.num_clusters(height.cluster_size)
         chosen: list[TileShape] = []
         for op in self._workload.tile_ops:
@@ -161,14 +180,14 @@ class WgmmaTileShapes:
         return tuple(chosen)
 
     def _by_depth(self, op: TileOp, shape: TileShape, *, is_read: bool) -> tuple[float, ...]:
-        """Greatest where stages are deep, after what matters more: whole tiles of what is read, wide ones of the
-        rest."""
+        """Largest for deep stages, after more important criteria: whole tiles for ops whose output is read, wide
+        ones for the rest."""
         first = shape.parts == 1 if is_read else shape.tile.n >= FEW_ROWS
         return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile, self._workload.dtype), shape.rate
 
     def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """Of ops that follow each other: each as if it had all SMs. Of more than two those come first by which every SM
-        has as much to do in all ops together, since weights of the next op run ahead."""
+        """For ops that follow each other: each as if it had all SMs. With more than two ops, those come first for
+        which every SM has the same total work over all ops, since weights of the next op run ahead."""
         num_ops, lanes = len(self._workload.tile_ops), self._gpu.num_clusters(height.cluster_size)
         most = max(2, int(_most_combinations(height) ** (1 / num_ops) + 1e-9))
         combined = filter(
@@ -177,7 +196,7 @@ class WgmmaTileShapes:
         return sorted(combined, key=by_rate if num_ops <= 2 else partial(balanced_us, lanes=lanes))
 
     def _side_by_side(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """Of ops that share the SMs: the tasks of all of them are to fill whole waves."""
+        """For ops that share the SMs: the tasks of all of them should fill whole waves."""
         lanes = self._gpu.num_clusters(height.cluster_size)
         timed = [
             (_makespan_us(shapes, lanes), shapes)
@@ -188,7 +207,8 @@ class WgmmaTileShapes:
         return [shapes for time_us, shapes in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
 
     def _batched(self, height: Height) -> Iterator[tuple[TileShape, ...]]:
-        """A cut of each op, in all combinations. With more than two ops, ops of equal shape get the same tile."""
+        """A tile shape for each op, in all combinations. With more than two ops, ops of equal shape get the same
+        tile."""
         ops = self._workload.tile_ops
         keys = [(op.m, op.weight_rows, op.k) if len(ops) > 2 else index for index, op in enumerate(ops)]
         batches = dict(zip(keys, ops, strict=True))
@@ -198,7 +218,7 @@ class WgmmaTileShapes:
             yield tuple(chosen[key] for key in keys)
 
     def _best_shapes(self, op: TileOp, height: Height, most: int) -> list[TileShape]:
-        """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
+        """At most this many that fill the SMs, the best first; if few do, the best ones. Some have split tails."""
         every = self.all_shapes(op, height)
         shapes = [shape for shape in every if not shape.has_tail]
         tails = [shape for shape in every if shape.has_tail][: most // TAIL_SHARE]
@@ -207,7 +227,7 @@ class WgmmaTileShapes:
         return [shape for shape in every if shape in best or shape in tails]
 
     def _own_shapes(self, op: TileOp, height: Height) -> list[TileShape]:
-        """Of an op whose kind has what a task does: those first that fill the SMs evenly, wide ones before narrow."""
+        """For an op whose kind defines the task: those that fill the SMs evenly first, wide ones before narrow."""
         widest, lanes = min(MAX_PRODUCT_COLUMNS, -(-op.n // COLUMNS) * COLUMNS), self._gpu.num_clusters(1)
         tiles = (
             tiles_of(op, height.m, n, self._workload.dtype)[0]
@@ -249,11 +269,11 @@ class WgmmaTileShapes:
         return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), off_good(shape)))
 
     def _shape(self, op: TileOp, tile: Tile, parts: int, height: Height) -> TileShape:
-        """How long the busiest SM takes for its tasks, by bytes and by products, against the roofline of the op."""
+        """Time of the busiest SM for its tasks, by bytes and by products, compared with the roofline of the op."""
         gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
         num_lanes = gpu.num_clusters(height.cluster_size)
         num_whole, num_parted = waves(num_tiles(op, tile), parts, num_lanes)
-        # Of an SM by one k-step.
+        # For one k-step of an SM.
         crowding = tile.n * tile.k * num_lanes * height.cluster_k / (num_rows * op.n * op.k)
         memory_us = 1e6 * op.weight_bytes(self._workload.dtype) / gpu.dram_bytes_per_s
         flops_per_s = gpu.tensor_flops_per_s * self._workload.dtype.row.tensor_speed
@@ -262,8 +282,9 @@ class WgmmaTileShapes:
         a_rows, b_rows = multiplied(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab)
         padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)
         step_us = crowding * max(memory_us, product_us * padding / tensor_share(b_rows))
+        step_us = max(step_us, converting_us(op, a_rows, tile.k, height.num_warps, gpu))
         slot_bytes = height.of_cta(tile).m * columns * SUM_BYTES
-        fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu)
+        fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu, SUM_KIB)
         steps = ceil(all_steps / height.cluster_k)
         whole_us, task_us = (own * step_us + fixed_us for own in (steps, ceil(steps / parts)))
         sum_us = 0.0
@@ -282,9 +303,9 @@ class WgmmaTileShapes:
         )
 
     def parts(self, op: TileOp, tile: Tile, height: Height) -> tuple[int, ...]:
-        """Numbers of parts of a tile, one where CTAs share its k. With more than one all tasks still run at once, or at
-        few rows in two waves. The second wave then reads what the first wave of the op before it has written last. Of
-        tiles that fill more than a wave the tail is split, into the parts that make it shortest, if any do."""
+        """Numbers of parts of a tile; one if CTAs share its k. With more than one, all tasks still run at once, or
+        at few rows in two waves. The second wave then reads what the previous op's first wave has written last. If
+        tiles fill more than a wave, the tail is split into the parts that make it shortest, if any do."""
         if height.cluster_k > 1:
             return (1,)
         num_lanes, count = self._gpu.num_clusters(height.cluster_size), num_tiles(op, tile)
@@ -311,25 +332,25 @@ def _can_multiply(op: TileOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
 
 
 def _can_share(op: TileOp, tile: Tile, height: Height) -> bool:
-    """Whether each of the CTAs that share a tile's k has steps enough, and something to finish."""
+    """Whether each of the CTAs that share a tile's k has enough steps, and something to finish."""
     sharers, size = height.cluster_k, tile.m if height.swap_ab else tile.n
     return sharers == 1 or (num_steps(op, tile) >= MIN_STEPS_PER_PART * sharers and size >= COLUMNS * sharers)
 
 
 def _leave_registers(shapes: tuple[TileShape, ...]) -> bool:
-    """Whether parts can be added up, of whichever op, beside the sums of all."""
+    """Whether parts of any op can be added up, given the sums of all."""
     return max(shape.parts for shape in shapes) == 1 or max(shape.num_sums for shape in shapes) <= MAX_ACCUMULATORS_BUSY
 
 
 def by_rate(shapes: tuple[TileShape, ...]) -> float:
-    """Least where all ops are fast: to sort combined cuts."""
+    """Smallest if all ops are fast: a key for sorting combined tile shapes."""
     return -round(min(shape.rate for shape in shapes) + sum(shape.rate for shape in shapes), 3)
 
 
 def balanced_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
-    """Of ops that follow each other, dealt to the SMs in turns: halfway between two bounds. One is what the SM with the
-    most of all ops takes, as if weights ran ahead without end. The other is what the busiest of each op take together,
-    as if none did."""
+    """For ops that follow each other, assigned to the SMs in turn: halfway between two bounds. One is the time of
+    the SM with the most work over all ops, as if weights ran ahead without limit. The other is the sum of the
+    busiest SM's time of each op, as if none did."""
     loads_us, assigned, each_us = np.zeros(lanes), 0, 0.0
     for shape in shapes:
         counts = np.bincount((assigned + np.arange(shape.num_tasks)) % lanes, minlength=lanes)
@@ -340,17 +361,28 @@ def balanced_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
 
 
 def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
-    """At least, of all ops' tasks on so many SMs or clusters."""
+    """Lower bound for all ops' tasks on this many SMs or clusters."""
     num_waves = ceil(sum(shape.num_tasks for shape in shapes) / lanes)
     all_us = sum(shape.num_tasks * shape.task_us for shape in shapes)
     times_us = [shape.task_us for shape in shapes]
     return max(all_us / lanes, max(times_us), num_waves * min(times_us))
 
 
-def tiles_of(op: TileOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:
-    """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
+def covering(rows: int, most: Height) -> Height:
+    """The lowest height that covers the rows in as many tiles as the highest does: the copy engine takes its time over
+    rows that are not there, and so do the tensor cores."""
+    block_rows = BLOCK_ROWS * most.groups * most.cluster_m
+    step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
+    if most.swap_ab:
+        step = COLUMNS * most.cluster_m
+    return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)
 
-    Where a CTA has many rows of a tile, its stages of inputs are as large as the weights', so it takes the shallowest.
+
+def tiles_of(op: TileOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:
+    """Depths that give stages of weights a good size; if rows are too few for that, the deepest useful one.
+
+    If a CTA has many rows of a tile, its stages of inputs are as large as those of the weights, so it takes the
+    shallowest.
     """
     depths = [depth for depth in stage_depths(dtype) if depth_problem(op, depth) is None]
     useful = [Tile(m=tile_m, n=tile_n, k=k) for k in depths if k == depths[0] or 2 * k <= op.k]

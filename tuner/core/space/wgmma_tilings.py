@@ -1,8 +1,8 @@
 """Tilings of the wgmma engine that are worth trying on a workload and a GPU.
 
-The legal ones go into the millions, most of them pointless. Tiles are as high as the rows need and cut so that whole
-waves of SMs are filled. Stages are of a size that keeps the memory busy without many barriers, and the rings take the
-shared memory that there is.
+Tiles are as high as the rows need and shaped so that whole
+waves of SMs are filled. Stages have a size that keeps the memory busy without many barriers, and the rings take the
+available shared memory.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from itertools import islice, zip_longest
 from operator import attrgetter
 
 from tuner.core.legal.legality import engine_problem, tiling_problem
+from tuner.core.legal.sum_room import with_least_room, with_most_room
 from tuner.core.legal.wgmma import (
-    BLOCK_ROWS,
     COLUMNS,
     MAX_INPUT_STAGES,
     MAX_STAGES,
-    WARP_ROWS,
+    NUM_WARPS,
     rows_problem,
     smem_bytes,
     stage_bytes,
@@ -29,6 +29,7 @@ from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
@@ -37,41 +38,43 @@ from tuner.core.space.wgmma_tile_shapes import (
     TileShape,
     WgmmaTileShapes,
     by_rate,
+    covering,
+    small_output_tiles,
     tiles_of,
 )
 
 MAX_ROWS_OF_TILES_OF_64 = 256
-#: More tile rows than this are not offered where a taller tile gives fewer.
+#: More tile rows than this are not proposed if a taller tile gives fewer.
 MAX_TILE_ROWS = 64
-#: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
+#: Depths of the ring of inputs if tiles are low; otherwise it is as deep as that of the weights.
 INPUT_STAGES = (6, 4, 8)
-#: Depths of the inputs' ring beside which the ring of weights takes all the memory that is left.
+#: Depths of the ring of inputs with which the ring of weights takes all remaining memory.
 FULL_INPUT_STAGES = (4, 5, 6, 8)
-#: Weights that a CTA has requested and not yet received, bytes, beside no limit. What is requested later waits behind
-#: it, a signal and the intermediate too. This much already keeps the memory busy.
+#: Bytes of weights that a CTA has requested but not received, besides no limit. Later requests queue behind them,
+#: including signals and the intermediate. This much already keeps the memory busy.
 WINDOW_BYTES = (98_304, 65_536)
-#: CTAs that share a tile's k: offered, and around the best schedules. With swapped operands and more than few rows they
-#: are offered for two warpgroups, since one has sums for few columns, and sharing is for wide tiles.
+#: CTAs that share a tile's k: proposed ones, and those around the best schedules. With swapped operands and more than a
+#: few rows, they are proposed for two warpgroups, since one has sums for few columns, and sharing is for wide tiles.
 SHARERS = (2,)
 MORE_SHARERS = (2, 4)
 SWAPPED_SHARERS_GROUPS = 2
-#: Tilings that are tried before a model knows anything: without split tails, with, and where CTAs share k.
+#: Tilings that are tried before a model exists: without split tails, with, and with CTAs that share k.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
 NUM_SHARING_GUESSES = 2
-#: A ring of fewer stages leaves the memory idle between them: where another cut has as many, it is a better guess.
+#: A ring of fewer stages leaves the memory idle between them: another tile shape with this many is a better first
+#: candidate.
 ENOUGH_STAGES = 4
-#: Of the SMs that an op keeps busy, the least that wider tiles of it may.
+#: Minimum share of an op's busy SMs that wider tiles must keep busy.
 BUSY_SHARE = 0.9
-#: The weights of an op that counts as small, over what all rings hold.
+#: Maximum weights of a small op, relative to the capacity of all rings.
 LARGEST_SMALL_OP = 1.5
-#: Of high tiles, cuts of each height whose tiles the copy engine is offered to store: the best.
+#: For high tiles, the number of tile shapes per height that are proposed with stores by the copy engine: the best.
 NUM_COPIED = 12
 
-
-#: For more rows, the most of a tile; the height is what covers the rows in as many tiles. Two CTAs with one tile read
-#: its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong one warpgroup holds all sums
-#: of a tile. Where a tile has more rows than columns, swapped operands read less shared memory.
+#: For more rows, the maximum of a tile; the height is the one that covers the rows with as many tiles. Two CTAs with
+#: one tile read its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong, one warpgroup
+#: holds all sums of a tile. If a tile has more rows than columns, swapped operands read less shared memory.
 HIGH_TILES = (
     Height(128, 8),
     Height(192, 12),
@@ -85,20 +88,21 @@ HIGH_TILES = (
     Height(128, 8).in_turns,
     Height(64, 4).in_turns,
 )
-#: The same of rows that it covers in one tile: two CTAs of few rows each, which bring all weights once. Where two tile
-#: rows bring them, they come once from the memory only while both ask for them at the same time.
+#: The same for rows that it covers in one tile: two CTAs with few rows each, which load all weights once. If two tile
+#: rows load them, they come only once from memory only while both request them at the same time.
 SHARED_TILE = Height(128, 4, 2)
 
 
 class WgmmaTilings:
-    """The offered tilings; none where the engine does not run the workload on the GPU."""
+    """The proposed tilings; empty if the engine does not support the workload on the GPU."""
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.tile_ops)
+        self._converts = any(op.IS_PRODUCT and op.weights for op in workload.tile_ops)
         self._shapes = WgmmaTileShapes(workload, gpu)
-        #: By tile height, a cut of each op: the fastest first.
+        #: By tile height, a tile shape for each op: the fastest first.
         self._combined = {height: self._shapes.combined(height) for height in self.heights} if self.is_there else {}
 
     @property
@@ -108,11 +112,11 @@ class WgmmaTilings:
 
     @property
     def heights(self) -> tuple[Height, ...]:
-        """Those that are worth a try, of one CTA or of some that share k."""
+        """Heights that are worth trying, for one CTA or for several that share k."""
         alone = self._heights_alone
-        groups = 1 if self._rows <= FEW_ROWS else SWAPPED_SHARERS_GROUPS
+        groups = 1 if self._rows <= FEW_ROWS and not self._converts else SWAPPED_SHARERS_GROUPS
         wide = [one for one in alone if not one.swap_ab or one.groups == groups]
-        return alone + _sharing(wide, SHARERS)
+        return alone + _sharing(wide, MORE_SHARERS if small_output_tiles(self._workload, self._gpu) else SHARERS)
 
     @property
     def _heights_alone(self) -> tuple[Height, ...]:
@@ -125,23 +129,25 @@ class WgmmaTilings:
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
-        covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
+        useful = [*small_output_tiles(self._workload, self._gpu), *useful]
+        covers = dict.fromkeys(covering(self._rows, most) for most in useful)
         fitting = tuple(
-            one for one in covering if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
+            one for one in covers if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
         )
         return fitting or HIGH_TILES[:1]
 
     def _low_heights(self) -> Iterator[Height]:
-        """One tile row; more where even so each tile of theirs has an SM of its own: then a CTA brings fewer rows."""
+        """One tile row; more if even then each of their tiles has its own SM: a CTA then loads fewer rows."""
         for most in (FEW_ROWS, FEW_ROWS // 2, FEW_ROWS // 4):
-            height = _covering(self._rows, Height(most, 4))
+            height = covering(self._rows, Height(most, 4))
             num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.tile_ops)
             if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
                 yield height
-                yield _covering(self._rows, Height(most, 4, swap_ab=True))
+                warps = NUM_WARPS if self._converts else NUM_WARPS[:1]
+                yield from (covering(self._rows, Height(most, count, swap_ab=True)) for count in warps)
 
     def tilings(self) -> Iterator[Tiling]:
-        """All of them, without repetition; the best filled of each height first."""
+        """All of them, without duplicates; for each height, those that fill the SMs best first."""
         apart = list(self._in_two_waves())
         yield from apart
         for height, combined in self._combined.items():
@@ -153,10 +159,10 @@ class WgmmaTilings:
                 yield from islice((one for one in stored if tiling_problem(self._workload, self._gpu, one) is None), 1)
 
     def guesses(self) -> list[Tiling]:
-        """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
-        memory there is; those in two waves; and the fastest that share k, with many rows only where that looks faster
-        than not to. They come by turns: a short search tries the first ones alone, and which of the three ways is taken
-        counts for more than the cut. Who multiplies in turns is one step away."""
+        """Starting points: for each height in turn the fastest tile shapes of different widths, each with rings that
+        take the available memory; those in two waves; and the fastest that share k, with many rows only if that
+        looks faster. They alternate: a short search tries only the first ones, and the choice among the three ways
+        matters more than the tile shape. Ping-pong is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
         alone = [height for height in together if height.cluster_k == 1]
         whole, tails = (self._in_turn(alone, tails=tails) for tails in (False, True))
@@ -171,16 +177,16 @@ class WgmmaTilings:
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
-        """With many rows, of each height the widest tiles without parts: they read their operands least often, which
-        may count for more than full waves where power is the limit."""
+        """With many rows, for each height the widest tiles without parts: they read their operands least often,
+        which may matter more than full waves if power is the limit."""
         for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
             whole = [shapes for shapes in self._combined[height] if all(shape.parts == 1 for shape in shapes)]
             widest = max(whole, key=lambda shapes: sum(shape.reuse for shape in shapes), default=())
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
-        """Of each height in turn the fastest cut that none before it has: which operand lies where is one step from it.
-        A lone op has few cuts, so it has them both ways."""
+        """For each height in turn the fastest tile shape that no earlier one has: the order of operands is one step
+        away. A single op has few tile shapes, so it has them both ways."""
         is_lone = len(self._workload.tile_ops) == 1
         found: dict[object, Tiling] = {}
         for offered in [self._of_height(height, tails=tails) for height in heights] * NUM_GUESSES:
@@ -190,8 +196,8 @@ class WgmmaTilings:
         return list(found.values())
 
     def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
-        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none; those
-        first whose rings hold enough stages."""
+        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none;
+        those whose rings hold enough stages first."""
         found: set[object] = set()
         shallow = list[Tiling]()
         for shapes in self._combined[height]:
@@ -207,17 +213,17 @@ class WgmmaTilings:
         yield from shallow
 
     def _in_two_waves(self) -> Iterator[Tiling]:
-        """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
-        op begins; wide tiles in deep stages, and a window."""
+        """At few rows: two tasks of each op per SM, so that the first half of the intermediate is ready when the
+        second op begins; wide tiles in deep stages, and a window."""
         if self._rows <= FEW_ROWS and self.is_there:
             for height in self._heights_alone[:2]:
                 windowed = (one for one in self._with_rings(self._shapes.in_two_waves(height), height) if one.window)
                 yield from islice(windowed, 1)
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Tilings that differ in one thing: the height of the tiles together with who multiplies them or shares their
-        k; who stores them; the cut of one op, its height included; one number of the rings; or the depths of all ops.
-        Rings become shorter where they would not fit."""
+        """Tilings that differ in one aspect: the height of the tiles together with the warpgroups that multiply them
+        or the CTAs that share their k; how they are stored; the tile shape of one op, including its height; one
+        number of the rings; or the depths of all ops. Rings become shorter if they would not fit."""
         alone = self._heights_alone
         in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
         for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):
@@ -244,16 +250,18 @@ class WgmmaTilings:
         for num_stages in range(2, MAX_STAGES + 1):
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
-        yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
-        yield from (replace(tiling, ahead_window=window) for window in range(tiling.num_stages))
+        for count in range(tiling.num_stages):
+            yield from (replace(tiling, window=count), replace(tiling, ahead_window=count))
+        for room in axes_of(Tiling)["sum_kib"].values if tiling.cluster_k > 1 else ():
+            yield from self._fitted(replace(tiling, sum_kib=room))
         yield from self._fitted(self._deepened(tiling))
         yield from self.widened(tiling)
         yield from self.with_full_rings(tiling)
         yield from self.twice_as_deep(tiling)
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Of a chain: the tiling with no stage deeper than each depth that is allowed, and with rings as deep as then
-        fits. A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights
+        """For a chain: the tiling with stages limited to each allowed depth, and with the deepest rings that then
+        fit. A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights
         of the others."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
@@ -264,8 +272,8 @@ class WgmmaTilings:
                 yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
 
     def twice_as_deep(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Of a chain: the tiling with stages of all ops twice as deep, rings as deep as then fits, and windows of as
-        many bytes; nothing where one is as deep as it can be."""
+        """For a chain: the tiling with stages of all ops twice as deep, rings as deep as then fits, and windows with
+        the same bytes; empty if one is already at its maximum."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
         depths, ops = stage_depths(self._workload.dtype), self._workload.tile_ops
@@ -277,9 +285,9 @@ class WgmmaTilings:
                 yield from self._fitted(replace(deep, input_stages=input_stages))
 
     def widened(self, tiling: Tiling) -> Iterator[Tiling]:
-        """Of a chain: the tiling with the tiles of small ops as wide as a slot of the ring allows that the others make,
-        in parts that keep about as many SMs busy. Then the ring holds nearly all of their weights, which come before
-        they begin; nothing where it does already."""
+        """For a chain: the tiling with the tiles of small ops as wide as a slot of the ring allows, in parts that
+        keep about as many SMs busy. Then the ring holds nearly all of their weights, which arrive before they begin;
+        empty if it already does."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
         dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]
@@ -305,7 +313,7 @@ class WgmmaTilings:
             yield from self._fitted(wide)
 
     def _of_other_heights(self, own: Height, index: int) -> Iterator[TileShape]:
-        """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""
+        """For an op with the same warps and CTAs: for each other height the fastest whole tile and the widest."""
         for height in self._combined:
             if height.fields == own.fields and height.m != own.m:
                 whole = [shapes[index] for shapes in self._combined[height] if shapes[index].parts == 1]
@@ -314,7 +322,7 @@ class WgmmaTilings:
     def _with_rings(
         self, shapes: tuple[TileShape, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
     ) -> Iterator[Tiling]:
-        """Rings as deep as fits and about two thirds of it, without and with a window."""
+        """Rings as deep as fits and about two thirds of it, with and without a window."""
         if not shapes:
             return
         parts = tuple(shape.parts for shape in shapes)
@@ -328,6 +336,7 @@ class WgmmaTilings:
         )
         for rings in dict.fromkeys(self._rings(bare)):
             tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
+            tiling = with_most_room(self._workload, self._gpu, tiling)
             if tiling_problem(self._workload, self._gpu, tiling) is None:
                 yield tiling
 
@@ -342,14 +351,15 @@ class WgmmaTilings:
                         yield num_stages, input_stages or min(num_stages, MAX_INPUT_STAGES), window
 
     def _deepest(self, tiling: Tiling, *, is_equal: bool) -> int:
-        """The most stages of weights that fit, beside the inputs' ring or with one as deep."""
+        """The most stages of weights that fit, with the given ring of inputs or with one as deep."""
         fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
         each = smem_bytes(self._workload, replace(tiling, num_stages=1, input_stages=tiling.input_stages + is_equal))
         return min(MAX_STAGES, max(0, self._gpu.smem_per_cta_bytes - fixed) // (each - fixed))
 
     def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
-        """The tiling, with as many stages of its ring of weights as fit, and of the inputs' where both were as deep;
-        nothing where too few do."""
+        """The tiling, with as many stages of its ring of weights as fit, and of the inputs' if both were as deep;
+        empty if too few do."""
+        tiling = with_least_room(self._workload, tiling)
         is_equal = tiling.num_stages == tiling.input_stages
         fixed = replace(tiling, input_stages=0) if is_equal else tiling
         num_stages = min(tiling.num_stages, self._deepest(fixed, is_equal=is_equal))
@@ -360,8 +370,8 @@ class WgmmaTilings:
             yield replace(fitted, window=window, ahead_window=ahead)
 
     def _deepened(self, tiling: Tiling) -> Tiling:
-        """With the stages of each op as deep as a slot of the ring allows that the others make: then the ring holds as
-        many bytes of small ops as of large ones."""
+        """With the stages of each op as deep as a slot of the ring allows: then the ring holds as many bytes of
+        small ops as of large ones."""
         dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]
 
         def deepest(op: TileOp, tile: Tile) -> Tile:
@@ -379,21 +389,11 @@ def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
 
 
 def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
-    """The same by so many CTAs that share k, where these share no weights and do not take turns. With swapped operands
-    they share the rows of a tile to add them up."""
+    """The same with this many CTAs that share k, if these share no weights and do not take turns. With swapped
+    operands, they share the rows of a tile when adding up."""
     able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
     return tuple(
         replace(one, cluster_k=count, m=max(one.m, COLUMNS * count) if one.swap_ab else one.m)
         for count in sharers
         for one in able
     )
-
-
-def _covering(rows: int, most: Height) -> Height:
-    """The lowest height that covers the rows in as many tiles as the highest does: the copy engine takes its time over
-    rows that are not there, and so do the tensor cores."""
-    block_rows = BLOCK_ROWS * most.groups * most.cluster_m
-    step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
-    if most.swap_ab:
-        step = COLUMNS * most.cluster_m
-    return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)

@@ -1,1 +1,1 @@
-"""What came of a candidate: outcome, samples, statistics, job, records."""
+"""The results of a candidate: outcome, samples, statistics, job, records."""

@@ -1,6 +1,5 @@
-"""What a worker says, before anything believes it: one gate for samples, energies, counters, clocks, traces, builds,
-files and cards. A lie that is within these ranges is told by nobody; one beyond them would be an answer for ever.
-"""
+"""Checks everything that a worker sends: one gate for samples, energies, counters, clocks, traces, builds, files and
+cards. Lies within these ranges cannot be detected; values outside them would be wrong results forever."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _Range = tuple[float, float]
 
 #: From a nanosecond to a quarter of an hour, microseconds.
 _TIME_US: _Range = (1e-3, 1e9)
-#: A difference of two readings may be a little below 0.
+#: A difference of two readings may be slightly below 0.
 _SECONDS: _Range = (-1.0, 1e7)
 _RATIO: _Range = (1e-9, 1e9)
 #: A share is a quotient of sums.
@@ -31,7 +30,7 @@ _COUNT: _Range = (0, 2**31 - 1)
 _BYTES: _Range = (0, 2**48)
 _RATE: _Range = (1.0, 1e24)
 
-#: By name of a field, or of what holds the number; the rest is a number that the database can keep.
+#: By the name of a field, or of the container of the number; all others are limited to what the database can store.
 _RANGES: dict[str, _Range] = {
     **dict.fromkeys(("time_us", "times_us", "library_us", "forecast_us", "true_us"), _TIME_US),
     **dict.fromkeys(("speedup", "library_speedup"), _RATIO),
@@ -65,7 +64,7 @@ _KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{0,200}")
 _STAGE = re.compile(r"[a-z_]{1,20}(\.[a-z_]{1,20}){0,2}")
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,79}")
 _GPU_ID = re.compile(r"[a-z0-9][a-z0-9._+()-]{0,79}")
-#: The files of an artifact; `workers/builder/artifact.py` makes them.
+#: The files of an artifact; `workers/builder/artifact.py` creates them.
 _FILE = re.compile(
     r"kernel\.(cu|cubin)|(guarded|safe)\.cubin|(fallback_)?plan\d{1,4}\.bin|manifest\.json"
     r"|[a-z][a-z0-9_-]{0,39}\d{1,4}(_[a-z]{1,20})?\.(cu|cubin|bin)"  # of a launch op, by its kind
@@ -75,10 +74,10 @@ _MANIFEST = "manifest.json"
 
 
 def believe(found: Any, name: str = "answer") -> None:
-    """Looks at all that `found` holds: an outcome, finals, an inspection, a build, files, an environment, a GPU.
+    """Checks everything in `found`: an outcome, finals, an inspection, a build, files, an environment, a GPU.
 
     Raises:
-        Unbelievable: names what cannot be.
+        Unbelievable: names what is impossible.
     """
     if found is None or isinstance(found, bool):
         return
@@ -88,12 +87,12 @@ def believe(found: Any, name: str = "answer") -> None:
         _check_text(found, name)
     elif isinstance(found, bytes):
         if len(found) > _MOST_BYTES:
-            _refuse(name, f"has {len(found)} bytes", f"at most {_MOST_BYTES} are taken")
+            _refuse(name, f"has {len(found)} bytes", f"at most {_MOST_BYTES} are accepted")
     elif isinstance(found, dict):
         _check_dict(found, name)
     elif isinstance(found, tuple | list):
         if len(found) > _MOST_ITEMS:
-            _refuse(name, f"has {len(found)} items", f"at most {_MOST_ITEMS} are taken")
+            _refuse(name, f"has {len(found)} items", f"at most {_MOST_ITEMS} are accepted")
         for item in found:
             believe(item, name)
     elif is_dataclass(found) and not isinstance(found, type):
@@ -107,15 +106,15 @@ def _refuse(name: str, what: str, right: str) -> NoReturn:
 def _check_number(value: float, name: str, within: _Range) -> None:
     low, high = within
     if not low <= value <= high:  # false for NaN
-        shown = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "of too many digits"
-        _refuse(name, f"is {shown}", f"it lies between {low:g} and {high:g}")
+        shown = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "with too many digits"
+        _refuse(name, f"is {shown}", f"it must be between {low:g} and {high:g}")
 
 
 def _check_text(text: str, name: str) -> None:
     if len(text) > _MOST_CHARACTERS:
-        _refuse(name, f"has {len(text)} characters", f"at most {_MOST_CHARACTERS} are taken")
+        _refuse(name, f"has {len(text)} characters", f"at most {_MOST_CHARACTERS} are accepted")
     if "\x00" in text or not (text.isascii() or _is_unicode(text)):
-        _refuse(name, "is no text", "text has no zero bytes and no half characters")
+        _refuse(name, "is no text", "text must not contain zero bytes or unpaired surrogates")
 
 
 def _is_unicode(text: str) -> bool:
@@ -128,11 +127,11 @@ def _is_unicode(text: str) -> bool:
 
 def _check_dict(found: dict[Any, Any], name: str) -> None:
     if len(found) > _MOST_ITEMS:
-        _refuse(name, f"has {len(found)} keys", f"at most {_MOST_ITEMS} are taken")
+        _refuse(name, f"has {len(found)} keys", f"at most {_MOST_ITEMS} are accepted")
     form = _STAGE if name.endswith("stage_s") else _KEY
     for key, value in found.items():
         if not isinstance(key, str) or not form.fullmatch(key):
-            _refuse(name, f"has the key {str(key)[:80]!a}", "that is no name of one")
+            _refuse(name, f"has the key {str(key)[:80]!a}", "that is not the name of one")
         believe(value, name)
 
 
@@ -156,13 +155,13 @@ def _check_fields(found: Any, name: str) -> None:
         case ArtifactFiles():
             _check_files(found, name)
         case Trace() if any(span.op >= len(found.op_names) for span in found.spans):
-            _refuse(f"{name}.spans", f"name an op beyond the {len(found.op_names)} there are", "each has one of these")
+            _refuse(f"{name}.spans", f"name an op beyond the {len(found.op_names)} that exist", "each has one of these")
         case Metric() if not _TAG.fullmatch(found.tag):
-            _refuse(f"{name}.tag", f"is {found.tag[:80]!a}", "a tag is of letters, digits and _")
+            _refuse(f"{name}.tag", f"is {found.tag[:80]!a}", "a tag consists of letters, digits and _")
         case Gpu() if not _GPU_ID.fullmatch(found.id):
-            _refuse(f"{name}.id", f"is {found.id[:80]!a}", "an id is of small letters, digits and -")
+            _refuse(f"{name}.id", f"is {found.id[:80]!a}", "an id consists of lower-case letters, digits and -")
         case Environment() if any(len(text) > 200 for text in _texts(found)):
-            _refuse(name, "has a text of more than 200 characters", "versions and names are short")
+            _refuse(name, "has a text of more than 200 characters", "versions and names are shorter")
 
 
 def _texts(found: Environment) -> Iterator[str]:
@@ -175,22 +174,26 @@ def _check_finals(found: FinalsTimes, name: str) -> None:
     num_rounds = len(found.process_of_round)
     for row in found.times_us:
         if row is not None and (len(row) != num_rounds or not row):
-            _refuse(f"{name}.times_us", f"has a row of {len(row)} rounds", f"{num_rounds} were held, and one at least")
+            _refuse(
+                f"{name}.times_us",
+                f"has a row of {len(row)} rounds",
+                (f"{num_rounds} were run, and there must be at least one"),
+            )
 
 
 def _check_files(found: ArtifactFiles, name: str) -> None:
-    """The names are ours, and the manifest lists just these bytes."""
+    """The names are ours, and the manifest lists exactly these bytes."""
     for file in found.files:
         if not _FILE.fullmatch(file):
-            _refuse(f"{name}.files", f"has {file[:80]!a}", "that is no file of an artifact")
+            _refuse(f"{name}.files", f"has {file[:80]!a}", "that is not a file of an artifact")
     try:
         listed = json.loads(found.files[_MANIFEST], parse_constant=_no_number)["files"]
         sums = {file: facts["sha256"] for file, facts in listed.items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise Unbelievable(f"{name}.files has no {_MANIFEST} that lists its files; an artifact has one") from error
+        raise Unbelievable(f"{name}.files has no {_MANIFEST} that lists its files; every artifact has one") from error
     if sums != {file: hashlib.sha256(data).hexdigest() for file, data in found.files.items() if file != _MANIFEST}:
-        _refuse(f"{name}.files", "are not those that the manifest lists", "names and sums of both are the same")
+        _refuse(f"{name}.files", "are not the files that the manifest lists", "names and checksums must be the same")
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")

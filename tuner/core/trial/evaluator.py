@@ -1,4 +1,5 @@
-"""The one seam: what measures a candidate. A real card stands behind it, or the simulated twin."""
+"""The one seam: the interface that measures a candidate. It is implemented by a real card, and by the simulated
+twin."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tuner.core.trial.reports.torch_time import TorchTime
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What all candidates of a job share; an evaluator may keep inputs and references for the last one."""
+    """What all candidates of a job share; an evaluator may cache inputs and references for the last one."""
 
     workload: Workload
     objective: Objective
@@ -28,49 +29,49 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A candidate that is ready for the card: proven, rendered, built. What else it holds is its evaluator's own, and
-    may travel to another process or machine (it is pickled there)."""
+    """A candidate that is ready for the card: proven, rendered, built. Anything else in it belongs to its evaluator,
+    and may be sent to another process or machine (pickled)."""
 
     #: Seconds spent by stage so far: verify, render, build.
     stage_s: dict[str, float] = field(default_factory=dict)
-    #: What the simulator says of it, microseconds; None for the library.
+    #: The simulator's forecast, microseconds; None for the library.
     forecast_us: float | None = None
 
 
-#: What preparing a candidate comes to: it is ready, or has an outcome already.
+#: The result of preparing a candidate: it is ready, or already has an outcome.
 Preparation = Prepared | Rejected | Failed
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsTimes:
-    """Times of all finalists, interleaved: row r of every finalist was taken in round r."""
+    """Times of all finalists, interleaved: row r of every finalist was measured in round r."""
 
     #: [num_candidates][num_rounds], microseconds; None for a candidate that failed in the finals.
     times_us: tuple[tuple[float, ...] | None, ...]
     #: Why a candidate has no times; empty for the others.
     reasons: tuple[str, ...]
-    #: Index of the process that took round r: 0 the warm child, 1 a fresh one.
+    #: Index of the process that ran round r: 0 the warm child, 1 a fresh one.
     process_of_round: tuple[int, ...]
-    #: Rounds that were taken and do not count, for the clocks of one of their samples.
+    #: Rounds that do not count, because of the clocks of one of their samples.
     num_dropped: int = 0
-    #: How the library was called; None where it is a model.
+    #: How the library was called; None if it is simulated.
     library: LibraryRecipe | None = None
-    #: PyTorch's; None where the evaluator was not told to take it.
+    #: PyTorch's; None if the evaluator was not asked to measure it.
     torch: TorchTime | None = None
-    #: Seconds that the finals took by stage; a stage within another one has both names, with a dot between.
+    #: Seconds of the finals by stage; a stage within another one has both names, separated by a dot.
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Where figures come from; carried by every result, since where it differs the result is a weaker match."""
+    """Where figures come from; part of every result, since a difference makes the result a weaker match."""
 
     #: e.g. ``NVIDIA H200``; ``simulated NVIDIA H200`` for the simulated GPU.
     gpu_name: str
     simulated: bool
-    #: Driver version, empty where there is none.
+    #: Driver version, empty if there is none.
     driver: str = ""
-    #: CUDA version of the compiler, empty where nothing was compiled.
+    #: CUDA version of the compiler, empty if nothing was compiled.
     cuda: str = ""
     #: SM and memory clock limits, MHz.
     clocks_mhz: dict[str, int] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactFiles:
-    """What a pipeline fetches: a manifest and the files that it names."""
+    """The files of an artifact: a manifest and the files that it names."""
 
     #: By name: kernel.cu, kernel.cubin (absent when simulated), plan*.bin, manifest.json.
     files: dict[str, bytes]
@@ -92,7 +93,7 @@ class ArtifactFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Quarantine:
-    """A card that nothing is measured on until a probe finds it fit again."""
+    """A card that is not used until a probe finds it usable again."""
 
     #: A sentence.
     reason: str
@@ -101,13 +102,13 @@ class Quarantine:
 
 
 class Evaluator(Protocol):
-    """What a candidate goes through, in two steps: `prepare` needs cores, `measure` needs the card.
+    """The two steps of a candidate: `prepare` needs cores, `measure` needs the card.
 
-    All calls block. `prepare` may be called by several threads at a time, also beside another call. All others come one
-    at a time, from one thread.
+    All calls block. `prepare` may be called by several threads at a time, also during another call. All other calls
+    come one at a time, from one thread.
 
-    No candidate's fault raises: it is an `Outcome`. `WorkerError` means that the evaluator itself is unusable, and
-    `Quarantined` that its card is not fit now: `probe` tells when it is again.
+    Errors of a candidate never raise: they are an `Outcome`. `WorkerError` means that the evaluator itself is unusable,
+    and `Quarantined` that its card is unusable for now: `probe` says when it can be used again.
     """
 
     @property
@@ -117,7 +118,7 @@ class Evaluator(Protocol):
 
     @property
     def uuid(self) -> str:
-        """UUID of its card, as the driver says it, ``GPU-…``; empty for the simulated GPU."""
+        """UUID of its card, as reported by the driver, ``GPU-…``; empty for the simulated GPU."""
         ...
 
     def environment(self) -> Environment:
@@ -125,7 +126,7 @@ class Evaluator(Protocol):
         ...
 
     def probe(self) -> None:
-        """Looks whether the card is fit to measure on.
+        """Checks whether the card is usable for measurements.
 
         Raises:
             Quarantined: it is not; the message says why.
@@ -134,7 +135,7 @@ class Evaluator(Protocol):
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
         """Proves, renders and builds one candidate, without the card. What several candidates share is built once,
-        though they come at the same time."""
+        even if they arrive at the same time."""
         ...
 
     def measure(
@@ -145,7 +146,7 @@ class Evaluator(Protocol):
     ) -> Outcome:
         """Checks and times what this evaluator, or one of the same target, has prepared, interleaved with the library.
 
-        Where `incumbent_speedup` (the best so far against the library) is given, a candidate that is certainly far
+        If `incumbent_speedup` (the best speed-up over the library so far) is given, a candidate that is certainly far
         worse is truncated.
         """
         ...
@@ -174,31 +175,31 @@ class Evaluator(Protocol):
         num_rounds: int,
         winner: int,
     ) -> tuple[BaselineTime, ...]:
-        """Checks a user's own programs, and times them in rounds that they share with all candidates. The first of
-        these is the library, and `winner` the index of the winner. A program's fault is its reason."""
+        """Checks a user's own programs, and times them in shared rounds with all candidates. The first of these is
+        the library, and `winner` is the index of the winner. A program's error becomes its reason."""
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
-        """The files of our candidate; `extra` joins the manifest (times, verdict, environment)."""
+        """The files of our candidate; `extra` is added to the manifest (times, verdict, environment)."""
         ...
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """Hardware counters over one cold run of a candidate, by name or (None) the base set.
 
-        Where there are none, the report's `reason` says why.
+        If there are none, the report's `reason` says why.
 
         Raises:
-            InvalidInput: the GPU knows no such metric; the message names near ones.
+            InvalidInput: the GPU has no such metric; the message names similar ones.
         """
         ...
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
-        """What a run of a candidate takes under continuous load, after its numbers were checked. It takes over a
-        second. Where there is no figure, the report's `reason` says why."""
+        """The energy per run of a candidate under continuous load, after its numbers were checked. It takes over a
+        second. If there is no figure, the report's `reason` says why."""
         ...
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """A Gantt chart of one run of our candidate; where there is none, its `reason` says why."""
+        """A Gantt chart of one run of our candidate; if there is none, its `reason` says why."""
         ...
 
     def close(self) -> None:

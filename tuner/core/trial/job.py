@@ -26,7 +26,7 @@ class Objective:
 
 
 def default_regime(m: int) -> Regime:
-    """Sustained from 256 rows on, where the card is power-limited; burst below."""
+    """Sustained from 256 rows on, which are power-limited; burst below."""
     return Regime.SUSTAINED if m >= 256 else Regime.BURST
 
 
@@ -38,34 +38,36 @@ class Budget:
     trials: int = 60
     #: Wall-clock seconds of the search, finals not counted, > 0.
     seconds: float = 600.0
-    #: Trials without progress after which nothing new is tried, >= 1; None for no such end.
+    #: Trials without progress after which nothing new is tried, >= 1; None for no limit.
     patience: int | None = None
 
     def __post_init__(self) -> None:
         if self.trials < 1:
-            raise InvalidInput("budget.trials", f"must be at least 1, got {self.trials}", "60 is a good start")
+            raise InvalidInput("budget.trials", f"must be at least 1, got {self.trials}", "60 is a reasonable value")
         if not self.seconds > 0:
-            raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a good start")
+            raise InvalidInput("budget.seconds", f"must be above 0, got {self.seconds}", "600 is a reasonable value")
         if self.patience is not None and self.patience < 1:
-            raise InvalidInput("budget.patience", f"must be at least 1, got {self.patience}", "30 is a good start")
+            raise InvalidInput(
+                "budget.patience", (f"must be at least 1, got {self.patience}"), "30 is a reasonable value"
+            )
 
     def left_s(self, num_trials: int, search_s: float) -> float:
-        """Seconds of search left after this many trials, at least one, and seconds."""
+        """Remaining seconds of search, at least one, after this many trials and seconds."""
         left_s, num_left = self.seconds - search_s, self.trials - num_trials
         return max(0.0, min(left_s, num_left * search_s / num_trials))
 
 
 class PriorsChoice(StrEnum):
-    """What a search begins with."""
+    """What a search starts from."""
 
-    #: What was found for the nearest shapes on the same GPU model.
+    #: Results for the nearest shapes on the same GPU model.
     NEAREST = "nearest"
-    #: Nothing: a fair search, which knows of no earlier one.
+    #: Nothing: a fair search, without earlier results.
     NONE = "none"
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """What a dataclass holds, by name."""
+    """The fields of a dataclass, by name."""
     return {name: getattr(value, name) for name in _names(type(value))}  # type: ignore[arg-type]  # a class is hashable
 
 
@@ -77,36 +79,36 @@ def _names(kind: type) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """All that a client asks for."""
+    """A client's complete request."""
 
     workload: Workload
     #: ``h200`` or ``simulated:h200``.
     target_id: str
     objective: Objective
     budget: Budget
-    #: Of the sampler, the inputs, and the simulated twin's noise.
+    #: Of the sampler, the inputs, and the simulated card's noise.
     seed: int = 0
-    #: What the search begins with.
+    #: What the search starts from.
     priors: PriorsChoice = PriorsChoice.NEAREST
-    #: The answer is what takes the least energy among what is slower than the fastest by this many per cent at most,
-    #: above 0 and at most 100; None for the fastest.
+    #: The result is the candidate with the least energy among those that are at most this many percent slower than the
+    #: fastest, above 0 and at most 100; None for the fastest.
     energy_within_percent: float | None = None
-    #: Whether the library of the finals is the faster of the vendor's and of torch.compile, where PyTorch is installed
-    #: beside the card. It takes longer than a search in burst.
+    #: Whether the library of the finals is the faster of the vendor's and of torch.compile, if PyTorch is installed at
+    #: the card. It takes longer than a burst search.
     torch_compile: bool = False
-    #: What is tried beside the library, in this order, and nothing else; empty for a search.
+    #: What is tried besides the library, in this order, and nothing else; empty for a search.
     tried: tuple[Candidate, ...] = ()
 
     def __post_init__(self) -> None:
         within = self.energy_within_percent
         if within is not None and not 0 < within <= 100:
             problem = f"must be above 0 and at most 100, got {within:g}"
-            raise InvalidInput("objective.energy_within_percent", problem, "5 allows five per cent more time")
+            raise InvalidInput("objective.energy_within_percent", problem, "5 allows five percent more time")
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse. What came later is left out while it has its
-        default, so that digests outlive new options."""
-        # By hand: `asdict` copies every leaf, which takes a tenth of what a submission does.
+        """A dict of plain JSON values; `from_json` is its inverse. Later fields are left out while they have their
+        defaults, so that digests stay valid."""
+        # By hand: `asdict` copies every leaf, which takes a tenth of a submission's time.
         data = {name: _fields(value) if is_dataclass(value) else value for name, value in _fields(self).items()}
         data["workload"]["ops"] = tuple(op.to_job_json() for op in self.workload.ops)
         if self.priors is PriorsChoice.NEAREST:
@@ -137,31 +139,31 @@ class JobSpec:
 
     @cached_property
     def problem_digest(self) -> str:
-        """16 hex digits that name the open problem: everything but budget and seed."""
+        """16 hex digits that identify the open problem: everything except budget and seed."""
         problem = {k: v for k, v in self.to_json().items() if k not in ("budget", "seed")}
         text = json.dumps(problem, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-#: Most and least that a job may come before others.
+#: Limits of a job's priority.
 MAX_PRIORITY = 10
-#: Labels of a job, at most, those of all who asked for it together.
+#: Maximum labels of a job, including those of all its owners.
 MAX_LABELS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobTerms:
-    """How a job is treated: no part of its problem."""
+    """How a job is treated: not part of its problem."""
 
-    #: -10 to 10; the higher goes first. Above 0 only for admins.
+    #: -10 to 10; higher priorities go first. Above 0 only for admins.
     priority: int = 0
     #: What it belongs to, in its owner's words; may be empty.
     project: str = ""
-    #: Words by which it is found again.
+    #: Words for finding it.
     labels: tuple[str, ...] = ()
-    #: Seconds from its submission until its search must end; None for as long as it takes.
+    #: Seconds from its submission until its search must end; None for no limit.
     deadline_s: float | None = None
-    #: What is told of its end; None for nobody. Another owner of the same run has one of his own.
+    #: The address that is notified of its end; None for none. Another owner of the same run has a separate one.
     webhook: str | None = None
 
 
@@ -172,22 +174,22 @@ class JobState(StrEnum):
     QUEUED = "queued"
     #: Trials are being run.
     SEARCHING = "searching"
-    #: The best of each plan kind are measured against each other again.
+    #: The best of each plan kind are measured again, against each other.
     FINALS = "finals"
     #: A verdict and an artifact exist.
     SUCCEEDED = "succeeded"
     #: It ended without a result; the job's `reason` says why.
     FAILED = "failed"
-    #: A client ended it; its trials remain.
+    #: A client cancelled it; its trials are kept.
     CANCELLED = "cancelled"
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more happens to the job."""
+        """Whether the job has ended."""
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
-#: From each state, the states that may follow. A restart puts nothing back: an open job continues in its state.
+#: From each state, the states that may follow. A restart resets nothing: an open job continues in its state.
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.SEARCHING, JobState.CANCELLED, JobState.FAILED}),
     JobState.SEARCHING: frozenset({JobState.FINALS, JobState.CANCELLED, JobState.FAILED}),
@@ -210,16 +212,16 @@ def check_transition(before: JobState, after: JobState) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One candidate and what became of it; recorded once, never changed."""
+    """One candidate and its outcome; recorded once, never changed."""
 
     #: 0, 1, 2, ... within the job.
     number: int
     candidate: Candidate
     outcome: Outcome
-    #: How many trials the search knew when it chose the candidate: those numbered below. Others were on their way.
+    #: How many trials the search knew when it chose the candidate: those with lower numbers. Others were in progress.
     num_known: int
-    #: When it was chosen, and when its outcome was there; seconds since the epoch.
+    #: When it was chosen, and when its outcome arrived; seconds since the epoch.
     started_at: float
     finished_at: float
-    #: Index of the job's prior that it tried; None where it was none.
+    #: Index of the job's prior that it tried; None if it was none.
     prior: int | None = None

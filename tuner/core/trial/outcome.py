@@ -1,4 +1,4 @@
-"""What became of a candidate: an outcome is a value, and infinity never stands for failure."""
+"""The result of a candidate: an outcome is a value, and failure is never represented by infinity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Metric:
 
 
 class Stage(StrEnum):
-    """Where in a trial's path something ended."""
+    """Where a trial ended."""
 
     VERIFY = "verify"
     RENDER = "render"
@@ -39,15 +39,15 @@ class FailureKind(StrEnum):
     WRONG_NUMBERS = "wrong_numbers"
     #: The bounded spin expired, or the deadline passed.
     HANG = "hang"
-    #: The kernel touched memory that is not there.
+    #: The kernel accessed invalid memory.
     ILLEGAL_ADDRESS = "illegal_address"
     #: The kernel read or wrote an address that is not aligned to what it moved.
     MISALIGNED_ADDRESS = "misaligned_address"
     #: An assertion in the kernel failed.
     DEVICE_ASSERT = "device_assert"
-    #: The kernel wrote where it must not: behind a buffer, or into its inputs.
+    #: The kernel wrote where it must not: after a buffer, or into its inputs.
     OVERWRITE = "overwrite"
-    #: The child died, or its CUDA context was poisoned in another way.
+    #: The child died, or its CUDA context became unusable in another way.
     CRASH = "crash"
     OUT_OF_MEMORY = "out_of_memory"
     #: A fault of this program, not of the candidate.
@@ -56,29 +56,29 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Its numbers were right, and this is how long it took."""
+    """Its numbers were right, with its time."""
 
-    #: Median over the rounds that count of the time of one run (a chain's over its length), microseconds.
+    #: Median time of one run over the rounds that count (a chain's divided by its length), microseconds.
     time_us: float
     #: Median time of the library in the same rounds, microseconds; equals time_us for the library itself.
     library_us: float
     #: Median over rounds of library time / this time: above 1 is faster than the library.
     speedup: float
-    #: Half the interquartile range over the median of the samples.
+    #: Half the interquartile range divided by the median of the samples.
     spread: float
-    #: Raw samples of every round, dropped ones too; empty once they were removed from the disk.
+    #: Raw samples of every round, including dropped ones; empty once they were removed from the disk.
     rounds: tuple[Round, ...]
-    #: ||out - reference|| / ||reference|| of the final outputs, the worst of the seeds.
+    #: ||out - reference|| / ||reference|| of the final outputs, the worst over the seeds.
     rel_error: float
     #: Resources and other figures.
     metrics: tuple[Metric, ...] = ()
     #: Seconds spent by stage: verify, render, build, check, time, ...
     stage_s: dict[str, float] = field(default_factory=dict)
-    #: How the time was taken; None in trials of versions that did not tell.
+    #: How the time was measured; None in trials of versions that did not record it.
     procedure: Procedure | None = None
-    #: Whether its rounds ended early, since it was certainly worse than the best so far: its time is a rough one.
+    #: Whether its rounds ended early, since it was certainly worse than the best so far: its time is only approximate.
     truncated: bool = False
-    #: What weakens the figures, e.g. too many rounds dropped; empty where nothing does.
+    #: What limits the quality of the figures, e.g. too many dropped rounds; empty otherwise.
     remark: str = ""
 
     @property
@@ -89,7 +89,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """Refused for a reason before it ran: not a fault."""
+    """Refused before it ran, with the reason: not an error."""
 
     stage: Stage
     reason: str
@@ -98,7 +98,7 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """It should have worked, and did not."""
+    """It should have worked, but did not."""
 
     stage: Stage
     kind: FailureKind

@@ -1,4 +1,4 @@
-"""What earlier searches found, and what of it a job begins with."""
+"""Results of earlier searches, and which of them a job starts from."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Outcome
 
-#: Rows below this count little: each weight is read once whatever they are, and one tile has them all. An octave there
-#: is so much of one above.
+#: Differences between numbers of rows below this count little: each weight is read once in any case, and one tile has
+#: all rows. An octave there counts as this fraction of one above.
 FEW_ROWS, FEW_ROWS_OCTAVE = 16, 0.25
 
 
 def octaves_of(rows: int) -> float:
-    """Where this many rows stand on the scale by which shapes are neighbours: octaves above `FEW_ROWS`."""
+    """The position of this number of rows on the scale that defines neighbours: octaves above `FEW_ROWS`."""
     octaves = math.log2(rows / FEW_ROWS)
     return octaves if octaves >= 0 else FEW_ROWS_OCTAVE * octaves
 
@@ -33,37 +33,37 @@ class Found:
     objective: Objective
     #: One of ours.
     candidate: Candidate
-    #: Its time there, microseconds, and the library's over it.
+    #: Its time there, microseconds, and the library's relative to it.
     time_us: float
     speedup: float
-    #: Where it is kept: a job's id, ``shipped`` and the name of a row, or ``imported`` and what was its job elsewhere.
+    #: Where it is stored: a job's id, ``shipped`` and the name of a row, or ``imported`` and its original job.
     source: str
-    #: Digest of the kernel sources that were measured; empty where it is not known.
+    #: Digest of the measured kernel sources; empty if unknown.
     kernel_version: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """A candidate that a job tries early, since an earlier search found it for this shape or one like it. It is no
-    result: the job measures it as it measures every other."""
+    """A candidate that a job tries early, since an earlier search found it for this shape or a similar one. It is
+    not a result: the job measures it like every other."""
 
     #: Legal for the job.
     candidate: Candidate
     #: As in `Found`.
     source: str
-    #: What it was found for, in one line.
+    #: The workload that it was found for, in one line.
     workload: str
-    #: As in `Found`: of what was found, before it was adapted.
+    #: As in `Found`: for the candidate before it was adapted.
     found_us: float
     found_speedup: float
     kernel_version: str
-    #: Whether the schedule was changed, so that it suits the job's shape.
+    #: Whether the schedule was changed to fit the job's shape.
     is_adapted: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriorUse:
-    """A prior, and what came of it in its job."""
+    """A prior, and its result in its job."""
 
     prior: Prior
     #: The trial that tried it, and its outcome; None before.
@@ -73,12 +73,12 @@ class PriorUse:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownFinals:
-    """What finals on a card said of a problem, whose winners come with the program."""
+    """The finals on a card for a problem of built-in winners."""
 
-    #: Medians, microseconds; PyTorch's is None where it was not timed.
+    #: Medians, microseconds; PyTorch's is None if it was not timed.
     library_us: float
     torch_us: float | None
-    #: Of the winner, or of our fastest where the library won; and which kind that is.
+    #: Of the winner, or of our fastest if the library won; and its kind.
     ours_us: float
     ours: PlanKind
     winner: PlanKind
@@ -88,12 +88,12 @@ class KnownFinals:
 
 
 class KnownWinners(Protocol):
-    """Winners of earlier searches that are kept outside of the database, such as those that came with the program."""
+    """Winners of earlier searches that are stored outside of the database, such as the built-in ones."""
 
     def of(self, target_id: str) -> Sequence[Found]:
-        """Those of a target, in any order; none for one that nobody measured."""
+        """Those of a target, in any order; empty if nobody measured it."""
         ...
 
     def finals(self, target_id: str) -> Mapping[str, KnownFinals]:
-        """What finals on a target said, by the `source` of the winners of the same problem."""
+        """The finals on a target, by the `source` of the winners of the same problem."""
         ...

@@ -1,4 +1,4 @@
-"""What a pipeline asks for: a problem, the machine that will run the kernel, and how well a result must fit."""
+"""What a pipeline requests: a problem, the machine that will run the kernel, and how well a result must fit."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.records import MatchKind
 from tuner.core.trial.reports.same_kernels import alike
 
-#: How far a shape may be from the one that is requested, unless the asker says otherwise: M twice as large, or half.
+#: The default maximum distance from the requested shape: M twice as large, or half.
 DEFAULT_MAX_DISTANCE = 2.0
-#: Distances are compared to this many digits, in SQL and here: a limit of 2 takes a factor of exactly two.
+#: Distances are compared to this many digits, in SQL and here: a limit of 2 includes a factor of exactly two.
 DISTANCE_DIGITS = 6
 
 
 def shape_distance(one: Workload, other: Workload) -> float:
-    """How far two shapes of one form are apart: the factors between their sizes, in powers of two, summed.
+    """The distance of two shapes of one form: the factors between their sizes, in powers of two, summed.
 
-    A pair that differs in its rows alone, by a factor of two, is 2 away: both products have those rows.
+    A pair that differs only in its rows, by a factor of two, has a distance of 2: both products have those rows.
     """
     pairs = zip(log_sizes(one), log_sizes(other), strict=True)
     return round(sum(abs(mine - its) for mine, its in pairs), DISTANCE_DIGITS)
 
 
 def log_sizes(workload: Workload) -> tuple[float, ...]:
-    """Sizes as powers of two: those of two ops, and of each other op what may differ between chains, but for its rows,
+    """Sizes as powers of two: those of two ops, and for each other op what may differ between chains, except its rows,
     which are those of all.
 
-    The two are the first ones, or launch ops that stand behind these and the first one.
+    The two are the first ones, or launch ops after these and the first one.
     """
     first = workload.ops[:2]
     behind = tuple(op for op in workload.launch_ops if op not in first)
@@ -43,7 +43,7 @@ def log_sizes(workload: Workload) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine that will run the kernel, as far as the asker knows it; None is not compared."""
+    """The machine that will run the kernel, as far as the caller knows it; None is not compared."""
 
     #: e.g. ``NVIDIA H200``.
     gpu_name: str | None = None
@@ -51,18 +51,18 @@ class Machine:
     driver: str | None = None
     #: CUDA version.
     cuda: str | None = None
-    #: Digest of the kernel sources that are wanted.
+    #: Digest of the requested kernel sources.
     kernel_version: str | None = None
 
     def known(self, *, simulated: bool) -> dict[str, str]:
-        """What is compared with a result's environment; a result that no card measured has no GPU, driver or CUDA."""
+        """What is compared with a result's environment; a simulated result has no GPU, driver or CUDA."""
         names = ["kernel_version"] if simulated else [field.name for field in fields(self)]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def differences(self, environment: Environment) -> list[str]:
-        """In words, what is known of the machine and unlike the environment of a result."""
+        """The known facts about the machine that differ from the environment of a result, in words."""
         return [
-            f"measured with {name.replace('_', ' ')} {getattr(environment, name)!r}, the asker has {value!r}"
+            f"measured with {name.replace('_', ' ')} {getattr(environment, name)!r}, but the request has {value!r}"
             for name, value in self.known(simulated=environment.simulated).items()
             if not _is_alike(name, getattr(environment, name), value)
         ]
@@ -81,7 +81,7 @@ class Question:
     target_id: str
     objective: Objective
     machine: Machine = Machine()
-    #: The weakest match that may answer.
+    #: The weakest acceptable match.
     match: MatchKind = MatchKind.EXACT
-    #: How far the shape of a weaker match may be, by `shape_distance`; >= 0.
+    #: Maximum distance of the shape of a weaker match, by `shape_distance`; >= 0.
     max_distance: float = DEFAULT_MAX_DISTANCE

@@ -1,4 +1,4 @@
-"""What is remembered of a job: the store keeps these, the service hands them out, the wire copies them."""
+"""The records of a job: the store keeps these, the service returns them, the wire copies them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Verdict(StrEnum):
-    """The answer of a job."""
+    """The verdict of a job."""
 
     #: One fused launch is ahead of every other kind by more than the tie band.
     FUSED_WINS = "fused wins"
@@ -38,11 +38,11 @@ class FinalRow:
     """One plan kind's best in the finals."""
 
     candidate: Candidate
-    #: The trial that brought it here.
+    #: The trial that qualified it.
     trial_number: int
-    #: Median over the rounds, microseconds; None where it failed in the finals.
+    #: Median over the rounds, microseconds; None if it failed in the finals.
     time_us: float | None
-    #: Half the interquartile range over the median.
+    #: Half the interquartile range divided by the median.
     spread: float | None
     #: Median over rounds of library time / this time.
     speedup: float | None
@@ -50,16 +50,16 @@ class FinalRow:
     speedup_ci95: tuple[float, float] | None
     #: Why there is no time; empty otherwise.
     reason: str = ""
-    #: Millijoules of one run under continuous load, the whole card's; None where it was not measured (yet).
+    #: Millijoules per run under continuous load, for the whole card; None if not measured (yet).
     energy_mj: float | None = None
-    #: Rounds that count, over both processes, and those that were dropped for their clocks.
+    #: Rounds that count, over both processes, and those dropped because of their clocks.
     num_rounds: int = 0
     num_dropped: int = 0
 
 
 def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | None:
-    """Index of the row that takes the least energy, of those that are slower than the fastest by so many per cent at
-    most; None where no such row has an energy."""
+    """Index of the row with the least energy, among those that are at most this many percent slower than the
+    fastest; None if no such row has an energy."""
     times = [row.time_us for row in rows if row.time_us is not None]
     limit_us = (1 + within_percent / 100) * min(times, default=0.0)
     energies = {
@@ -71,9 +71,9 @@ def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | N
 
 
 def kernel_row(rows: Sequence[FinalRow], winner: PlanKind, energy_within_percent: float | None) -> FinalRow | None:
-    """The finalist whose kernel a result stands for: its files, its time and its gain belong together, wherever they
-    are shown or shipped. The one of least energy where that is asked for and ours, else the winner's, or our fastest
-    where the library won; None where none of ours has a time."""
+    """The finalist whose kernel belongs to a result: its files, its time and its gain belong together, wherever they
+    are shown or delivered. The one with the least energy if that was requested and it is ours, otherwise the winner,
+    or our fastest if the library won; None if none of ours has a time."""
     if energy_within_percent is not None:
         index = least_energy_row(rows, energy_within_percent)
         if index is not None and rows[index].candidate.plan_kind.is_ours:
@@ -84,13 +84,14 @@ def kernel_row(rows: Sequence[FinalRow], winner: PlanKind, energy_within_percent
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyTime:
-    """What a policy's order reaches with the kernel and the grid of a job's best fused schedule, launched plainly."""
+    """The time of a policy's order with the kernel and the grid of a job's best fused schedule, with normal
+    launches."""
 
-    #: ``searched`` for the order of that schedule itself, else the rule's name.
+    #: ``searched`` for the order of that schedule itself, otherwise the rule's name.
     policy: str
     #: By the simulator, microseconds.
     forecast_us: float
-    #: Median of the trial that ran this order, microseconds, and its number; None where none did.
+    #: Median of the trial with this order, microseconds, and its number; None if there is none.
     measured_us: float | None
     trial_number: int | None
 
@@ -105,27 +106,27 @@ class Best:
     winner: PlanKind
     #: Relative distance below which two times are a tie.
     tie_band: float
-    #: By which the finals were held; None for a result of an older version.
+    #: How the finals were held; None for a result of an older version.
     procedure: FinalsProcedure | None
     #: One row per finalist, library first.
     finals: tuple[FinalRow, ...]
-    #: max(compulsory bytes / DRAM rate, FLOPs / tensor rate) of the target by data sheet, microseconds.
+    #: max(compulsory bytes / DRAM rate, FLOPs / tensor rate) of the target from the data sheet, microseconds.
     reference_us: float
-    #: sha256 of the artifact's zip, hex: the winner's kernel, or our best one's where the library won.
+    #: sha256 of the artifact's zip, hex: the winner's kernel, or our best one if the library won.
     artifact_digest: str | None
     environment: Environment
-    #: What each policy would have reached; empty where nothing of ours was fused, and for a result of an older version.
+    #: The time of each policy; empty if nothing of ours was fused, and for a result of an older version.
     policies: tuple[PolicyTime, ...] = ()
-    #: How the library was called in the finals; None where it is a model, and for a result of an older version.
+    #: How the library was called in the finals; None if it is simulated, and for a result of an older version.
     library: LibraryRecipe | None = None
-    #: PyTorch's time; None where it was not asked for, for a simulated result, and for one of an older version.
+    #: PyTorch's time; None if it was not requested, for a simulated result, and for one of an older version.
     torch: TorchTime | None = None
-    #: Times of a user's own programs, which `tuner.tune` was given in one process.
+    #: Times of a user's own programs, which were passed to `tuner.tune` in one process.
     baselines: tuple[BaselineTime, ...] = ()
 
     @property
     def winner_row(self) -> int | None:
-        """Index in `finals` of the winning kind's fastest; None where no row of it has a time."""
+        """Index in `finals` of the winning kind's fastest; None if no row of it has a time."""
         times = {
             index: row.time_us
             for index, row in enumerate(self.finals)
@@ -135,15 +136,15 @@ class Best:
 
     @property
     def torch_speedup(self) -> float | None:
-        """PyTorch's time over the winner's; None where either is not known."""
+        """PyTorch's time divided by the winner's; None if either is unknown."""
         if self.torch is None or self.winner_row is None:
             return None
         return self.torch.speedup_of(self.finals[self.winner_row].speedup)
 
     @property
     def sure_speedup(self) -> float:
-        """What the winner gains over the library at least, at 95 %; 1 where the library won. Results are ranked by it:
-        a few rounds, or a small budget, give a wide interval and so no lead that they have not shown."""
+        """The winner's minimum gain over the library, at 95 %; 1 if the library won. Results are ranked by it: few
+        rounds, or a small budget, lead to a wide interval, so an unproven lead does not count."""
         if not self.winner.is_ours or self.winner_row is None:
             return 1.0
         row = self.finals[self.winner_row]
@@ -152,7 +153,7 @@ class Best:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """A job as it stands."""
+    """A job and its state."""
 
     #: ``job-`` and 12 hex digits.
     id: str
@@ -168,29 +169,29 @@ class JobRecord:
     num_measured: int
     num_rejected: int
     num_failed: int
-    #: Of the fastest of ours, by its speed-up, and of the library so far, microseconds.
+    #: Of our fastest, by its speed-up, and of the library so far, microseconds.
     best_us: float | None
     library_us: float | None
-    #: Seconds of search already spent, over restarts.
+    #: Seconds of search so far, including before restarts.
     search_s: float
-    #: Seconds of these for which the card was busy with trials; None where an older version did not count them.
+    #: Seconds of these for which the card was busy with trials; None if an older version did not count them.
     card_s: float | None = 0.0
-    #: Trials recorded since the last one that was progress.
+    #: Trials recorded since the last progress.
     since_progress: int = 0
-    #: The library's time over that of the fastest of ours: the median over the rounds that both were timed in.
+    #: The library's time relative to our fastest: the median over their shared rounds.
     best_speedup: float | None = None
-    #: Who asked for it and shares its run, the first one first; empty where the service knew no tokens.
+    #: Its owners, in order of their requests; empty if the service had no tokens.
     owners: tuple[str, ...] = ()
-    #: -10 to 10; the higher goes first.
+    #: -10 to 10; higher priorities go first.
     priority: int = 0
-    #: What it belongs to, and words by which it is found again.
+    #: What it belongs to, and words for finding it.
     project: str = ""
     labels: tuple[str, ...] = ()
-    #: When its search must end, seconds since the epoch; None where it may take as long as it does.
+    #: When its search must end, seconds since the epoch; None for no deadline.
     deadline_at: float | None = None
-    #: Whether an owner has it wait.
+    #: Whether an owner has paused it.
     is_paused: bool = False
-    #: The batch that made it, and how far it is with the others of its ladder; None where it was asked for alone.
+    #: The batch that made it, and its progress with its ladder; None if it was submitted alone.
     batch_id: str | None = None
     batch_step: int | None = None
 
@@ -200,10 +201,10 @@ class JobRecord:
         return self.num_measured + self.num_rejected + self.num_failed
 
     def eta_s(self, now: float) -> float | None:
-        """Seconds of search left at most, while it is searched: by trials at the mean pace, by the budget's seconds, or
-        to the deadline. None before the first trial, in other states, and where a job of a batch has had its own
-        trials: of what others found it then tries a number that is not known. A search that runs out of patience ends
-        sooner. `now` is in seconds since the epoch."""
+        """Maximum remaining seconds of search, while it is searching: from the mean pace of trials, the budget's
+        seconds, or the deadline. None before the first trial, in other states, and after a batch job's own trials:
+        the number of further ones, found by others, is unknown. A search that runs out of patience ends sooner.
+        `now` is in seconds since the epoch."""
         if self.state is not JobState.SEARCHING or self.num_trials == 0:
             return None
         if self.batch_id is not None and self.num_trials >= self.spec.budget.trials:
@@ -211,23 +212,23 @@ class JobRecord:
         return min(self.spec.budget.left_s(self.num_trials, self.search_s), self.due_s(now))
 
     def due_s(self, now: float) -> float:
-        """Seconds until its search must end; infinite where it may take as long as it does."""
+        """Seconds until its search must end; infinite without a deadline."""
         return math.inf if self.deadline_at is None else max(0.0, self.deadline_at - now)
 
     @property
     def card_share(self) -> float | None:
-        """Share of the search for which the card was busy; None where that is not known."""
+        """Share of the search for which the card was busy; None if unknown."""
         return busy_share(self.card_s, self.search_s)
 
 
 def busy_share(card_s: float | None, search_s: float) -> float | None:
-    """Share of `search_s` seconds for which the card was busy; None where that is not known, and before the first."""
+    """Share of `search_s` seconds for which the card was busy; None if unknown, and before the first."""
     return None if card_s is None or not search_s else min(1.0, card_s / search_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One thing that happened to a job; ids grow within the database, so a stream can resume after one."""
+    """One event of a job; ids increase within the database, so a stream can resume after one."""
 
     id: int
     job_id: str
@@ -247,9 +248,9 @@ class Page(Generic[T]):
 
 
 class MatchKind(StrEnum):
-    """How well a stored result fits the asker's workload and target."""
+    """How well a stored result fits the requested workload and target."""
 
-    #: Same workload, objective and target, and nothing unlike the machine that will run it.
+    #: Same workload, objective and target, and no difference to the machine that will run it.
     EXACT = "exact"
     #: Same dtype, kind, activation and target; the nearest shape within a limit, or another objective, GPU, driver,
     #: CUDA or kernel version.
@@ -266,16 +267,16 @@ class BestMatch:
     job: JobRecord
     #: How well it fits.
     match: MatchKind
-    #: In words, what differs; empty for exact.
+    #: What differs, in words; empty for exact.
     differences: tuple[str, ...]
-    #: How far its shape is from the one that was asked for: the sum of the factors between sizes, in powers of two.
+    #: Distance from the requested shape: the sum of the factors between sizes, in powers of two.
     distance: float = 0.0
 
 
 class InspectionKind(StrEnum):
-    """What an inspection of a trial takes."""
+    """What an inspection of a trial measures."""
 
-    #: What a run of the candidate takes.
+    #: The energy per run of the candidate.
     ENERGY = "energy"
     #: Hardware counters of the candidate.
     COUNTERS = "counters"
@@ -286,19 +287,19 @@ class InspectionKind(StrEnum):
 class InspectionState(StrEnum):
     """Where an inspection stands."""
 
-    #: Asked for; it is taken between two trials, or when the GPU is idle.
+    #: Requested; it is performed between two trials, or when the GPU is idle.
     PENDING = "pending"
-    #: There is a result; counters may say in it why there are none.
+    #: There is a result; for counters it may say why there are none.
     DONE = "done"
-    #: What was asked cannot be: the record's `refusal` says what would be right.
+    #: The request is impossible: the record's `refusal` says what is expected.
     REFUSED = "refused"
-    #: It could not be taken; the record's `reason` says why.
+    #: It failed; the record's `reason` says why.
     FAILED = "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """An inspection of a recorded trial: asked for, and later its result."""
+    """An inspection of a recorded trial: the request, and later its result."""
 
     #: Of the row.
     seq: int
@@ -308,18 +309,18 @@ class Inspection:
     #: Counters by name; None for the base set.
     metrics: tuple[str, ...] | None
     state: InspectionState
-    #: How often a worker has begun it.
+    #: How often a worker has started it.
     num_attempts: int
     #: Why it failed, why its result is empty, or what it waits for; empty otherwise.
     reason: str
-    #: Field, what is wrong with it and what would be right, where it was refused.
+    #: Field, problem and remedy, if it was refused.
     refusal: tuple[str, str, str] | None
-    #: The result's figures: the counters, or the shares of a trace; empty where there is none.
+    #: The result's figures: the counters, or the shares of a trace; empty if there are none.
     figures: tuple[Metric, ...]
     #: Seconds since the epoch.
     asked_at: float
     finished_at: float | None
-    #: Left out where a listing does not need it.
+    #: Left out if a listing does not need it.
     result: CounterReport | EnergyReport | Trace | None = None
 
 
@@ -328,35 +329,35 @@ class WebhookState(StrEnum):
 
     #: The job goes on.
     WAITING = "waiting"
-    #: The job has ended, and the receiver has not taken it yet.
+    #: The job has ended, and the receiver has not accepted it yet.
     DUE = "due"
     DELIVERED = "delivered"
-    #: The receiver did not take it, and is not asked any more; the record's `reason` says why.
+    #: The receiver did not accept it, and there are no further attempts; the record's `reason` says why.
     FAILED = "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """An address that is told when a job has ended."""
+    """An address that is notified when a job has ended."""
 
     #: Number of the row; it names the delivery.
     seq: int
     job_id: str
-    #: Who asked; empty where the service knew no tokens.
+    #: Who requested it; empty if the service had no tokens.
     owner: str
     url: str
-    #: With its port, as the URL has it.
+    #: With its port, as in the URL.
     host: str
     state: WebhookState
     num_attempts: int
-    #: When the next attempt is made, seconds since the epoch; None where none is.
+    #: When the next attempt is made, seconds since the epoch; None if there is none.
     due_at: float | None
-    #: When it was taken, or given up.
+    #: When it was accepted, or given up.
     ended_at: float | None
     #: Why the last attempt failed; empty otherwise.
     reason: str
 
     @property
     def delivery(self) -> str:
-        """A name that all attempts share, so that a receiver knows one that he has had."""
+        """A name that all attempts share, so that a receiver can recognise a repetition."""
         return f"hook-{self.seq}"

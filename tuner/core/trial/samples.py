@@ -1,4 +1,4 @@
-"""Raw samples: what each round of a trial gave, and why some rounds do not count."""
+"""Raw samples: the results of each round of a trial, and why some rounds do not count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class DropReason(StrEnum):
-    """Why a round does not count; both of its samples go, so that ratios stay paired."""
+    """Why a round does not count; both of its samples are dropped, so that ratios stay paired."""
 
     #: Burst: a sample ran at less than 95 % of the highest SM clock of its kind in the trial.
     SLOW_CLOCK = "slow_clock"
@@ -17,7 +17,7 @@ class DropReason(StrEnum):
     OFF_CLOCK = "off_clock"
     #: Sustained: the driver reported a thermal or hardware slowdown.
     SLOWDOWN = "slowdown"
-    #: Sustained: a short sample before the first round, which tells the hopeless.
+    #: Sustained: a short sample before the first round, which detects hopeless candidates.
     PREVIEW = "preview"
 
 
@@ -29,7 +29,7 @@ class Round:
     time_us: float
     #: The library's in the same round; None for the library itself.
     library_us: float | None = None
-    #: Mean SM clock of each sample, MHz; 0 where it is not known.
+    #: Mean SM clock of each sample, MHz; 0 if unknown.
     clock_mhz: int = 0
     library_clock_mhz: int = 0
     #: None where it counts.
@@ -42,7 +42,7 @@ def kept(rounds: Sequence[Round]) -> list[Round]:
 
 
 def previews(rounds: Sequence[Round]) -> list[Round]:
-    """The short ones in front of the first."""
+    """The short ones before the first."""
     return [one for one in rounds if one.dropped is DropReason.PREVIEW]
 
 
@@ -52,7 +52,7 @@ def whole(rounds: Sequence[Round]) -> list[Round]:
 
 
 def num_dropped(rounds: Sequence[Round]) -> Counter[DropReason]:
-    """Dropped rounds by reason; previews were never meant to count."""
+    """Dropped rounds by reason; previews never count."""
     return Counter(one.dropped for one in whole(rounds) if one.dropped is not None)
 
 
@@ -62,11 +62,11 @@ def speedups(rounds: Sequence[Round]) -> list[float]:
 
 
 def speedups_at_one_clock(rounds: Sequence[Round]) -> list[float]:
-    """The same with both samples at one clock: SM cycles of the library's run over this one's; by their times where a
-    clock is not known.
+    """The same with both samples at one clock: SM cycles of the library's run divided by this one's; from their times
+    if a clock is unknown.
 
-    Cycles hardly depend on the clock, so this is steady where the card comes to its power limit. It leaves out what a
-    candidate gains there by a higher clock.
+    Cycles hardly depend on the clock, so this is stable when the card reaches its power limit. It leaves out a
+    candidate's gain from a higher clock.
     """
     return [
         speedup * (one.library_clock_mhz / one.clock_mhz if one.clock_mhz and one.library_clock_mhz else 1.0)

@@ -27,7 +27,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def relative_spread(values: Sequence[float]) -> float:
-    """Half the interquartile range over the median."""
+    """Half the interquartile range divided by the median."""
     low, high = np.percentile(values, [25, 75])
     return float((high - low) / 2 / median(values))
 
@@ -54,7 +54,7 @@ def ratio_ci95(ratios: Sequence[float], *, seed: int = 0, num_resamples: int = 2
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """The place of each value in ascending order, from 1 on; equal ones share the mean of their places."""
+    """The rank of each value in ascending order, from 1 on; equal ones share the mean of their ranks."""
     ordered = sorted(values)
     first, count = dict[float, int](), Counter(values)
     for place, value in enumerate(ordered, start=1):
@@ -63,8 +63,8 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rho: how alike two series order the same things, 1 for the same order and -1 for the reverse. None
-    where all values of one of them are equal.
+    """Spearman's rho: how similarly two series order the same things, 1 for the same order and -1 for the reverse. None
+    if all values of one of them are equal.
 
     With ties it is the correlation of the ranks. Source: Conover, "Practical Nonparametric Statistics", 3rd ed.,
     section 5.4.
@@ -80,8 +80,8 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | No
 
 
 def selection_regret(predicted: Sequence[float], actual: Sequence[float], count: int) -> float:
-    """By how much the best of the `count` that are predicted lowest is above the best of all, relative to it: what
-    trusting the prediction alone would cost. Of equal predictions the first ones are taken.
+    """How far the best of the `count` lowest predicted values is above the best of all, relative to it: the cost of
+    relying on the prediction alone. Among equal predictions the first ones are used.
 
     Raises:
         ValueError: there is none, or the two are not of the same length.
@@ -93,8 +93,8 @@ def selection_regret(predicted: Sequence[float], actual: Sequence[float], count:
 
 
 def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> float:
-    """A bound that the true median exceeds with a probability of at most 1 - `confidence`; infinity where there are too
-    few values to say (below 5 for 95 %).
+    """A bound that the true median exceeds with a probability of at most 1 - `confidence`; infinity if there are too
+    few values (below 5 for 95 %).
 
     It is the least order statistic that the sign test allows: at least j of n values are below the true median with the
     binomial probability P(B(n, 1/2) >= j). Source: Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2.
@@ -107,15 +107,15 @@ def median_upper_bound(values: Sequence[float], *, confidence: float = 0.95) -> 
 
 
 def tie_band(speedup: float, ci95: tuple[float, float], least: float) -> float:
-    """Relative distance below which two times are a tie: `least`, and beyond it how far the interval reaches from the
-    speed-up towards 1. So who is ahead by more is ahead by `least` with its whole interval."""
+    """Relative distance below which two times are a tie: at least `least`, or the distance from the speed-up to the
+    end of its interval towards 1. So a kernel that is ahead by more is ahead by `least` with its whole interval."""
     low, high = ci95
     return least + (speedup - low if speedup > 1 else high - speedup)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A against B, round by round; above 1 is: A is faster."""
+    """A against B, round by round; above 1 means that A is faster."""
 
     #: Median over the rounds of B's time / A's time.
     speedup: float

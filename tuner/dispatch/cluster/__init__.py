@@ -1,5 +1,5 @@
-"""Many machines, on Dask.distributed; imported only where a scheduler is named, since its libraries are an extra's.
+"""Many machines, with Dask.distributed; imported only if a scheduler is named, since its libraries belong to an extra.
 
-The scheduler knows who is there. Candidates go from the server to a worker directly, as bytes that `messages` decodes:
+The scheduler knows the workers. Candidates go from the server to a worker directly, as bytes that `messages` decodes:
 no task graph is sent, and nothing is unpickled.
 """

@@ -1,4 +1,4 @@
-"""A worker without its scheduler: since when, why, and how often that is said."""
+"""A worker without its scheduler: since when, why, and how often that is logged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from distributed.security import Security
 
 log = logging.getLogger(__name__)
 
-#: The scheduler has so long to answer when it is asked why, seconds.
+#: Time limit for the scheduler when it is asked for the reason, seconds.
 _PROBE_S = 5.0
-#: Between two lines there passes as much time as was waited already: no less than the first, no more than the second.
+#: The pause between two log lines equals the time waited so far, within these limits.
 _MIN_PAUSE_S, _MAX_PAUSE_S = 60.0, 600.0
 
 
 class Absence:
-    """How long a scheduler is away. A worker may come up before it, and outlives its restarts, so it waits for ever."""
+    """How long a scheduler is absent. A worker may start before it, and outlives its restarts, so it waits forever."""
 
     def __init__(self, scheduler: str) -> None:
         self._scheduler = scheduler
@@ -41,14 +41,16 @@ class Absence:
     def begin_again(self) -> None:
         """The worker had joined, and the scheduler is lost."""
         self._begin()
-        log.warning("the scheduler %s is lost; this worker joins again when it answers", self._scheduler)
+        log.warning(
+            ("the connection to the scheduler %s was lost; this worker joins again when it answers"), self._scheduler
+        )
 
     async def tell(self, security: Security, problem: str) -> None:
-        """Says what is waited for, since when and why, unless that was said lately.
+        """Logs what is waited for, since when and why, unless that was logged recently.
 
         Args:
-            security: how to ask the scheduler why it is silent.
-            problem: what joining ended with; empty where nobody answered in time.
+            security: for asking the scheduler why it is silent.
+            problem: the error from joining; empty if nobody answered in time.
         """
         waited_s = time.monotonic() - self._began_at
         if waited_s < self._silent_until_s:
@@ -64,7 +66,7 @@ class Absence:
 
 
 async def why_silent(scheduler: str, security: Security) -> str:
-    """What a connection to an address ends with, in words."""
+    """The error of a connection to an address, in words."""
     parts = urlsplit(scheduler)
     context = security.get_connection_args("worker").get("ssl_context") if parts.scheme == "tls" else None
     try:
@@ -73,7 +75,7 @@ async def why_silent(scheduler: str, security: Security) -> str:
     except TimeoutError:
         return f"no answer within {_PROBE_S:.0f} s"
     except ssl.SSLCertVerificationError as error:
-        return f"its certificate is refused: {error.verify_message}"
+        return f"its certificate was rejected: {error.verify_message}"
     except OSError as error:
         if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
             return error.strerror or str(error)
@@ -81,4 +83,4 @@ async def why_silent(scheduler: str, security: Security) -> str:
     writer.transport.abort()
     with suppress(OSError):
         await writer.wait_closed()
-    return "something answers there, but lets no worker join; its log may say why"
+    return "something answers there, but accepts no workers; its log may say why"

@@ -1,4 +1,4 @@
-"""Asks a cluster's scheduler once who is there, for whoever only wants to look."""
+"""Asks a cluster's scheduler once for its workers, for diagnosis."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tuner.errors import WorkerError
 
 @dataclass(frozen=True, kw_only=True)
 class Roll:
-    """Who is in a cluster."""
+    """The members of a cluster."""
 
-    #: Workers that this version understands, and their cards by target.
+    #: Workers that this version supports, and their cards by target.
     num_workers: int
     cards: dict[str, int]
-    #: Why others are of no use to this version, by address.
+    #: Why other workers cannot be used by this version, by address.
     refused: dict[str, str]
 
 
@@ -32,8 +32,8 @@ def call_the_roll(scheduler: str, tls: Path | None, *, insecure: bool, deadline_
     """Who is there.
 
     Raises:
-        InvalidInput: the address is none, or the certificates are not there.
-        WorkerError: the scheduler does not answer in `deadline_s`, or does not know the certificates.
+        InvalidInput: the address is invalid, or the certificates are missing.
+        WorkerError: the scheduler does not respond within `deadline_s`, or does not accept the certificates.
     """
     security = security_for(scheduler, tls, insecure=insecure)
     prepare_process()
@@ -41,7 +41,7 @@ def call_the_roll(scheduler: str, tls: Path | None, *, insecure: bool, deadline_
         found = asyncio.run(asyncio.wait_for(_ask(scheduler, security), deadline_s))
     except TimeoutError as error:
         raise WorkerError(f"{scheduler} does not answer within {deadline_s:g} s") from error
-    except OSError as error:  # which Dask's own error of a closed connection is, and SSL's
+    except OSError as error:  # includes Dask's own error of a closed connection, and SSL's
         raise WorkerError(f"{scheduler} does not answer: {error}") from error
     cards, refused, num_workers = dict[str, int](), dict[str, str](), 0
     for address, worker in found["workers"].items():

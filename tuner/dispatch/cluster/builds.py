@@ -1,4 +1,4 @@
-"""The build places of all machines, and the line in front of them."""
+"""The build places of all machines, and the queue for them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tuner.dispatch.cluster.lane import ClusterLane
 from tuner.dispatch.cluster.members import Lost, Member
 from tuner.errors import WorkerError
 
-#: A candidate whose worker is lost over it is built elsewhere, this many times in all.
+#: Maximum number of attempts to build a candidate whose workers are lost.
 MAX_ATTEMPTS = 5
 
 
 @dataclass(kw_only=True)
 class _Build:
-    """A candidate in the line, or at a worker."""
+    """A candidate in the queue, or at a worker."""
 
     call: messages.PrepareCall
     payload: bytes
     future: Future[Preparation]
     #: Whose card it is for.
     lane: ClusterLane
-    #: Workers that were lost over it.
+    #: Workers that were lost while building it.
     tried: list[Member] = field(default_factory=list)
 
 
 class BuildLine:
-    """Candidates of all lanes, the first come first; used in one event loop, but for `prepare`."""
+    """Candidates of all lanes, first come, first served; used in one event loop, except `prepare`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, members: Callable[[], Iterable[Member]]) -> None:
         self._loop = loop
@@ -44,7 +44,7 @@ class BuildLine:
 
     @property
     def num_places(self) -> int:
-        """Of all machines, at least 1."""
+        """On all machines, at least 1."""
         return max(1, sum(member.announcement.num_places for member in self._members()))
 
     def prepare(self, lane: ClusterLane, problem: Problem, candidate: Candidate) -> Future[Preparation]:
@@ -66,7 +66,7 @@ class BuildLine:
         return build.future
 
     def advance(self) -> None:
-        """Hands out what can be built now."""
+        """Sends out what can be built now."""
         still_waiting = deque[_Build]()
         while self._waiting:
             build = self._waiting.popleft()
@@ -81,7 +81,7 @@ class BuildLine:
         self._waiting = still_waiting
 
     def _choose(self, build: _Build) -> Member | None:
-        """The card's own machine, where it has a place: what is built there need not travel. Else the least busy."""
+        """The card's own machine if it has a place: its builds need not be transferred. Else the least busy."""
         home = build.lane.member
         if home is not None and home.may_build and home not in build.tried:
             return home
@@ -101,7 +101,7 @@ class BuildLine:
             if len(build.tried) < MAX_ATTEMPTS:
                 self._waiting.appendleft(build)
             else:
-                build.future.set_exception(WorkerError(f"{MAX_ATTEMPTS} workers were lost over it: {error}"))
+                build.future.set_exception(WorkerError(f"{MAX_ATTEMPTS} workers were lost while building it: {error}"))
         except Exception as error:
             build.future.set_exception(error)
         else:
@@ -111,7 +111,7 @@ class BuildLine:
             self._loop.call_soon(self.advance)
 
     def close(self) -> None:
-        """Ends the line; called in the loop."""
+        """Closes the queue; called in the loop."""
         self._is_closed = True
         for build in self._waiting:
             if not build.future.cancel():

@@ -1,4 +1,4 @@
-"""A worker's answers to calls: its cards and cores are those of a local dispatcher."""
+"""A worker's answers to calls; it uses its cards and cores like a local dispatcher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuner.errors import WorkerError
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.builder.shipping import ShippedKernel, adopt, ship
 
-#: Kernels that were prepared here and may be measured here: their proofs are kept, and need not be made again.
+#: Number of kernels prepared and possibly measured here whose proofs are kept, and need not be repeated.
 _NUM_KEPT = 32
 
 
@@ -42,8 +42,8 @@ class WorkerCalls:
         *,
         num_places: int | None = None,
     ) -> None:
-        """`name` is the worker's; `num_places` is how many builds may run at a time (where it is not given, this
-        machine says)."""
+        """`name` is the worker's; `num_places` is how many builds may run at a time (chosen for this machine by
+        default)."""
         self._build_cache = build_cache
         self._limits = limits
         self._dispatcher = LocalDispatcher(evaluators, num_places=num_places)
@@ -60,10 +60,10 @@ class WorkerCalls:
         self._kept_lock = threading.Lock()
 
     def announcement(self) -> messages.Announcement:
-        """What the server must know of this worker, each time that it joins.
+        """What the server must know about this worker, each time that it joins.
 
         Raises:
-            WorkerError: an evaluator cannot say where its figures come from.
+            WorkerError: an evaluator does not know where its figures come from.
         """
         cards = tuple(
             messages.CardInfo(uuid=uuid, target=lane.target, environment=lane.environment())
@@ -80,7 +80,7 @@ class WorkerCalls:
         )
 
     async def answer(self, payload: object) -> bytes:
-        """The answer to one call, encoded; never raises for what a peer sent."""
+        """The answer to one call, encoded; never raises because of what a peer sent."""
         try:
             call = messages.decode_call(payload)
             if isinstance(call, messages.PrepareCall):
@@ -101,7 +101,7 @@ class WorkerCalls:
         self._preparers.close()
 
     def _prepare(self, call: messages.PrepareCall) -> Future[Preparation]:
-        """By an evaluator of the very target, else without a card."""
+        """Prepared by an evaluator of exactly that target, otherwise without a card."""
         for lane, builds in self._lanes.values():
             if lane.target == call.target:
                 return builds.prepare(call.problem, call.candidate)
@@ -127,7 +127,7 @@ class WorkerCalls:
         return await asyncio.wrap_future(lane.measure(call.problem, prepared, call.incumbent_speedup))
 
     async def _taken_in(self, problem: Problem, shipped: ShippedKernel, builds: LocalBuilds) -> Preparation:
-        """Proven again here; its build is there already."""
+        """Proven again here; its build exists already."""
         await asyncio.to_thread(adopt, shipped, self._build_cache)
         preparation = await asyncio.wrap_future(builds.prepare(problem, shipped.candidate))
         return replace(preparation, stage_s=dict(shipped.stage_s))
@@ -148,7 +148,7 @@ class WorkerCalls:
             case messages.ProbeCall():
                 return lane.probe()
             case _:
-                raise TypeError(f"a {call.op} is no such call")
+                raise TypeError(f"{call.op} is not a known call")
 
     def _card(self, uuid: str) -> tuple[LocalLane, LocalBuilds]:
         try:

@@ -1,4 +1,4 @@
-"""The certificates of a small cluster: one authority, and a folder for each member to take to its machine."""
+"""The certificates of a small cluster: one authority, and a folder for each member to copy to its machine."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tuner.dispatch.cluster.security import CA_FILE, CERT_FILE, KEY_FILE
 from tuner.errors import Conflict, InvalidInput
 
-#: The authority's folder, which stays where it was made.
+#: The authority's folder, which stays on the machine where it was created.
 AUTHORITY = "authority"
 
 
 def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
-    """A folder under `folder` for each of `members`, signed by its authority, which is made where there is none yet.
+    """Creates a folder under `folder` for each of `members`, signed by its authority, which is created if there is none
+    yet.
 
     Raises:
-        InvalidInput: a member's name is no name of a folder.
-        Conflict: a member has its folder already, or what is there of the authority cannot be used.
+        InvalidInput: a member's name is not a valid folder name.
+        Conflict: a member already has a folder, or the existing authority cannot be used.
     """
     for member in members:
         if member == AUTHORITY or not member.replace("-", "").replace("_", "").isalnum():
-            raise InvalidInput("member", f"{member!r} cannot name a folder", "use letters, digits, - and _")
+            raise InvalidInput("member", f"{member!r} cannot be the name of a folder", "use letters, digits, - and _")
         if (folder / member).exists():
-            raise Conflict(f"{folder / member} is there already; remove it, or give another name")
+            raise Conflict(f"{folder / member} already exists; remove it, or choose another name")
     authority = folder / AUTHORITY
     if not authority.exists():
         _create_authority(authority, days)
@@ -42,7 +43,7 @@ def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
 
 
 def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    remedy = "put the authority's own back, or give an empty folder"
+    remedy = "restore the authority's own, or use an empty folder"
     path = folder / CA_FILE
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
@@ -53,7 +54,7 @@ def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePri
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise Conflict(f"{path} is not as `tuner tls create` wrote it; {remedy}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise Conflict(f"{path} is not the key of {CA_FILE} beside it; {remedy}")
+        raise Conflict(f"{path} is not the key that belongs to {CA_FILE}; {remedy}")
     return certificate, key
 
 

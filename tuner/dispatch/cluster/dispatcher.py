@@ -1,4 +1,4 @@
-"""The server's side of a cluster: who is there, a lane for each card that was ever seen, and the shared builds."""
+"""The server's side of a cluster: its workers, a lane for each card that was ever seen, and the shared builds."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from tuner.errors import NotFound, Unbelievable
 
 log = logging.getLogger(__name__)
 
-#: Polling interval for who is there, seconds, and the time limit of one poll.
+#: Polling interval for the list of workers, seconds, and the time limit of one poll.
 POLL_S = 0.5
 POLL_TIMEOUT_S = 10.0
-#: A dispatcher that is made waits so long for its first look.
+#: How long a new dispatcher waits for its first poll.
 FIRST_POLL_S = 5.0
-#: At its end a task is cancelled so often, and waited for this many seconds each time.
+#: At shutdown, a task is cancelled this many times, with a wait of this many seconds each time.
 _CANCELS, _CANCEL_S = 10, 1.0
 
 
 class ClusterDispatcher:
-    """A `Dispatcher` over the workers of a cluster. It has a thread with an event loop, in which all of it happens."""
+    """A `Dispatcher` over the workers of a cluster. It has a thread with an event loop, in which everything happens."""
 
     def __init__(
         self, scheduler: str, security: Security, *, slack_s: float = SLACK_S, first_poll_s: float = FIRST_POLL_S
     ) -> None:
-        """Does not insist that the scheduler answers: it is asked again and again. A worker may answer `slack_s` later
-        than its own deadlines say."""
+        """Does not require a response from the scheduler: it is polled repeatedly. A worker may respond up to
+        `slack_s` after its own deadlines."""
         self._scheduler = scheduler
         self._connection_args: dict[str, Any] = security.get_connection_args("client")
         self._slack_s = slack_s
         self._members: dict[str, Member] = {}
-        #: By target and UUID, in the order in which they were seen first; a lane is never taken out.
+        #: By target and UUID, in the order in which they were first seen; a lane is never removed.
         self._lanes: dict[str, dict[str, ClusterLane]] = {}
         self._watchers: list[Callable[[Target, int], None]] = []
         #: Of lanes and watchers.
         self._lock = threading.Lock()
-        #: What was announced by workers that were refused, by address, so that each is told once.
+        #: The announcements of refused workers, by address, so that each is logged once.
         self._refused: dict[str, str] = {}
         self._trouble = ""
         self._loop = asyncio.new_event_loop()
@@ -63,39 +63,39 @@ class ClusterDispatcher:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What could be measured on since the start, each once."""
+        """All targets since the start, each once."""
         with self._lock:
             return tuple(next(iter(lanes.values())).target for lanes in self._lanes.values())
 
     @property
     def absence(self) -> str:
-        """Why no card was seen since the start; empty where one was."""
+        """Why no card was seen since the start; empty if one was."""
         if self.targets:
             return ""
         trouble = self._trouble
-        why = f"does not answer: {trouble}" if trouble else "knows no worker with a card; start one with tuner worker"
+        why = f"does not answer: {trouble}" if trouble else "has no worker with a card; start one with tuner worker"
         return f"the scheduler {self._scheduler} {why}"
 
     def num_workers(self, target_id: str) -> int:
-        """How many cards of a target were seen; 0 where none was."""
+        """How many cards of a target were seen; 0 if none was."""
         with self._lock:
             return len(self._lanes.get(target_id, ()))
 
     def lane(self, target_id: str, worker: int = 0) -> ClusterLane:
-        """The line in front of a card.
+        """The queue for a card.
 
         Raises:
-            NotFound: nobody served that target since the start.
+            NotFound: no worker had that target since the start.
         """
         with self._lock:
             try:
                 return list(self._lanes[target_id].values())[worker]
             except (KeyError, IndexError):
                 here = ", ".join(self._lanes) or "none"
-                raise NotFound(f"no worker serves {target_id}; here are: {here}") from None
+                raise NotFound(f"no worker serves {target_id}; available are: {here}") from None
 
     def builds(self, target_id: str, worker: int = 0) -> ClusterBuilds:
-        """What makes candidates ready for a card.
+        """The build pool for a card.
 
         Raises:
             NotFound: as `lane`.
@@ -110,7 +110,7 @@ class ClusterDispatcher:
         return found[0] if found and all(found) else None
 
     def watch(self, joined: Callable[[Target, int], None]) -> None:
-        """Has `joined` called for each card that was seen, and for each that comes."""
+        """Calls `joined` for each existing card, and for each new one."""
         with self._lock:
             present = [(lane.target, n) for lanes in self._lanes.values() for n, lane in enumerate(lanes.values())]
             self._watchers.append(joined)
@@ -118,7 +118,7 @@ class ClusterDispatcher:
             joined(target, number)
 
     def close(self) -> None:
-        """Leaves the cluster; the workers stay. Futures still open are cancelled."""
+        """Leaves the cluster; the workers continue. Futures still open are cancelled."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -136,7 +136,7 @@ class ClusterDispatcher:
                     lane.close()
             for member in self._members.values():
                 member.leave("the server closes")
-            for _ in range(_CANCELS):  # `asyncio.wait_for` of Python 3.11 may swallow one
+            for _ in range(_CANCELS):  # `asyncio.wait_for` of Python 3.11 may lose one
                 tasks = asyncio.all_tasks(self._loop)
                 for task in tasks:
                     task.cancel()
@@ -146,7 +146,7 @@ class ClusterDispatcher:
             self._loop.close()
 
     async def _watch(self) -> None:
-        """Looks who is there, again and again."""
+        """Polls the list of workers repeatedly."""
         comm: Comm | None = None
         while True:
             try:
@@ -159,7 +159,7 @@ class ClusterDispatcher:
                 if comm is not None:
                     comm.abort()
                 raise
-            except Exception as error:  # whatever it is: the next look may find it better
+            except Exception as error:  # whatever it is: the next poll may succeed
                 if comm is not None:
                     comm.abort()
                 comm = None
@@ -175,7 +175,7 @@ class ClusterDispatcher:
         self._trouble = trouble
 
     def _take(self, workers: dict[str, dict[str, Any]]) -> None:
-        """Brings members and lanes to what the scheduler says."""
+        """Updates members and lanes from the scheduler's list."""
         texts = {address: str(worker.get(ANNOUNCEMENT)) for address, worker in workers.items()}
         for address, member in list(self._members.items()):
             if texts.get(address) != member.text:
@@ -197,7 +197,7 @@ class ClusterDispatcher:
         except (messages.NotUnderstood, Unbelievable) as error:
             self._refused[address] = text
             log.error(
-                "the worker %s is of no use to this server, version %s: %s; install the same version on both",
+                "the worker %s cannot be used by this server, version %s: %s; install the same version on both",
                 address,
                 __version__,
                 error,
@@ -208,7 +208,7 @@ class ClusterDispatcher:
         log.info("%s joined: %s; %d build places", address, cards, announcement.num_places)
 
     def _attach(self, member: Member) -> None:
-        """Gives a member's cards their lanes, where no other member has them."""
+        """Assigns lanes to a member's cards, unless another member has them."""
         for card in member.announcement.cards:
             lane = self._lanes.get(card.target.id, {}).get(card.uuid)
             if lane is None:

@@ -1,4 +1,4 @@
-"""Whether what a cluster's worker says can be, and answers what it was asked."""
+"""Checks that what a cluster's worker sends is possible, and answers the question."""
 
 from __future__ import annotations
 
@@ -12,39 +12,35 @@ from tuner.errors import InvalidInput, TunerError, Unbelievable
 _LONGEST_UUID = 200
 _MOST_CARDS = 256
 _MOST_PLACES = 4096
-#: No deadline of a worker is longer, seconds; and no wait of a kernel, cycles.
+#: Maximum deadline of a worker, seconds; and maximum wait of a kernel, cycles.
 _LONGEST_S, _LONGEST_CYCLES = 86_400.0, 10**13
 
 
 def check_announcement(said: messages.Announcement) -> None:
-    """Raises:
-    Unbelievable: no worker is like that.
-    """
+    """Raises: Unbelievable: such a worker is impossible."""
     for card in said.cards:
         believe(card.target, f"card {card.uuid[:80]!a}")
         believe(card.environment, f"card {card.uuid[:80]!a}")
         if not card.uuid.isprintable() or not 0 < len(card.uuid) <= _LONGEST_UUID:
-            raise Unbelievable(f"a card is called {card.uuid[:80]!a}; a driver does not call one so")
+            raise Unbelievable(f"a card is called {card.uuid[:80]!a}, which no driver would use as a name")
         if card.target.simulated != card.environment.simulated:
-            raise Unbelievable(f"the card {card.uuid} is simulated in one word and real in another")
+            raise Unbelievable(f"the card {card.uuid} is called both simulated and real")
     if len({card.uuid for card in said.cards}) != len(said.cards) or len(said.cards) > _MOST_CARDS:
-        raise Unbelievable(f"{len(said.cards)} cards are announced; they are not as many, or not all different")
+        raise Unbelievable(f"{len(said.cards)} cards are announced; that is too many, or some are the same")
     if not 0 <= said.num_places <= _MOST_PLACES:
-        raise Unbelievable(f"{said.num_places} build places are announced; there are at most {_MOST_PLACES}")
+        raise Unbelievable(f"{said.num_places} build places are announced; the maximum is {_MOST_PLACES}")
     for name, value in vars(said.limits).items():
         if value > (_LONGEST_CYCLES if name.endswith("_cycles") else _LONGEST_S):
-            raise Unbelievable(f"{name} is {value:g}; no deadline is as long")
+            raise Unbelievable(f"{name} is {value:g}, which is too long for a deadline")
     believe([said.tuner_version, said.joining, said.compiler], "announcement")
 
 
 def check_answer(call: messages.Call, answer: Any) -> None:
-    """Raises:
-    Unbelievable: a figure is out of its range, or it answers another call.
-    """
+    """Raises: Unbelievable: a figure is out of its range, or it belongs to another call."""
     believe(answer)
     match call, answer:
         case messages.PrepareCall(), Prepared() if getattr(answer, "candidate", call.candidate) != call.candidate:
-            raise Unbelievable("it prepared another candidate than was asked for")
+            raise Unbelievable("it prepared a different candidate than requested")
         case messages.FinalsCall(), FinalsTimes():
             _check_finals(call, answer)
         case messages.ArtifactCall(), ArtifactFiles():
@@ -52,23 +48,21 @@ def check_answer(call: messages.Call, answer: Any) -> None:
 
 
 def check_error(call: messages.Call, error: TunerError) -> None:
-    """Raises:
-    Unbelievable: such a call has no such error.
-    """
+    """Raises: Unbelievable: such a call cannot raise this error."""
     believe(str(error), "the reason")
     if isinstance(error, InvalidInput) and not isinstance(call, messages.CountCall):
-        raise Unbelievable(f"it refuses a {call.op} as wrong input: {str(error)[:200]}")
+        raise Unbelievable(f"it rejects a {call.op} as invalid: {str(error)[:200]}")
 
 
 def _check_finals(call: messages.FinalsCall, times: FinalsTimes) -> None:
     if len(times.times_us) != len(call.candidates):
         raise Unbelievable(f"it timed {len(times.times_us)} candidates in finals of {len(call.candidates)}")
     if len(times.process_of_round) > 2 * call.num_rounds:
-        raise Unbelievable(f"it held {len(times.process_of_round)} rounds, where {2 * call.num_rounds} were asked for")
+        raise Unbelievable(f"it ran {len(times.process_of_round)} rounds, but {2 * call.num_rounds} were requested")
 
 
 def _check_artifact(call: messages.ArtifactCall, found: ArtifactFiles) -> None:
-    """The kernel is that of the candidate, for the workload that was asked about."""
+    """The kernel must belong to the candidate, for the requested workload."""
     schedule = call.candidate.schedule
     wanted = {
         "workload_digest": call.problem.workload.digest,
@@ -77,4 +71,4 @@ def _check_artifact(call: messages.ArtifactCall, found: ArtifactFiles) -> None:
     }
     for name, digest in wanted.items():
         if found.manifest.get(name) != digest:
-            raise Unbelievable(f"it made an artifact with another {name} than was asked for")
+            raise Unbelievable(f"it made an artifact with a different {name} than requested")

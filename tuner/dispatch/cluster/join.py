@@ -1,4 +1,4 @@
-"""How each member comes into a cluster: the server's dispatcher, a worker's process, the scheduler's process."""
+"""How each member joins a cluster: the server's dispatcher, a worker's process, the scheduler's process."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """What `tuner worker` is told."""
+    """The options of `tuner worker`."""
 
     #: ``auto``, ``simulated:<id>``, or ``none`` for a machine that only builds.
     gpu: str
-    #: Simulated GPUs, where they are.
+    #: Number of simulated GPUs.
     num_simulated: int
     #: Builds that run at a time; None for as many as this machine has cores and memory for.
     num_places: int | None
-    #: What it is called; the machine's name and the process id, where it is empty.
+    #: Its name; by default the machine's name and the process id.
     name: str
-    #: Address on which it is reached by the server, and port; None and 0 for those that Dask finds.
+    #: The address at which the server reaches it, and its port; None and 0 for Dask's choice.
     host: str | None
     port: int
     build_cache: Path
     limits: Limits
     latency_s: float = 0.0
     build_s: float = 0.0
-    #: Whether finals on a real card are followed by PyTorch's time.
+    #: Whether finals on a real card also measure PyTorch's time.
     torch_baseline: bool = False
 
 
 def join_as_server(scheduler: str, tls: Path | None, *, insecure: bool) -> ClusterDispatcher:
-    """The dispatcher over a cluster's workers.
+    """The dispatcher for a cluster's workers.
 
     Raises:
-        InvalidInput: the address is none, or the certificates are not there.
+        InvalidInput: the address is invalid, or the certificates are missing.
     """
     security = security_for(scheduler, tls, insecure=insecure)
     prepare_process()
@@ -62,8 +62,8 @@ def work(
     """Measures and builds for a cluster until SIGTERM or SIGINT.
 
     Raises:
-        InvalidInput: as `join_as_server`, or `options.gpu` is no choice.
-        WorkerError: a card cannot say what it is.
+        InvalidInput: as `join_as_server`, or `options.gpu` is invalid.
+        WorkerError: a card cannot be identified.
     """
     security = security_for(scheduler, tls, insecure=insecure)
     prepare_process()
@@ -75,9 +75,9 @@ def work(
         build_s=options.build_s,
         num_simulated=options.num_simulated,
         torch_baseline=options.torch_baseline,
-        builds_here=False,  # what the cluster has built is built by `WorkerCalls`
+        builds_here=False,  # what the cluster builds is built by `WorkerCalls`
     )
-    log.info(why if evaluators else "No GPU: this worker builds, and measures nothing.")
+    log.info(why if evaluators else "No GPU: this worker only builds, and does not measure.")
     spare_collector()
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     calls = WorkerCalls(name, evaluators, options.build_cache, options.limits, num_places=options.num_places)
@@ -107,7 +107,7 @@ def schedule(
     """Runs a cluster's scheduler until SIGTERM or SIGINT.
 
     Raises:
-        InvalidInput: the certificates are not there, or `plain` on an address beyond loopback.
+        InvalidInput: the certificates are missing, or `plain` with an address beyond loopback.
     """
     protocol = "tcp" if plain else "tls"
     shown = f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""The line in front of a card of another machine. It outlives the worker: while that is away, it is in quarantine."""
+"""The queue for a card of another machine. It outlives the worker: while that is absent, the card is in quarantine."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
 #: Why a user's own program has no time.
-_STAYS = "programs of one's own run on the cards of their own machine alone, and this card is a worker's"
+_STAYS = "your own programs run only on cards of their own machine, and this card belongs to a worker"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Waiting:
-    """A call in the line."""
+    """A call in the queue."""
 
     call: messages.CardCall
     future: Future[Any]
 
 
 class ClusterLane:
-    """A `MeasureLane`. The card is one, whichever worker has it; calls are sent to it one at a time, so that one that
-    is cancelled before its turn never leaves."""
+    """A `MeasureLane`. There is one card, whichever worker has it; calls are sent to it one at a time, so that a
+    call cancelled before its turn is never sent."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, card: messages.CardInfo) -> None:
         self._loop = loop
@@ -45,7 +45,7 @@ class ClusterLane:
         self._kinds: Mapping[str, int] = {}
         self._line: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._member: Member | None = None
-        #: Read by any thread. Why the card is not fit; and since when no worker has it, with the reason.
+        #: Read by any thread. Why the card is not usable; and since when no worker has it, with the reason.
         self._unfit: Quarantine | None = None
         self._away: Quarantine | None = Quarantine(reason=f"no worker has {card.uuid}", since=time.time())
         self._is_closed = False
@@ -58,12 +58,12 @@ class ClusterLane:
 
     @property
     def member(self) -> Member | None:
-        """The worker that has the card, if one has."""
+        """The worker that has the card, if there is one."""
         return self._member
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """As the worker announced them last; none before one had the card."""
+        """From the worker's last announcement; none before a worker had the card."""
         return self._kinds
 
     @property
@@ -72,11 +72,11 @@ class ClusterLane:
         return self._away or self._unfit
 
     def environment(self) -> Environment:
-        """As the worker announced it last."""
+        """From the worker's last announcement."""
         return self._environment
 
     def attach(self, member: Member, card: messages.CardInfo) -> None:
-        """A worker has the card."""
+        """A worker now has the card."""
         self._member, self._environment, self._kinds = member, card.environment, member.announcement.kinds
         self._unfit = self._away = None
 
@@ -87,17 +87,17 @@ class ClusterLane:
             self._away = Quarantine(reason=f"{self.uuid} has no worker: {why}", since=time.time())
 
     def probe(self) -> Future[None]:
-        """Queues a look at the card."""
+        """Queues a probe of the card."""
         return self._send(messages.ProbeCall(card=self.uuid))
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
         """Queues one candidate.
 
         Raises:
-            TypeError: it was prepared by something that does not travel.
+            TypeError: it was prepared by something that cannot be sent.
         """
         if not isinstance(prepared, PreparedModel | ShippedKernel):
-            raise TypeError(f"a {type(prepared).__name__} does not travel")
+            raise TypeError(f"a {type(prepared).__name__} cannot be sent to a worker")
         call = messages.MeasureCall(
             card=self.uuid, problem=problem, prepared=prepared, incumbent_speedup=incumbent_speedup
         )
@@ -124,29 +124,29 @@ class ClusterLane:
         num_rounds: int,
         winner: int,
     ) -> Future[tuple[BaselineTime, ...]]:
-        """A program does not travel."""
+        """A program cannot be sent."""
         future = Future[tuple[BaselineTime, ...]]()
         future.set_result(tuple(BaselineTime(name=one.name, reason=_STAYS) for one in baselines))
         return future
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
-        """Queues the measuring of a candidate's energy."""
+        """Queues the measurement of a candidate's energy."""
         return self._send(messages.EnergyCall(card=self.uuid, problem=problem, candidate=candidate))
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
-        """Queues the counting of a candidate."""
+        """Queues a measurement of a candidate's counters."""
         return self._send(messages.CountCall(card=self.uuid, problem=problem, candidate=candidate, metrics=metrics))
 
     def trace(self, problem: Problem, candidate: Candidate) -> Future[Trace]:
-        """Queues the tracing of a candidate."""
+        """Queues a trace of a candidate."""
         return self._send(messages.TraceCall(card=self.uuid, problem=problem, candidate=candidate))
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
-        """Queues the making of a candidate's files."""
+        """Queues building a candidate's files."""
         return self._send(messages.ArtifactCall(card=self.uuid, problem=problem, candidate=candidate, extra=extra))
 
     def close(self) -> None:
-        """Ends the line; called in the loop."""
+        """Closes the queue; called in the loop."""
         self._is_closed = True
         self._task.cancel()
         while not self._line.empty():
@@ -184,10 +184,10 @@ class ClusterLane:
                 waiting.future.set_result(answer)
 
     async def _ask(self, call: messages.CardCall) -> Any:
-        """The answer of whoever has the card.
+        """The answer of the worker that has the card.
 
         Raises:
-            Quarantined: nobody has it, or whoever had it was lost or answers garbage; or the card is not fit.
+            Quarantined: no worker has it, or the worker was lost or sends invalid answers; or the card is not usable.
         """
         member = self._member
         if member is None:

@@ -1,4 +1,4 @@
-"""A worker as the server sees it: what it announced, and the connections to it."""
+"""A worker from the server's view: its announcement, and the connections to it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tuner.errors import TunerError, Unbelievable, WorkerError
 
 _log = logging.getLogger(__name__)
 
-#: A call may last so much longer than its worker's own limits say, seconds: for its way, and for a line of its own.
+#: A call may take this much longer than its worker's own limits, seconds: for transfer, and for the worker's queue.
 SLACK_S = 60.0
 
 
 class Lost(WorkerError):
-    """A worker went, or was given up, before it had answered."""
+    """A worker left, or was given up, before it had answered."""
 
 
 class Member:
-    """One worker, from its joining to its leaving. Used in one event loop."""
+    """One worker, from joining to leaving. Used in one event loop."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Member:
         slack_s: float,
     ) -> None:
         self.address = address
-        #: What it announced, in full; another one after each joining.
+        #: Its complete announcement; another one after each joining.
         self.text = text
         self.announcement = announcement
-        #: Builds that it was handed and has not answered.
+        #: Builds that were sent to it and are not finished.
         self.num_building = 0
-        #: Why nothing more is sent to it; empty where it is trusted.
+        #: Why nothing more is sent to it; empty if it is trusted.
         self.distrust = ""
         self._slack_s = slack_s
         self._connection_args = connection_args
@@ -59,26 +59,26 @@ class Member:
         return not self.distrust and self.num_building < THREADS_PER_PLACE * self.announcement.num_places
 
     def can_build_for(self, call: messages.PrepareCall, compiler: str) -> bool:
-        """Whether it has the kinds of ops, and what it builds is of use to a card whose machine has that compiler."""
+        """Whether it has the kinds of ops, and its builds are usable for a card whose machine has that compiler."""
         if not set(named_kinds(call.problem.workload.ops)) <= set(usable_kinds(self.announcement.kinds)):
             return False
         return call.target.simulated or (bool(compiler) and self.announcement.compiler == compiler)
 
     async def ask(self, call: messages.Call, payload: bytes) -> Any:
-        """What it answers to `call`, which `payload` encodes.
+        """Its answer to `call`, which `payload` encodes.
 
         Raises:
-            Lost: it went, or answered nothing in time.
-            NotUnderstood: it answered garbage, or what cannot be, and is not trusted any more.
+            Lost: it left, or did not answer in time.
+            NotUnderstood: it sent an invalid or impossible answer, and is no longer trusted.
             Quarantined, InvalidInput, WorkerError: as the call did there.
         """
         deadline_s = deadline_of(call, self.announcement.limits) + self._slack_s
         try:
             answer = await asyncio.wait_for(self._exchange(payload), deadline_s)
         except TimeoutError as error:
-            raise Lost(f"{self.address} answered no {call.op} within {deadline_s:g} s") from error
+            raise Lost(f"{self.address} did not answer a {call.op} within {deadline_s:g} s") from error
         except OSError as error:
-            raise Lost(f"{self.address} was lost over a {call.op}: {self._gone or error}") from error
+            raise Lost(f"{self.address} was lost during a {call.op}: {self._gone or error}") from error
         except Exception as error:  # Dask could not read it
             raise self._distrusted(error) from error
         try:
@@ -89,7 +89,7 @@ class Member:
     def _distrusted(self, error: Exception) -> messages.NotUnderstood:
         what = "cannot be believed" if isinstance(error, Unbelievable) else "answers garbage"
         self.distrust = f"{self.address} {what}: {error}; restart it"
-        _log.error("%s; nothing is sent to it any more", self.distrust)
+        _log.error("%s; it gets no more work", self.distrust)
         return messages.NotUnderstood(self.distrust)
 
     async def _exchange(self, payload: bytes) -> object:
@@ -119,7 +119,7 @@ class Member:
         return made
 
     def leave(self, why: str) -> None:
-        """Cuts all connections: whoever waits gets `Lost`."""
+        """Closes all connections: waiting callers get `Lost`."""
         self._gone = why
         for comm in (*self._free, *self._busy):
             with suppress(OSError):
@@ -128,10 +128,10 @@ class Member:
 
 
 def _checked(call: messages.Call, answer: object) -> Any:
-    """What was answered, if it can be.
+    """The answer, if it is possible.
 
     Raises:
-        NotUnderstood, Unbelievable: it is no answer to that call, or says what cannot be.
+        NotUnderstood, Unbelievable: it is not an answer to that call, or it is impossible.
         Quarantined, InvalidInput, WorkerError: as the call did there.
     """
     try:
@@ -146,7 +146,7 @@ def _checked(call: messages.Call, answer: object) -> Any:
 
 
 def deadline_of(call: messages.Call, limits: Limits) -> float:
-    """How long a worker itself lets a call last, seconds; generously, since it has deadlines of its own."""
+    """How long a worker itself lets a call run, seconds; generous, since it has its own deadlines."""
     start_s = 2 * limits.start_deadline_s + limits.prepare_deadline_s
     build_s = limits.build_deadline_s + limits.start_deadline_s
     match call:
@@ -155,7 +155,7 @@ def deadline_of(call: messages.Call, limits: Limits) -> float:
         case messages.MeasureCall():
             return build_s + start_s + limits.evaluate_deadline_s
         case messages.FinalsCall():
-            num_alone = len(call.candidates) + 4  # twice in two processes, and each alone where one took others along
+            num_alone = len(call.candidates) + 4  # twice in two processes, and each alone if one harmed others
             finals_s = num_alone * (start_s + limits.finals_s(len(call.candidates)))
             torch_s = limits.torch_compile_deadline_s if call.torch_compile else 0.0
             return len(call.candidates) * build_s + finals_s + torch_s

@@ -1,4 +1,4 @@
-"""What server and workers of a cluster say to each other: JSON that Pydantic decodes into the domain's own types."""
+"""The messages between server and workers of a cluster: JSON that Pydantic decodes into the domain's own types."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
-#: Grows when a message changes so that the other side would misread it.
+#: It is increased when a message changes so that the other side would misread it.
 PROTOCOL: Literal[4] = 4
 
 T = TypeVar("T")
 
 
 class NotUnderstood(WorkerError):
-    """What came is no message of this protocol."""
+    """The received bytes are not a message of this protocol."""
 
 
 class _Message(BaseModel):
@@ -35,32 +35,32 @@ class _Message(BaseModel):
 class CardInfo(_Message):
     """A card that a worker measures on."""
 
-    #: The driver's, ``GPU-…``; a made one for a simulated card.
+    #: From the driver, ``GPU-…``; a generated one for a simulated card.
     uuid: str
     target: Target
     environment: Environment
 
 
 class Announcement(_Message):
-    """What a worker says of itself when it joins."""
+    """A worker's description of itself when it joins."""
 
     #: Must be `PROTOCOL`.
     protocol: Literal[4] = PROTOCOL
     tuner_version: str
-    #: Another one at each joining.
+    #: A new one for each joining.
     joining: str
     cards: tuple[CardInfo, ...]
     #: Builds that run at a time.
     num_places: int
-    #: The kinds of ops that it has, and the version of each.
+    #: The supported kinds of ops, and the version of each.
     kinds: dict[str, int]
-    #: Version of NVRTC; empty where only simulated candidates can be prepared.
+    #: Version of NVRTC; empty if only simulated candidates can be prepared.
     compiler: str
     limits: Limits
 
 
 class PrepareCall(_Message):
-    """Prove, render and build a candidate for a target, which need not be the worker's own."""
+    """Prove, render and build a candidate for any target, not only the worker's own."""
 
     op: Literal["prepare"] = "prepare"
     target: Target
@@ -69,7 +69,7 @@ class PrepareCall(_Message):
 
 
 class MeasureCall(_Message):
-    """Check and time what was prepared, here or elsewhere."""
+    """Check and time a candidate that was prepared here or elsewhere."""
 
     op: Literal["measure"] = "measure"
     card: str
@@ -90,7 +90,7 @@ class FinalsCall(_Message):
 
 
 class EnergyCall(_Message):
-    """Measure the energy of a run."""
+    """Measure the energy per run."""
 
     op: Literal["energy"] = "energy"
     card: str
@@ -128,7 +128,7 @@ class ArtifactCall(_Message):
 
 
 class ProbeCall(_Message):
-    """Look whether the card is fit."""
+    """Check whether the card is usable."""
 
     op: Literal["probe"] = "probe"
     card: str
@@ -140,16 +140,16 @@ _CALL: TypeAdapter[Call] = TypeAdapter(Annotated[Call, Field(discriminator="op")
 
 
 class ErrorInfo(_Message):
-    """An exception by its kind; what is none of ours is a fault of the worker's."""
+    """An exception by its kind; foreign exceptions are a fault of the worker."""
 
     kind: Literal["quarantined", "invalid_input", "worker"]
     message: str
-    #: Of `InvalidInput`: field, problem, remedy.
+    #: For `InvalidInput`: field, problem, remedy.
     details: tuple[str, str, str] | None = None
 
 
 class Answer(_Message, Generic[T]):
-    """What became of a call."""
+    """The result of a call."""
 
     value: T | None = None
     error: ErrorInfo | None = None
@@ -185,24 +185,24 @@ def decode_call(payload: object) -> Call:
     """Inverse of `encode`.
 
     Raises:
-        NotUnderstood: it is no call.
+        NotUnderstood: it is not a call.
     """
     try:
         return _CALL.validate_json(_bytes(payload))
     except (ValidationError, TunerError) as error:
-        raise NotUnderstood(f"this is no call of protocol {PROTOCOL}: {_short(error)}") from error
+        raise NotUnderstood(f"this is not a call of protocol {PROTOCOL}: {_short(error)}") from error
 
 
 def decode_announcement(text: object) -> Announcement:
     """Inverse of `encode`.
 
     Raises:
-        NotUnderstood: it is no announcement of this protocol.
+        NotUnderstood: it is not an announcement of this protocol.
     """
     try:
         return Announcement.model_validate_json(_bytes(text))
     except (ValidationError, TunerError) as error:
-        raise NotUnderstood(f"it announces nothing that protocol {PROTOCOL} knows: {_short(error)}") from error
+        raise NotUnderstood(f"its announcement does not follow protocol {PROTOCOL}: {_short(error)}") from error
 
 
 def answer_with(call: Call, value: object) -> bytes:
@@ -211,7 +211,7 @@ def answer_with(call: Call, value: object) -> bytes:
 
 
 def answer_error(error: BaseException) -> bytes:
-    """The answer where a call raised."""
+    """The answer if a call raised."""
     match error:
         case Quarantined():
             info = ErrorInfo(kind="quarantined", message=str(error))
@@ -221,25 +221,25 @@ def answer_error(error: BaseException) -> bytes:
         case WorkerError():
             info = ErrorInfo(kind="worker", message=str(error))
         case _:
-            info = ErrorInfo(kind="worker", message=f"a fault of the worker: {type(error).__name__}: {error}")
+            info = ErrorInfo(kind="worker", message=f"an error in the worker: {type(error).__name__}: {error}")
     return encode(NOTHING(error=info))
 
 
 def decode_answer(op: str, payload: object) -> Any:
-    """The value that a call of kind `op` was answered with.
+    """The result of a call of kind `op`.
 
     Raises:
-        NotUnderstood: it is no answer to such a call.
+        NotUnderstood: it is not an answer to such a call.
         Quarantined, InvalidInput, WorkerError: the call raised this.
     """
     try:
         answer = _ANSWERS[op].model_validate_json(_bytes(payload))
     except (ValidationError, TunerError) as error:
-        raise NotUnderstood(f"it answered no {op} of protocol {PROTOCOL}: {_short(error)}") from error
+        raise NotUnderstood(f"its answer to {op} does not follow protocol {PROTOCOL}: {_short(error)}") from error
     if answer.error is not None:
         raise _exception(answer.error)
     if answer.value is None and op != "probe":
-        raise NotUnderstood(f"it answered nothing to a {op}")
+        raise NotUnderstood(f"its answer to a {op} was empty")
     return answer.value
 
 
@@ -255,7 +255,7 @@ def _bytes(payload: object) -> bytes:
     if isinstance(payload, str):
         return payload.encode()
     if not isinstance(payload, bytes | bytearray | memoryview):
-        raise NotUnderstood(f"a {type(payload).__name__} came where bytes were due")
+        raise NotUnderstood(f"got a {type(payload).__name__} instead of bytes")
     return bytes(payload)
 
 

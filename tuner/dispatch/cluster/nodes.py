@@ -1,7 +1,7 @@
-"""The processes of a cluster as Dask sees them: a scheduler that only knows who is there, and a worker with one call.
+"""The processes of a cluster in Dask: a scheduler that only keeps the list of workers, and a worker with one call.
 
-Both answer nothing but what they need of each other, so that no peer can have them run a function, and nothing that
-comes over a connection is unpickled.
+Both support only the operations that they need from each other, so that no peer can make them run a function, and
+nothing from a connection is unpickled.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from tuner.dispatch.cluster.absence import Absence
 from tuner.dispatch.cluster.messages import Announcement, encode
 from tuner.errors import WorkerError
 
-#: Under this name a worker's announcement stands in what the scheduler tells of it.
+#: The key of a worker's announcement in the scheduler's information about it.
 ANNOUNCEMENT = "tuner"
-#: The one operation of a worker that is ours.
+#: Our only operation of a worker.
 CALL = "tuner_call"
 
-#: A worker that was not heard of for so long is gone, seconds; a live one is heard every second or so.
+#: A worker without a sign of life for this long is gone, seconds; a live one sends one about every second.
 WORKER_TTL_S = 10.0
-#: A worker's leaving lasts no longer, seconds.
+#: Maximum time for a worker to leave, seconds.
 _CLOSE_S = 10.0
-#: A worker has joined within this time, or begins again, seconds: an answer to its joining may be lost on the way.
+#: A worker must have joined within this time, otherwise it starts again, seconds: a response to its joining may be
+#: lost.
 JOIN_S = 15.0
-#: Between two attempts of a worker to join, seconds.
+#: Pause between two attempts of a worker to join, seconds.
 REJOIN_PAUSE_S = 1.0
 
-#: The operations that are left of each.
+#: The remaining operations of each.
 _OF_BOTH = {"identity", "connection_stream", "worker-status-change"}
 _OF_SCHEDULER = _OF_BOTH | {"register-worker", "unregister", "heartbeat_worker", "keep-alive"}
 _OF_WORKER = _OF_BOTH | {"ping", CALL, "close", "remove-worker"}
@@ -48,10 +49,10 @@ class PickleRefused(WorkerError):
 
 
 def prepare_process() -> None:
-    """For this process: no pickle is read, and what Dask watches of itself by default is off, which costs time."""
+    """For this process: no pickle is read, and Dask's default monitoring of itself is off, which would cost time."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise PickleRefused("a peer sent a pickle; nothing of a cluster's is unpickled")
+        raise PickleRefused("a peer sent a pickle; a cluster never unpickles anything")
 
     pickle.loads = refuse
     dask.config.set({
@@ -69,7 +70,7 @@ def prepare_process() -> None:
 
 
 class ClusterScheduler(Scheduler):
-    """Knows which workers are there, and schedules nothing."""
+    """Keeps the list of workers, but schedules nothing."""
 
     def __init__(self, host: str, port: int, protocol: str, security: Security) -> None:
         super().__init__(
@@ -79,16 +80,16 @@ class ClusterScheduler(Scheduler):
             security=security,
             worker_ttl=WORKER_TTL_S,
             dashboard=False,
-            extensions={},  # Dask's own send plugins to the workers, as pickles
+            extensions={},  # Dask's own would send plugins to the workers, as pickles
         )
         _keep_only(self.handlers, self.stream_handlers, _OF_SCHEDULER)
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
-        """Opens no port: Dask's pages would be there for whoever reaches it, without a certificate."""
+        """Opens no port: Dask's pages would be accessible without a certificate."""
 
 
 class ClusterWorker(Worker):
-    """Tells the scheduler what this machine measures and builds, and answers calls."""
+    """Reports to the scheduler what this machine measures and builds, and answers calls."""
 
     def __init__(
         self,
@@ -126,22 +127,22 @@ class ClusterWorker(Worker):
         _keep_only(self.handlers, self.stream_handlers, _OF_WORKER)
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
-        """Opens no port, as the scheduler does."""
+        """Opens no port, like the scheduler."""
 
     async def heartbeat(self) -> None:
-        """One that is answered in time; else the scheduler is lost, though the connection to it may still stand."""
+        """It must be answered in time; otherwise the scheduler is lost, even if the connection to it is still open."""
         try:
             await asyncio.wait_for(super().heartbeat(), WORKER_TTL_S)
         except TimeoutError:
-            await self.close(nanny=False, reason="the scheduler answers no heartbeat")
+            await self.close(nanny=False, reason="the scheduler does not answer heartbeats")
 
 
 def _ignore(**_: object) -> None:
-    """In the place of what is not needed and may be sent."""
+    """Replaces operations that are not needed but may be sent."""
 
 
 def _keep_only(handlers: dict[str, Any], streamed: dict[str, Any], names: set[str]) -> None:
-    """Deletes the operations that may be asked, and ignores the streamed ones, but for those named."""
+    """Deletes all request operations, and ignores the streamed ones, except the named ones."""
     for name in set(handlers) - names:
         del handlers[name]
     for name in set(streamed) - names:
@@ -151,7 +152,7 @@ def _keep_only(handlers: dict[str, Any], streamed: dict[str, Any], names: set[st
 async def run_scheduler(
     host: str, port: int, protocol: str, security: Security, announce: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Runs a scheduler until `stop` is set; `announce` gets its address."""
+    """Runs a scheduler until `stop` is set; `announce` is called with its address."""
     async with ClusterScheduler(host, port, protocol, security) as scheduler:
         announce(scheduler.address)
         await stop.wait()
@@ -210,7 +211,7 @@ async def run_worker(
 
 
 async def _live(node: ClusterWorker, joined: Callable[[str], None]) -> str | None:
-    """From joining to the end; what joining ended with where it failed, empty where nobody answered in time."""
+    """From joining to the end; returns the error if joining failed, empty if nobody answered in time."""
     try:
         await node
     except TimeoutError:

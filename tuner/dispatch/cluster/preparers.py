@@ -1,4 +1,4 @@
-"""What makes candidates ready for cards of other machines: a compiler, or the simulated GPU's model."""
+"""Prepares candidates for cards of other machines: with a compiler, or with the simulated GPU's model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 class KernelPreparer:
-    """Prepares for one real GPU, which is elsewhere."""
+    """Prepares for one real GPU on another machine."""
 
     def __init__(self, target: Target, builder: Builder, spin_limit_cycles: int) -> None:
         self._target = target
@@ -37,7 +37,7 @@ class KernelPreparer:
 
 
 class Preparers:
-    """One per target, made when it is requested. Thread-safe."""
+    """One per target, created on demand. Thread-safe."""
 
     def __init__(self, build_cache: Path, limits: Limits, num_places: int | None) -> None:
         self._build_cache = build_cache
@@ -49,7 +49,7 @@ class Preparers:
 
     @property
     def compiler(self) -> str:
-        """NVRTC's version; empty where it is not installed, so that only simulated candidates can be prepared."""
+        """NVRTC's version; empty if it is not installed, so that only simulated candidates can be prepared."""
         try:
             return nvrtc_version()
         except (WorkerError, ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""Who may be in a cluster: whoever holds a certificate of its authority. Mutual TLS is the boundary of trust."""
+"""Who may be in a cluster: anyone with a certificate of its authority. Mutual TLS is the trust boundary."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from distributed.security import Security
 
 from tuner.errors import InvalidInput
 
-#: What a member's folder holds: the authority's certificate, its own, and its key.
+#: The files in a member's folder: the authority's certificate, its own, and its key.
 CA_FILE, CERT_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
-_REMEDY = "make it with `tuner tls create`"
+_REMEDY = "create it with `tuner tls create`"
 
 
 def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> Security:
-    """How to speak with `address`; of `tls` see `tuner tls create`.
+    """How to connect to `address`; for `tls` see `tuner tls create`.
 
     Raises:
-        InvalidInput: the address is none; it needs certificates that are not there, or are none; or it is plain and
+        InvalidInput: the address is invalid; the required certificates are missing or invalid; or it is unencrypted and
             reachable from other machines, and `insecure` does not allow that.
     """
     scheme, host = check_address(address)
     if scheme == "tls":
         if tls is None:
-            raise InvalidInput("tls", f"{address} needs certificates", "name their folder, made by `tuner tls create`")
+            raise InvalidInput("tls", f"{address} needs certificates", "pass the folder that `tuner tls create` made")
         missing = [name for name in (CA_FILE, CERT_FILE, KEY_FILE) if not (tls / name).is_file()]
         if missing:
-            raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", _REMEDY)
+            raise InvalidInput("tls", f"{tls} lacks {', '.join(missing)}", _REMEDY)
         _check_certificates(tls)
         cert, key = str(tls / CERT_FILE), str(tls / KEY_FILE)
         ours = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
@@ -41,23 +41,23 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
         raise InvalidInput(
             "scheduler",
             f"{address} is reachable from other machines, and anyone who can reach it can run code on the workers",
-            "use tls:// and --tls, or accept that with --insecure",
+            "use tls:// and --tls, or accept the risk with --insecure",
         )
     return Security(require_encryption=False)
 
 
 def _check_certificates(tls: Path) -> None:
-    """Checks that the files of a member are what their names say, and the key is that of the certificate.
+    """Checks that the files of a member contain what their names say, and that the key belongs to the certificate.
 
     Raises:
         InvalidInput: names the file.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for name in (CA_FILE, CERT_FILE):
-        with _naming(tls / name, "is no certificate in PEM"):
+        with _naming(tls / name, "is not a certificate in PEM format"):
             context.load_verify_locations(tls / name)
-    with _naming(tls / KEY_FILE, "is no private key in PEM without a password"):
-        # An empty password, since OpenSSL would ask for one at the terminal.
+    with _naming(tls / KEY_FILE, "is not a private key in PEM format without a password"):
+        # An empty password, since OpenSSL would otherwise ask for one at the terminal.
         context.load_cert_chain(tls / CERT_FILE, tls / KEY_FILE, password="")
 
 
@@ -67,10 +67,12 @@ def _naming(path: Path, problem: str) -> Iterator[None]:
         yield
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            problem = f"is not the key of {CERT_FILE} beside it"
+            problem = f"is not the key that belongs to {CERT_FILE}"
         raise InvalidInput("tls", f"{path} {problem}", _REMEDY) from error
     except OSError as error:
-        raise InvalidInput("tls", f"{path} cannot be read: {error.strerror}", "let this user read it") from error
+        raise InvalidInput(
+            "tls", (f"{path} cannot be read: {error.strerror}"), "make it readable for this user"
+        ) from error
 
 
 def check_address(address: str) -> tuple[str, str]:
@@ -79,14 +81,14 @@ def check_address(address: str) -> tuple[str, str]:
     Raises:
         InvalidInput: it is neither.
     """
-    remedy = "give tls://HOST:PORT"
+    remedy = "use tls://HOST:PORT"
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidInput("scheduler", f"{address!r} is no address: {error}", remedy) from error
+        raise InvalidInput("scheduler", f"{address!r} is not an address: {error}", remedy) from error
     if parts.scheme not in ("tls", "tcp") or not host or port is None:
-        raise InvalidInput("scheduler", f"{address!r} is no address of a scheduler", remedy)
+        raise InvalidInput("scheduler", f"{address!r} is not the address of a scheduler", remedy)
     return parts.scheme, host
 
 

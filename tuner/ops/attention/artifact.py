@@ -22,31 +22,32 @@ from tuner.workers.builder.own_artifact import Compiled, maps_json, parameter_js
 from tuner.workers.source.own_launchable import OwnLaunchable
 
 _LENGTHS = (
-    "int32 of each sequence, new tokens included, read when a launch runs: 0 to max_length. A sequence of length 0 "
-    "gets zeros. What lies behind a length in the cache may be anything. A longer one is read as max_length, and told "
-    "in the words `refused`. A length must not change while the launch runs: CTAs read it one by one, and may abort"
+    "int32 for each sequence, new tokens included, read when a launch runs: 0 to max_length. A sequence of length 0 "
+    "gets zeros. Memory past a length in the cache may hold anything. A longer one is read as max_length, and "
+    "reported in the words `refused`. A length must not change while the launch runs: CTAs read it one by one, and "
+    "may abort"
 )
 _ABORT = (
-    "raised is 1 where a wait has lasted too long. Rows that the launch could not finish are NaN. Each later launch "
-    "gives NaN, until the first zero_bytes of the workspace are zeroed, while no launch is under way"
+    "raised is 1 if a wait has lasted too long. Rows that the launch could not finish are NaN. Each later launch "
+    "returns NaN, until the first zero_bytes of the workspace are zeroed while no launch is running"
 )
 _CACHE = (
-    "{shape}. The new tokens' keys and values are in it before the launch, as the last ones of each length. It is read "
-    "behind the programmatic wait, and never written"
+    "{shape}. The new tokens' keys and values must be in it before the launch, at the end of each length. It is read "
+    "after the programmatic wait, and never written"
 )
 _WRITTEN_CACHE = (
-    "{shape}. The launch of {writer} writes the new tokens' keys and values to it, as the last ones of each length. It "
-    "is read behind the programmatic wait. The next run's launch of {writer} writes to it behind a wait of its own, "
-    "when this launch has ended"
+    "{shape}. The launch of {writer} writes the new tokens' keys and values to it, at the end of each length. It is "
+    "read after the programmatic wait. The next run's launch of {writer} waits until this launch has ended, then "
+    "writes to it"
 )
 _CONTIGUOUS = "[sequences, kv_heads, max_length, head_dim], contiguous"
-_HEADS_FIRST = "[num_pages, kv_heads, page_tokens, head_dim], whose pages a table gives to sequences"
-_TOKENS_FIRST = "[num_pages, page_tokens, kv_heads, head_dim], whose pages a table gives to sequences"
+_HEADS_FIRST = "[num_pages, kv_heads, page_tokens, head_dim], whose pages a table assigns to sequences"
+_TOKENS_FIRST = "[num_pages, page_tokens, kv_heads, head_dim], whose pages a table assigns to sequences"
 _PAGES = (
-    "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. The number of a page that holds "
-    "no token of a length is not read. A page that is not there is read as zeros, and told in the words `refused`"
+    "int32 page numbers for each sequence, read when a launch runs: 0 to num_pages - 1. Page numbers past the end of "
+    "a length are not read. A page that does not exist is read as zeros, and reported in the words `refused`"
 )
-_NUM_PAGES = "a cache may have another number of pages: give it as the parameter's num_pages"
+_NUM_PAGES = "a cache may have another number of pages: pass it as the parameter's num_pages"
 _NUM_PAGES_OF_MAPS = f"{_NUM_PAGES}, and that number times rows_per_page as dims[1] of both tensor maps"
 
 
@@ -234,7 +235,7 @@ def _workspace(one: CacheKernel) -> dict[str, Any]:
         "zero_bytes": at["partials"],
         "alignment_bytes": ALIGNMENT_BYTES,
         "per": "stream: launches that may run at once need one each",
-        "zero": "once, when it is allocated, and again after an abort; what lies from partials on need not be",
+        "zero": "once, when it is allocated, and again after an abort; the bytes from partials on need not be",
         "counters": "they only grow, no launch resets them",
         "refused_fields": ["kind", "sequence", "value", "end"],
         "abort_record": {

@@ -18,7 +18,7 @@ from tuner.ops.attention.op import AttentionOp, Lengths
 from tuner.ops.attention.shapes.form import AttentionForm, form_for, form_to_json
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
-_DTYPE = "element type of every tensor; sums are fp32"
+_DTYPE = "element type of every tensor; sums are in fp32"
 _TP = {"ge": 1, "le": 64, "label": "Ranks (tp)"}
 _MODEL = {"choices": tuple(MODELS)}
 #: The op's name in ways to spell it that do not say one, and that of the product after it.
@@ -31,15 +31,20 @@ class AttentionSizes:
 
     sequences: int = asked_field("sequences of a launch, padded slots included", bounds={**COUNT, "example": 1})
     max_length: int = asked_field(
-        "tokens of the longest context, new ones included; lengths come with each launch",
+        "tokens of the longest context, new ones included; each launch brings the lengths",
         bounds={**COUNT, "example": 1024, "label": "Longest context"},
     )
     new_tokens: int = asked_field("of each sequence, 1 to 8: the last of its context", 1, COUNT)
-    lengths: Lengths = asked_field("at which it is timed; its numbers are checked at others too", Lengths.FULL)
+    lengths: Lengths = asked_field(
+        ("context length at which it is timed; its results are checked at others too"), Lengths.FULL
+    )
+    timed_length: int | None = asked_field(
+        "tokens of the longest context at which it is timed, as it is served; null for max_length", None, COUNT
+    )
     page_tokens: int | None = asked_field(
-        "of a page of the cache: 16, 32 or 64; null for a contiguous cache",
+        "tokens per page of the cache: 16, 32 or 64; null for a contiguous cache",
         None,
-        {"choices": PAGE_TOKENS, "label": "Tokens of a page"},
+        {"choices": PAGE_TOKENS, "label": "Tokens per page"},
     )
     heads_first: bool = asked_field(
         "whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]",
@@ -59,7 +64,7 @@ class AttentionSizes:
         """
         if heads % kv_heads:
             problem = f"{heads} query heads cannot share {kv_heads} KV heads evenly"
-            raise InvalidInput("heads", problem, f"give a multiple of kv_heads, {kv_heads}")
+            raise InvalidInput("heads", problem, f"use a multiple of kv_heads, {kv_heads}")
         try:
             return DecodeAttention(
                 sequences=self.sequences,
@@ -74,8 +79,8 @@ class AttentionSizes:
         except InvalidInput as error:
             if error.field != "query_heads":
                 raise
-            problem = f"{heads // kv_heads} query heads share a KV head, and a kernel has room for 16"
-            raise InvalidInput("heads", problem, "give fewer heads, or more kv_heads") from error
+            problem = f"{heads // kv_heads} query heads share a KV head, but a kernel supports at most 16"
+            raise InvalidInput("heads", problem, "use fewer heads, or more kv_heads") from error
 
     def form_of(self, shape: DecodeAttention) -> AttentionForm:
         """Pages, window and soft cap.
@@ -97,7 +102,14 @@ class AttentionSizes:
         Raises:
             InvalidInput: as `form_of`.
         """
-        return AttentionOp(name=name, source=source, lengths=self.lengths, shape=shape, form=self.form_of(shape))
+        return AttentionOp(
+            name=name,
+            source=source,
+            lengths=self.lengths,
+            timed_length=self.timed_length,
+            shape=shape,
+            form=self.form_of(shape),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +119,7 @@ class AttentionHeads(AttentionSizes):
     heads: int = asked_field("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
     kv_heads: int = asked_field("heads of the cache", bounds={**COUNT, "example": 8})
     head_dim: int = asked_field("elements of a head: 64 or 128", bounds={**COUNT, "example": 128})
-    scale: float | None = asked_field("of the scores; 1 / sqrt(head_dim) unless given", None)
+    scale: float | None = asked_field("of the scores; default 1 / sqrt(head_dim)", None)
 
     def to_shape(self, dtype: Dtype) -> DecodeAttention:
         """The shape.
@@ -123,7 +135,7 @@ class AttentionHeads(AttentionSizes):
 class ChainAttention(AttentionHeads, AskedOp):
     """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
 
-    name: str = asked_field("of the op, and of the tensor that it writes")
+    name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the queries: an earlier op, or any other name for an input", "q")
 
     def to_op(self, m: int, dtype: Dtype) -> AttentionOp:
@@ -139,7 +151,7 @@ class ChainAttention(AttentionHeads, AskedOp):
             raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
         if op.m != m:
             rows = f"{shape.sequences} sequences of {shape.new_tokens} new tokens"
-            raise InvalidInput("m", f"is {m}, and {op.name} has {op.m} rows: {rows}", f"give {op.m}")
+            raise InvalidInput("m", f"is {m}, but {op.name} has {op.m} rows: {rows}", f"use {op.m}")
         return op
 
     @classmethod
@@ -157,6 +169,7 @@ class ChainAttention(AttentionHeads, AskedOp):
             new_tokens=shape.new_tokens,
             scale=shape.scale,
             lengths=op.lengths,
+            timed_length=op.timed_length,
             **form_to_json(op.form),
         )
 
@@ -167,9 +180,9 @@ class Attention(AttentionHeads, AskedWorkload):
 
     KIND: ClassVar[str] = "attention"
     SUMMARY: ClassVar[str] = "decode attention, and with d_out its projection"
-    CHOICES: ClassVar[Mapping[str, Json]] = {"attention by its sizes": {}}
+    CHOICES: ClassVar[Mapping[str, Json]] = {"attention, described by its sizes": {}}
 
-    d_out: int | None = asked_field("columns of the projection behind it; none without it", None, SIZE)
+    d_out: int | None = asked_field("columns of the projection after it; null for none", None, SIZE)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
@@ -186,18 +199,18 @@ class DecoderAttention(AttentionSizes, AskedWorkload):
     """The attention of a model's decoder layer on one rank, with or without o_proj after it."""
 
     KIND: ClassVar[str] = "decoder-attention"
-    SUMMARY: ClassVar[str] = "a model's attention, and o_proj behind it"
+    SUMMARY: ClassVar[str] = "a model's attention, and o_proj after it"
     CHOICES: ClassVar[Mapping[str, Json]] = {"attention": {"projection": False}, "attention and o_proj": {}}
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
         "attention": Example(
-            "Decode attention of a model's layer, and o_proj behind it",
+            "Decode attention of a model's layer, and o_proj after it",
             {"model": "llama3-8b", "sequences": 16, "max_length": 2048, "dtype": "bf16"},
         )
     }
 
     model: str = asked_field("a model, e.g. `llama3-8b`", bounds=_MODEL)
-    tp: int = asked_field("ranks that share the layer", 1, _TP)
-    projection: bool = asked_field("whether o_proj is behind it", True)
+    tp: int = asked_field("number of ranks that share the layer", 1, _TP)
+    projection: bool = asked_field("whether o_proj comes after it", True)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
@@ -265,9 +278,9 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
     }  # fmt: skip
 
     model: str = asked_field("a model, e.g. `llama3-8b`", bounds=_MODEL)
-    tp: int = asked_field("ranks that share the layer", 1, _TP)
+    tp: int = asked_field("number of ranks that share the layer", 1, _TP)
     run: LayerRun = asked_field("the whole layer, or the ops between two all-reduces", LayerRun.LAYER)
-    rotary: bool = asked_field("whether qkv turns queries and keys, and writes keys and values to the cache", True)
+    rotary: bool = asked_field("whether qkv rotates queries and keys, and writes keys and values to the cache", True)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
@@ -282,8 +295,10 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
             check_reduced(self.tp, "qkv_attention, attention, mlp or qkv")
         begins_with_qkv = names[0] == "qkv" and _NAME in names
         if begins_with_qkv and not self.rotary:
-            problem = "between qkv and its attention a kernel would write to the cache, which is no op"
-            raise InvalidInput("rotary", problem, "leave it true, or tune qkv and what begins with the attention apart")
+            problem = (
+                "between qkv and its attention, a separate kernel would write to the cache, which is not an op here"
+            )
+            raise InvalidInput("rotary", problem, "leave it true, or tune qkv and the rest separately")
         products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED)
         turned = self._turned(products["qkv"])
         if self.rotary:

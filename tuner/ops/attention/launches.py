@@ -91,7 +91,7 @@ def _fields(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, w
             yield pointer(operand, tensor, f"cache of {operand}")
     yield pointer("q", op.source, "queries")
     yield pointer("out", op.name, "results")
-    yield pointer("lengths", f"{op.name}.lengths", "int32 of each sequence")
+    yield pointer("lengths", f"{op.name}.lengths", "int32 for each sequence")
     yield table("tasks", plan.tasks.astype("<i4").tobytes())
     yield table("queues", plan.queues.astype("<i4").tobytes())
     at = workspace_of(plan, schedule)
@@ -99,20 +99,20 @@ def _fields(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, w
     yield room("arrivals", at["arrivals"])
     yield null("trace", "null: only a traced build writes there")
     if op.form.paged:
-        yield pointer("pages", op.operands[3], "int32 of each sequence and page")
+        yield pointer("pages", op.operands[3], "int32 for each sequence and page")
     else:
         yield null("pages", "null: no pages")
     yield room("refused", at["refused"])
     yield room("abort", at["abort"], "in the workspace: its abort_record")
     yield spin_limit("spin_limit_cycles")
     yield from _numbers(op, schedule, plan, workload)
-    yield inline("first_tasks", first_task_bytes(plan), "as the launch gives them, hexadecimal")
+    yield inline("first_tasks", first_task_bytes(plan), "as passed to the launch, hexadecimal")
 
 
 def _numbers(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, workload: Workload) -> Iterator[Field]:
     reader, shape = workload.reader_of(op), op.shape
     asked = next_weights_of(workload, workload.launch_ops.index(op), schedule)
-    weights = "weights that the launch behind reads, or null"
+    weights = "weights that the next launch reads, or null"
     if reader and asked.taken_bytes:
         yield pointer("next_rows", f"{reader.name}.w", weights)
     else:
@@ -136,7 +136,7 @@ def _numbers(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, 
     cap = "of the soft cap" if op.form.soft_cap else "no soft cap"
     for name, factor in cap_numbers(shape, op.form).items():
         yield number(name, factor, "float32", cap)
-    assigned = "sequences whose tasks are assigned by their lengths; 0: the tables have the tasks"
+    assigned = "sequences whose tasks are assigned by their lengths; 0: the tables contain the tasks"
     yield number("num_assigned", plan.num_assigned, meaning=assigned)
     yield number("num_queues", plan.num_queues, meaning="clusters that have tasks")
     yield number("sequences", shape.sequences, meaning="of the lengths")

@@ -12,7 +12,7 @@ from tuner.errors import InvalidInput
 
 #: What `layer_types` calls a layer with a window, and one without.
 _SLIDING, _FULL = "sliding_attention", "full_attention"
-_GIVE_CONFIG = "give the config.json of the model"
+_GIVE_CONFIG = "pass the config.json of the model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
     config = dense_language_model(config)
     family = FAMILIES[config["model_type"]]
     if flag_of(config, "use_bidirectional_attention"):
-        raise InvalidInput("use_bidirectional_attention", "is true: its layers do no decoding", "give a decoder's")
+        raise InvalidInput("use_bidirectional_attention", "is true: its layers do not decode", "use a decoder's")
     heads = size_of(config, "num_attention_heads")
     if config["head_dim"] is None:
         head_dim = _share("hidden_size", size_of(config, "hidden_size"), "num_attention_heads", heads)
@@ -80,7 +80,7 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
 def _share(name: str, size: int, divisor: str, count: int) -> int:
     if size % count:
         raise InvalidInput(
-            divisor, f"is {count}, and {name} {size} is not a multiple of it", "give the model's own config"
+            divisor, f"is {count}, but {name} {size} is not a multiple of it", "use the model's own config"
         )
     return size // count
 
@@ -112,8 +112,8 @@ def _named_kinds(named: object, layers: int) -> list[str]:
         raise InvalidInput("layer_types", problem, _GIVE_CONFIG)
     for number, kind in enumerate(named):
         if kind not in (_SLIDING, _FULL):
-            problem = f"is {kind!r}, an attention that no kernel here has"
-            raise InvalidInput(f"layer_types.{number}", problem, f"give a model of {_FULL} and {_SLIDING}")
+            problem = f"is {kind!r}, an attention that no kernel supports"
+            raise InvalidInput(f"layer_types.{number}", problem, f"use a model of {_FULL} and {_SLIDING}")
     return named
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuner.client.models.model_families import FAMILIES
-from tuner.client.models.models import dense_language_model, dtype_of, ffn_shapes, size_of
+from tuner.client.models.models import QUANTISED, dense_language_model, dtype_of, ffn_shapes, size_of
 from tuner.errors import InvalidInput
 from tuner.ops.attention.model_layers import LayerAttention, layer_attentions, number_of
 from tuner.ops.attention.op import ATTENTION
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _PLAIN_ROTARY = ("default", "linear", "llama3")
 #: Of a latent attention, whose cache has no heads.
 _LATENT = "kv_lora_rank"
-_WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache in front of it"
+_WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache before it"
 
 
 def counted_pairs(
@@ -31,6 +31,7 @@ def counted_pairs(
     page_tokens: int | None = None,
     heads_first: bool = True,
     lengths: str = "full",
+    timed_length: int | None = None,
 ) -> list[tuple[dict[str, Any], int]]:
     """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
     each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
@@ -46,6 +47,7 @@ def counted_pairs(
         page_tokens: of a page of the cache; None where it is contiguous.
         heads_first: whether a page's heads come before its tokens.
         lengths: ``full`` or ``uniform``, at which it is timed.
+        timed_length: tokens of the longest of these; `max_length` where it is None or more than that.
 
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
@@ -62,7 +64,7 @@ def counted_pairs(
             "d_out": None if layer.out_bias else size_of(model, "hidden_size"),
             "page_tokens": page_tokens,
             **({} if heads_first else {"heads_first": False}),
-            **_timed_at(lengths),
+            **_timed_at(lengths, timed_length, max_length),
             "window": _hiding(layer.window, max_length),
             "scale": layer.scale,
             "soft_cap": layer.soft_cap,
@@ -89,6 +91,7 @@ def qkv_attention_chains(
     page_tokens: int | None = None,
     heads_first: bool = True,
     lengths: str = "full",
+    timed_length: int | None = None,
 ) -> list[dict[str, Any]]:
     """The same with what is in front: norm, the product of queries, keys and values, which turns them and writes to the
     cache, attention and o_proj, as `POST /jobs` takes them; of one of `tp` ranks, between two all-reduces.
@@ -105,12 +108,13 @@ def qkv_attention_chains(
     _check_norms(model)
     found = [_chain(model, layer, sequences, tp, dtype or dtype_of(model), sizes) for layer in layer_attentions(config)]
     for chain in found:
-        chain["ops"][1] |= _timed_at(lengths)
+        chain["ops"][1] |= _timed_at(lengths, timed_length, max_length)
     return _once(found)
 
 
-def _timed_at(lengths: str) -> Json:
-    return {} if lengths == "full" else {"lengths": lengths}
+def _timed_at(lengths: str, timed_length: int | None, max_length: int) -> Json:
+    found: Json = {} if lengths == "full" else {"lengths": lengths}
+    return found | ({"timed_length": timed_length} if timed_length is not None and timed_length < max_length else {})
 
 
 def _chain(
@@ -119,7 +123,7 @@ def _chain(
     _check_turned(layer)
     if layer.out_bias and tp > 1:
         problem = f"is {tp}, and the ranks' outputs are summed: the bias of o_proj would be added {tp} times"
-        raise InvalidInput("tp", problem, "tune the attention alone, and add it behind the sum")
+        raise InvalidInput("tp", problem, "tune only the attention, and add it after the sum")
     heads = _of_a_rank(layer.heads, "num_attention_heads", tp)
     kv_heads = _of_a_rank(layer.kv_heads, "num_key_value_heads", tp)
     cache = {"heads": heads, "kv_heads": kv_heads, "head_dim": layer.head_dim, **sizes}
@@ -160,15 +164,50 @@ def whether_known(config: Mapping[str, Any], why: str) -> str:
         InvalidInput: the config does not say how many layers there are.
     """
     if config.get(_LATENT):
-        return f"no attention: it is a latent one ({_LATENT}), which has no kernel here"
+        return f"no attention: it is a latent one ({_LATENT}), which no kernel supports"
     layers = size_of(config, "num_hidden_layers")
-    return f"the attention, {why}, in {layers} layers: tune-model takes no such model, submit --sequences does"
+    return (
+        f"the attention, {why}, in {layers} layers: tune-model does not support such a model, submit --sequences does"
+    )
+
+
+def remaining_pairs(
+    config: Mapping[str, Any],
+    *,
+    sequences: int,
+    max_length: int,
+    tp: int = 1,
+    dtype: str | None = None,
+    page_tokens: int | None = None,
+) -> list[tuple[Json, int]]:
+    """The attention of a model that is refused as a whole, as `counted_pairs` has it; without a projection where the
+    weights are quantised. What its family does beside is not known here: each layer reads whole contexts.
+
+    Raises:
+        InvalidInput: it is a latent one, or the ranks do not divide its heads.
+    """
+    if config.get(_LATENT):
+        raise InvalidInput(_LATENT, "its attention is a latent one, which has no kernel here", "leave out --context")
+    hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
+    is_quantised = any(config.get(name) for name in QUANTISED)
+    pair = {
+        "kind": "attention",
+        "sequences": sequences,
+        "max_length": max_length,
+        "heads": _of_a_rank(heads, "num_attention_heads", tp),
+        "kv_heads": _of_a_rank(int(config.get("num_key_value_heads") or heads), "num_key_value_heads", tp),
+        "head_dim": int(config.get("head_dim") or hidden // heads),
+        "d_out": None if is_quantised else hidden,
+        "page_tokens": page_tokens,
+        "dtype": dtype or dtype_of(config),
+    }
+    return [(pair, size_of(config, "num_hidden_layers"))]
 
 
 def _of_a_rank(count: int, name: str, tp: int) -> int:
     if count % tp:
-        problem = f"is {tp}, and {name} {count} is not a multiple of it"
-        raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+        problem = f"is {tp}, but {name} {count} is not a multiple of it"
+        raise InvalidInput("tp", problem, "use a number of ranks that divides it")
     return count // tp
 
 
@@ -184,9 +223,9 @@ def _check_norms(model: Mapping[str, Any]) -> None:
     """Checks that what is normed in front of the attention is normed as a kernel here does it."""
     family = FAMILIES[model["model_type"]]
     if family.norms_queries:
-        problem = "which norms queries and keys between qkv and the attention, and no kernel here does"
+        problem = "which normalizes queries and keys between qkv and the attention, which no kernel supports"
     elif family.adds_one_to_norms:
-        problem = "whose norms multiply by 1 + their weight, and a kernel here by the weight"
+        problem = "whose norms multiply by 1 + their weight, while kernels multiply by the weight"
     else:
         return
     raise InvalidInput("model_type", f"is {model['model_type']!r}, {problem}", _WITHOUT_QKV)
@@ -195,10 +234,10 @@ def _check_norms(model: Mapping[str, Any]) -> None:
 def _check_turned(layer: LayerAttention) -> None:
     """Checks that queries and keys are turned as a kernel here does it."""
     if layer.rotary not in _PLAIN_ROTARY:
-        problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or which scales them"
+        problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or are scaled"
         raise InvalidInput("rope_scaling", problem, _WITHOUT_QKV)
     if layer.turned_part not in (None, 1.0):
-        problem = f"is {layer.turned_part}, and a kernel here turns whole heads"
+        problem = f"is {layer.turned_part}, but kernels rotate whole heads"
         raise InvalidInput("partial_rotary_factor", problem, _WITHOUT_QKV)
 
 
@@ -208,7 +247,7 @@ def words_of(pair: Mapping[str, Any]) -> str:
         names = ", ".join(op["name"] for op in pair["ops"])
         reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")
         return f"{names}: {reach}"
-    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
+    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias or is quantised"
     return f"attention: {_reach(pair)}, {projected}"
 
 
@@ -245,10 +284,8 @@ def layer_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
         InvalidInput: as `qkv_attention_chains` and `ffn_shapes`; or several ranks share a layer.
     """
     if tp > 1:
-        problem = f"is {tp}: an all-reduce stands within a layer, and no kernel here does one"
-        raise InvalidInput(
-            "tp", problem, "give --blocks in the place of --layers, which has the runs between two of them"
-        )
+        problem = f"is {tp}: there is an all-reduce within a layer, which no kernel supports"
+        raise InvalidInput("tp", problem, "use --blocks instead of --layers: it covers the runs between all-reduces")
     found = []
     for chain in qkv_attention_chains(config, sequences=sequences, **how):
         qkv, attention, o_proj = chain["ops"]

@@ -21,7 +21,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"
 #: As many heads, of queries of another shape.
-_AS_MANY_HEADS = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
+_AS_MANY_HEADS = "make the producer's m and n those of the attention: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that are in the JSON form only where they are set.
 _LATER_SHAPE = {"scale": None}
 #: Fields of the form in the JSON form.
@@ -58,20 +58,26 @@ class AttentionOp(LaunchOp):
     source: str = "q"
     #: At which lengths it is timed.
     lengths: Lengths = Lengths.FULL
+    #: The longest of these; None for the longest that a launch may have.
+    timed_length: int | None = None
     #: Pages of its cache, a window, a soft cap of its scores.
     form: AttentionForm = PLAIN
 
     def __post_init__(self) -> None:
-        """Checks that a cache of pages has room for all longest contexts.
+        """Checks that a cache of pages has room for all longest contexts, and at which lengths it is timed.
 
         Raises:
-            InvalidInput: it has more or fewer pages.
+            InvalidInput: it has more or fewer pages; or it is timed at lengths that it cannot have.
         """
+        least, most = self.shape.new_tokens, self.shape.max_length
+        if self.timed_length is not None and not least <= self.timed_length <= most:
+            problem = f"is {self.timed_length}, and a context here has {least} to {most} tokens"
+            raise InvalidInput("timed_length", problem, "give one of these, or leave it out for the longest")
         if self.form.paged is None:
             return
         given, needed = self.form.paged.num_pages, self.shape.sequences * self.form.paged.pages_of(self.shape)
         if given != needed:
-            problem = f"{given} pages, and all longest contexts have {needed}"
+            problem = f"{given} pages, but the longest contexts need {needed} in all"
             raise InvalidInput("num_pages", problem, "leave it out: a launch says how many there are")
 
     @property
@@ -132,8 +138,8 @@ class AttentionOp(LaunchOp):
             InvalidInput: what would be right.
         """
         if self.shape.dtype is not dtype:
-            problem = f"{self.name} is of {self.shape.dtype}, and the workload of {dtype}"
-            raise InvalidInput("dtype", problem, "give all ops one element type")
+            problem = f"{self.name} is of {self.shape.dtype}, but the workload of {dtype}"
+            raise InvalidInput("dtype", problem, "use one element type for all ops")
         check_attention(self, ops)
 
     def check_shared(self, ops: Sequence[Op]) -> None:
@@ -154,11 +160,11 @@ class AttentionOp(LaunchOp):
     @property
     def timed_lengths(self) -> tuple[int, ...]:
         """Lengths of each sequence, new tokens included."""
-        shape = self.shape
+        shape, longest = self.shape, self.timed_length or self.shape.max_length
         if self.lengths is Lengths.FULL:
-            return (shape.max_length,) * shape.sequences
+            return (longest,) * shape.sequences
         drawn = random.Random(0)
-        return tuple(drawn.randint(shape.new_tokens, shape.max_length) for _ in range(shape.sequences))
+        return tuple(drawn.randint(shape.new_tokens, longest) for _ in range(shape.sequences))
 
     @property
     def num_tokens(self) -> int:
@@ -183,6 +189,7 @@ class AttentionOp(LaunchOp):
             if data[field] == default:
                 del data[field]
         data |= form_to_json(self.form)
+        data |= {} if self.timed_length is None else {"timed_length": self.timed_length}
         return data | ({} if self.lengths is Lengths.FULL else {"lengths": str(self.lengths)})
 
     @classmethod
@@ -192,12 +199,13 @@ class AttentionOp(LaunchOp):
         Raises:
             InvalidInput: a field is out of its range.
         """
-        own = {"op", "name", "source", "lengths", *_FORM}
+        own = {"op", "name", "source", "lengths", "timed_length", *_FORM}
         shape = DecodeAttention(**{field: value for field, value in data.items() if field not in own}, dtype=dtype)
         return cls(
             name=data["name"],
             source=data["source"],
             lengths=Lengths(data.get("lengths", Lengths.FULL)),
+            timed_length=data.get("timed_length"),
             shape=shape,
             form=form_for(shape, **{field: data[field] for field in _FORM if field in data}),
         )
@@ -207,7 +215,8 @@ class AttentionOp(LaunchOp):
         """The shape's and the form's fields stand beside its own."""
         own, shape, form = hints_of(cls), hints_of(DecodeAttention), get_type_hints(form_for)
         return {
-            **{name: (own[name], name != "lengths") for name in ("name", "source", "lengths")},
+            **{name: (own[name], True) for name in ("name", "source")},
+            **{name: (own[name], False) for name in ("lengths", "timed_length")},
             **{one.name: (shape[one.name], is_needed(one)) for one in fields(DecodeAttention) if one.name != "dtype"},
             **{name: (form[name], False) for name in _FORM},
         }
@@ -217,6 +226,7 @@ class AttentionOp(LaunchOp):
         shape = self.shape
         new = f", {shape.new_tokens} new" if shape.new_tokens > 1 else ""
         drawn = "" if self.lengths is Lengths.FULL else f" {self.lengths}"
+        drawn += "" if self.timed_length is None else f" timed at {self.timed_length}"
         rows = f"{shape.sequences} x " if with_rows else ""
         heads = f"{shape.kv_heads * shape.query_heads} heads of {shape.head_dim} over {shape.kv_heads}"
         return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}{self.form.describe()}"

@@ -35,7 +35,7 @@ def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
     if engine is AttentionEngine.TMA and gpu.compute_capability != _TMA_CAPABILITY:
         major, minor = gpu.compute_capability
         has = f"{gpu.name} has compute capability {major}.{minor}"
-        return f"{has}: the tma engine of attentions is for 9.0 alone, use mma"
+        return f"{has}: the tma engine of attentions needs 9.0, use mma"
     return None
 
 
@@ -70,9 +70,9 @@ def _values_problem(schedule: AttentionSchedule) -> str | None:
     if problem := values_problem(schedule):
         return problem
     if schedule.engine is AttentionEngine.MMA and schedule.cluster > 1:
-        return f"a cluster of {schedule.cluster} CTAs: the mma engine of attentions has none, use cluster 1"
+        return f"a cluster of {schedule.cluster} CTAs: the mma engine of attentions has no clusters, use cluster 1"
     if not 1 <= schedule.num_stages <= MOST_STAGES:
-        return f"{schedule.num_stages} stages: use 1 to {MOST_STAGES}, for which there are barriers"
+        return f"{schedule.num_stages} stages: use 1 to {MOST_STAGES}, the number of barriers"
     return None
 
 
@@ -82,9 +82,9 @@ def _fit_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str 
     except IllegalSchedule as error:
         return str(error)
     if tiling.smem_bytes > gpu.smem_per_cta_bytes:
-        return f"a CTA takes {tiling.smem_bytes} bytes of shared memory, and has {gpu.smem_per_cta_bytes} on {gpu.name}"
+        return f"a CTA takes {tiling.smem_bytes} bytes of shared memory, but has {gpu.smem_per_cta_bytes} on {gpu.name}"
     if tiling.num_threads > MAX_THREADS_PER_CTA:
-        return f"a CTA has {tiling.num_threads} threads: use fewer warps, {MAX_THREADS_PER_CTA} threads at most"
+        return f"a CTA has {tiling.num_threads} threads: use fewer warps, for at most {MAX_THREADS_PER_CTA} threads"
     return _spill_problem(tiling, most_registers(tiling.num_threads, gpu))
 
 
@@ -93,11 +93,11 @@ def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
     has = f"and {tiling.num_threads} threads leave it {most}"
     if (needed := num_summing_registers(tiling)) > most:
         return (
-            f"{tiling.parts_at_once} loads at once take a thread {needed} registers, {has}: use fewer, or fewer warps"
+            f"{tiling.parts_at_once} loads at once take {needed} registers per thread, {has}: use fewer, or fewer warps"
         )
     if (needed := num_math_registers(tiling)) > most:
-        problem = f"{tiling.columns} queries of {tiling.head_dim} take a thread {needed} registers, {has}"
-        return f"{problem}: use fewer warps, or one team of them and others that end tasks"
+        problem = f"{tiling.columns} queries of {tiling.head_dim} take {needed} registers per thread, {has}"
+        return f"{problem}: use fewer warps, or one team of them and separate warps that finish tasks"
     return None
 
 
@@ -123,19 +123,19 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
         return f"a span of {schedule.span_tokens} tokens is longer than any context: use {longest}"
     spans = schedule.num_spans(op.shape)
     if spans == 1 and schedule.parts_at_once != PARTS_AT_ONCE[-2]:
-        return f"a context of one span is not added up: use parts_at_once {PARTS_AT_ONCE[-2]}"
+        return f"a context of one span needs no addition of parts: use parts_at_once {PARTS_AT_ONCE[-2]}"
     blocks = -(-op.shape.columns // schedule.tiling_of(op.shape).columns)
     num_tasks = op.shape.sequences * op.shape.kv_heads * blocks * spans
     if num_tasks <= num_attention_clusters(gpu, schedule.cluster):
-        alone = f"each of {num_tasks} tasks has a queue of its own"
+        alone = f"each of {num_tasks} tasks has its own queue"
         if schedule.contiguous:
-            return f"{alone}, whatever its neighbours: use contiguous false"
+            return f"{alone}, so neighbours do not matter: use contiguous false"
         if schedule.by_length:
-            return f"{alone}, whatever the lengths: use by_length false"
+            return f"{alone}, so lengths do not matter: use by_length false"
     if schedule.by_length and schedule.contiguous:
-        return "a launch that assigns its tasks gives no cluster neighbours: use contiguous false"
+        return "a launch that assigns its tasks cannot place neighbours in one cluster: use contiguous false"
     if schedule.by_length and schedule.speculative:
-        return "a launch that assigns its tasks knows none before the lengths: use speculative false"
+        return "a launch that assigns its tasks does not know them before the lengths: use speculative false"
     if schedule.speculative and not op.form.knows_tokens_early:
         what = "a window" if op.form.paged is None else "pages"
         return f"with {what} nothing can be requested before a length is known: use speculative false"
@@ -144,7 +144,7 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
 
 def _next_problem(workload: Workload, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
     if schedule.next_percent and workload.reader_of(op) is None:
-        return f"no launch behind {op.name} reads weights: use next_percent 0"
+        return f"no launch after {op.name} reads weights: use next_percent 0"
     if schedule.next_early and not schedule.next_percent:
-        return "no weights are asked for: use next_early false"
+        return "no weights are prefetched: use next_early false"
     return None

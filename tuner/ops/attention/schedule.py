@@ -67,7 +67,7 @@ class AttentionTiling:
             IllegalSchedule: teams are not whole, or share a stage.
         """
         if self.math_warps % (self.tile_tokens // 16):
-            raise IllegalSchedule(f"{self.math_warps} warps are no whole teams of {self.tile_tokens // 16}")
+            raise IllegalSchedule(f"{self.math_warps} warps cannot be split into teams of {self.tile_tokens // 16}")
         if self.num_stages % self.num_teams:
             raise IllegalSchedule(
                 f"the number of stages ({self.num_stages}) must be a multiple of the number of teams ({self.num_teams})"

@@ -100,9 +100,9 @@ class NextWeights:
             ValueError: rows that are no whole vectors, or more of them than there is.
         """
         if self.address % 16 or self.row_bytes % 16 or self.taken_bytes % 16:
-            raise ValueError(f"{self}: address, rows and what is taken of them are multiples of 16 bytes")
+            raise ValueError(f"{self}: address, rows and the bytes used of them must be multiples of 16 bytes")
         if not 0 <= self.taken_bytes <= self.row_bytes:
-            raise ValueError(f"{self.taken_bytes} bytes are no part of a row of {self.row_bytes}")
+            raise ValueError(f"{self.taken_bytes} bytes do not fit into a row of {self.row_bytes}")
 
 
 NO_WEIGHTS = NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
@@ -151,7 +151,7 @@ class AbortedAttention:
             what = f"{self.warp} arrivals of spans where a launch has {self.parity}"
             return f"CTA {self.cta} found {what}, in its task {self.task}: did a length change during a launch?"
         if self.waited == _LENGTHS:
-            return f"CTA {self.cta} found that not all have read the same lengths: did one change during a launch?"
+            return f"CTA {self.cta} found that CTAs have read different lengths: did one change during a launch?"
         who = f"warp {self.warp} of CTA {self.cta}"
         return f"{who} gave up waiting for {_WAITED[self.waited]}, in its task {self.task}"
 
@@ -331,10 +331,10 @@ def pack_attention_args(
         ValueError: more queues than the parameter has room for, or tiles early that hang on the length.
     """
     if plan.num_queues > MOST_QUEUES:
-        raise ValueError(f"{plan.num_queues} queues: the parameter has room for {MOST_QUEUES}")
+        raise ValueError(f"{plan.num_queues} queues: the parameter has space for {MOST_QUEUES}")
     op, form = plan.op, plan.form
     if speculative and (plan.by_length or not form.knows_tokens_early):
-        raise ValueError("a first task hangs on the length: nothing can be requested before it is known")
+        raise ValueError("the first task depends on the length: nothing can be requested before it is known")
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
     args += struct.pack("<3Q", buffers.pages, buffers.refused, buffers.refused + 4 * ABORT_WORD)

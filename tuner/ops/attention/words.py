@@ -21,20 +21,20 @@ def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) 
     spans, shared = one.num_spans(op.shape), f", shared by a cluster of {one.cluster} CTAs" if one.cluster > 1 else ""
     number = "the whole context at once" if spans == 1 else f"{spans} of the longest context"
     order = "neighbours" if one.contiguous else "tasks in turns"
-    order = "its share of those alone that the lengths leave" if one.by_length else order
-    finish = f"{one.finish_warps} that end tasks" if one.finish_warps else "which end tasks too"
+    order = "only the part that the lengths leave" if one.by_length else order
+    finish = f"{one.finish_warps} that finish tasks" if one.finish_warps else "which also finish tasks"
     early = ", the first tiles before a length is known" if one.speculative else ""
     words = [
         f"Attention {op.name}: spans of {one.span_tokens} tokens, {number}{shared}; each queue has {order}.",
         f"Its kernel: tiles of {one.tile_tokens} tokens, {one.num_stages} of keys and of values in the ring{early}, "
-        f"brought by {'the copy engine' if one.engine is AttentionEngine.TMA else 'cp.async'}; "
-        f"{one.math_warps} warps that multiply, {finish}.",
+        f"loaded by {'the copy engine' if one.engine is AttentionEngine.TMA else 'cp.async'}; {one.math_warps} warps "
+        f"that multiply, {finish}.",
     ]
     reader = workload.reader_of(op)
     if reader is not None and one.next_percent:
         share = "all" if one.next_percent == 100 else f"{one.next_percent} %"
-        when = "before the launch before it has ended" if one.next_early else "when all that it reads is there"
-        words.append(f"It brings {share} of the weights of {reader.name} into the L2, {when}.")
+        when = "before the launch before it has ended" if one.next_early else "when all of its inputs are ready"
+        words.append(f"It prefetches {share} of the weights of {reader.name} into the L2, {when}.")
     return words
 
 
@@ -45,21 +45,21 @@ def explain(
     num_bytes, num_tasks = loads_of(plan, op.timed_lengths, schedule.tile_tokens)
     who = "CTAs" if schedule.cluster == 1 else f"clusters of {schedule.cluster} CTAs"
     yield (
-        f"Tasks: {op.name} has {len(plan.tasks)} of {schedule.span_tokens} tokens, of which {int(num_tasks.sum())} are "
-        f"not empty at the lengths that are timed, on {plan.num_queues} {who}; the fullest reads "
-        f"{num_bytes.max() / max(1.0, num_bytes.mean()):.2f} of the mean."
+        f"Tasks: {op.name} has {len(plan.tasks)} of {schedule.span_tokens} tokens, of which {int(num_tasks.sum())} "
+        f"are not empty at the timed lengths, on {plan.num_queues} {who}; the fullest reads "
+        f"{num_bytes.max() / max(1.0, num_bytes.mean()):.2f} times the mean."
     )
     if names := policies_of_attention(workload, gpu, op, schedule):
-        yield f"Policy: {op.name} is shared among CTAs as {' and '.join(names).replace('_', ' ')} would."
+        yield f"Policy: {op.name} is distributed among CTAs as {' and '.join(names).replace('_', ' ')} would do it."
     ring_bytes = schedule.tiling_of(op.shape).ring_bytes
     yield (
-        f"Under way: {ring_bytes / 1024:.0f} KiB of keys and values in an SM, in {schedule.num_stages} stages, "
-        f"brought by {_WHO_COPIES[schedule.engine]}; {_meeting(plan.num_spans, schedule.cluster)}."
+        f"In flight: {ring_bytes / 1024:.0f} KiB of keys and values per SM, in {schedule.num_stages} stages, loaded "
+        f"by {_WHO_COPIES[schedule.engine]}; {_meeting(plan.num_spans, schedule.cluster)}."
     )
 
 
 def _meeting(num_spans: int, cluster: int) -> str:
-    spans = f"{num_spans} spans of a context meet in memory" if num_spans > 1 else "a context is one span"
+    spans = f"{num_spans} spans of a context are combined in memory" if num_spans > 1 else "a context is one span"
     return spans + (", and the CTAs of a cluster in shared memory" if cluster > 1 else "")
 
 

@@ -142,7 +142,7 @@ class NetworkConvs(AskedWorkload):
 
     network: str = asked_field("a network, e.g. `resnet50`", bounds={"choices": tuple(NETWORKS)})
     stage: int = asked_field("of its blocks, 1 to 4, or 5 of VGG-19", bounds={"ge": 1, "le": 5})
-    run: Run = asked_field("the whole block, or its first or last two convolutions", Run.BLOCK)
+    run: Run = asked_field("a block, its first or last two convolutions, or a stage's first block", Run.BLOCK)
     images: int = asked_field("how many there are", bounds=COUNT)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 

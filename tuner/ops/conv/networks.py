@@ -1,10 +1,12 @@
-"""Convolutions of networks by name. They repeat within a stage: a block is any but a stage's first."""
+"""Convolutions of networks by name. They repeat within a stage: a block is any but a stage's first, which has a run of
+its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from tuner.core.problem.activation import Activation
 from tuner.errors import InvalidInput
@@ -19,50 +21,55 @@ class Run(StrEnum):
     #: The first two, or the last two.
     FRONT = "front"
     BACK = "back"
+    #: Of a stage's first block all, with the convolution of its shortcut.
+    FIRST = "first"
+
+
+def _conv(name: str, kernel: int, filters: int, stride: int, read: Mapping[str, Any], **others: Any) -> ConvOp:
+    """With a bias and, where nothing else is said, ReLU; of images as large as what is read, but for the stride."""
+    plain = {"activation": Activation.RELU, "bias": True, "padding": kernel // 2, **read, **others}
+    return ConvOp(name=name, kernel=kernel, filters=filters, stride=stride, **plain)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """Convolutions of stride 1, one behind the other, whose images keep their size."""
+    """Convolutions, one behind the other."""
 
-    #: Rows and columns of images.
+    #: Rows and columns of images that are read.
     size: int
-    #: Channels of what they read.
+    #: Channels of these.
     channels: int
     #: (kernel, filters) of each.
     filters: tuple[tuple[int, int], ...]
+    #: Of the first 3x3 convolution, and of the shortcut's.
+    stride: int = 1
     #: Whether the last one adds an image: that which the block reads, where they are all of it.
     has_shortcut: bool = False
     is_whole: bool = True
+    #: Whether a convolution makes that image of what the block reads.
+    projects: bool = False
 
     def ops(self, images: int) -> tuple[ConvOp, ...]:
         """With a bias and ReLU behind each."""
-        found, channels, source = list[ConvOp](), self.channels, "x"
+        found, stride = list[ConvOp](), self.stride
+        first = {"images": images, "height": self.size, "width": self.size, "channels": self.channels, "source": "x"}
+        read = first
         for place, (kernel, filters) in enumerate(self.filters):
-            adds = self.has_shortcut and place == len(self.filters) - 1
-            shortcut = "x" if self.is_whole else "shortcut"
-            found.append(
-                ConvOp(
-                    name=f"conv{place + 1}",
-                    source=source,
-                    images=images,
-                    height=self.size,
-                    width=self.size,
-                    channels=channels,
-                    filters=filters,
-                    kernel=kernel,
-                    padding=kernel // 2,
-                    activation=Activation.RELU,
-                    bias=True,
-                    residual_source=shortcut if adds else "",
-                )
-            )
-            channels, source = filters, found[-1].name
+            added = ""
+            if self.has_shortcut and place == len(self.filters) - 1:
+                added = "shortcut" if self.projects or not self.is_whole else "x"
+            if added and self.projects:
+                found.append(_conv("shortcut", 1, filters, self.stride, first, activation=Activation.IDENTITY))
+            by = stride if kernel > 1 else 1
+            found.append(_conv(f"conv{place + 1}", kernel, filters, by, read, residual_source=added))
+            stride = stride // by
+            size = found[-1].out_height
+            read = {"images": images, "height": size, "width": size, "channels": filters, "source": found[-1].name}
         return tuple(found)
 
     def some(self, run: Run) -> Layers:
         """Those of a run."""
-        if run is Run.BLOCK or len(self.filters) <= 2:
+        if run not in (Run.FRONT, Run.BACK) or len(self.filters) <= 2:
             return self
         channels = [self.channels, *(filters for _, filters in self.filters)]
         begin = 0 if run is Run.FRONT else len(self.filters) - 2
@@ -75,30 +82,47 @@ class Layers:
         )
 
 
-def _bottlenecks() -> tuple[Layers, ...]:
-    """Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1."""
-    return tuple(
-        Layers(size=size, channels=4 * width, filters=((1, width), (3, width), (1, 4 * width)), has_shortcut=True)
-        for size, width in _STAGES
-    )
+def _blocks(kernels: tuple[int, ...], widen: int, *, is_first: bool = False) -> tuple[Layers, ...]:
+    """Of each stage any block but the first, or the first: it reads the stage before, and halves its images.
+
+    Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1, option B. The stride is the
+    3x3 convolution's, as in torchvision.
+    """
+    found, before = list[Layers](), (_STAGES[0][0], _STEM)
+    for size, width in _STAGES:
+        own = (size, widen * width)
+        filters = (*((kernel, width) for kernel in kernels[:-1]), (kernels[-1], own[1]))
+        read = before if is_first else own
+        found.append(
+            Layers(
+                size=read[0],
+                channels=read[1],
+                filters=filters,
+                stride=read[0] // size,
+                has_shortcut=True,
+                projects=read != own,
+            )
+        )
+        before = own
+    return tuple(found)
 
 
-def _pairs(stages: tuple[tuple[int, int], ...], *, has_shortcut: bool) -> tuple[Layers, ...]:
-    return tuple(
-        Layers(size=size, channels=width, filters=((3, width), (3, width)), has_shortcut=has_shortcut)
-        for size, width in stages
-    )
-
-
+#: Channels in front of the first stage.
+_STEM = 64
 _STAGES = ((56, 64), (28, 128), (14, 256), (7, 512))
 #: Source: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015, E.
 _VGG_STAGES = ((224, 64), (112, 128), (56, 256), (28, 512), (14, 512))
 
 #: By name, the blocks of each stage. ResNet-38 has the basic blocks of ResNet-34.
 NETWORKS: Mapping[str, tuple[Layers, ...]] = {
-    "resnet50": _bottlenecks(),
-    "resnet38": _pairs(_STAGES, has_shortcut=True),
-    "vgg19": _pairs(_VGG_STAGES, has_shortcut=False),
+    "resnet50": _blocks((1, 3, 1), 4),
+    "resnet38": _blocks((3, 3), 1),
+    "vgg19": tuple(Layers(size=size, channels=width, filters=((3, width), (3, width))) for size, width in _VGG_STAGES),
+}
+#: The first ones.
+FIRST_BLOCKS: Mapping[str, tuple[Layers, ...]] = {
+    "resnet50": _blocks((1, 3, 1), 4, is_first=True),
+    "resnet38": _blocks((3, 3), 1, is_first=True),
 }
 
 
@@ -112,5 +136,9 @@ def layers_of(network: str, stage: int, run: Run) -> Layers:
         raise InvalidInput("network", f"{network!r} is none that is known", f"choose one of {', '.join(NETWORKS)}")
     stages = NETWORKS[network]
     if not 1 <= stage <= len(stages):
-        raise InvalidInput("stage", f"is {stage}, and {network} has {len(stages)}", f"give 1 to {len(stages)}")
-    return stages[stage - 1].some(run)
+        raise InvalidInput("stage", f"is {stage}, and {network} has {len(stages)}", f"use 1 to {len(stages)}")
+    if run is not Run.FIRST:
+        return stages[stage - 1].some(run)
+    if network not in FIRST_BLOCKS:
+        raise InvalidInput("run", f"is first, and blocks of {network} have no shortcut", "give block")
+    return FIRST_BLOCKS[network][stage - 1]

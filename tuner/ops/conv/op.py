@@ -13,7 +13,7 @@ from tuner.core.problem.epilogue import Part
 from tuner.core.problem.op_kinds import OpKind
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import Op, OpWords, Tensor, given, output, weight
-from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
+from tuner.core.problem.tile_op import MAX_ELEMENTS, Im2col, TileOp
 from tuner.errors import InvalidInput
 from tuner.ops.conv.parts import PARTS
 
@@ -64,22 +64,22 @@ class ConvOp(TileOp):
         """Raises InvalidInput by the field."""
         for name in ("groups", "dilation"):
             if (value := getattr(self, name)) != 1:
-                raise InvalidInput(name, f"is {value}, and only plain convolutions are made here", "give 1")
+                raise InvalidInput(name, f"is {value}, and only plain convolutions are made here", "use 1")
         for name, values in (("kernel", KERNELS), ("stride", STRIDES)):
             if (value := getattr(self, name)) not in values:
-                raise InvalidInput(name, f"is {value}", f"give {', '.join(map(str, values[:-1]))} or {values[-1]}")
+                raise InvalidInput(name, f"is {value}", f"use {', '.join(map(str, values[:-1]))} or {values[-1]}")
         for name in ("images", "height", "width", "channels", "filters"):
             if (value := getattr(self, name)) < 1:
-                raise InvalidInput(name, f"must be at least 1, got {value}", "give a positive size")
+                raise InvalidInput(name, f"must be at least 1, got {value}", "use a positive size")
         if max(self.height, self.width) > MAX_SIDE:
             problem = f"images of {self.height} x {self.width}"
             raise InvalidInput("height", problem, f"keep both at or under {MAX_SIDE}")
         if not 0 <= self.padding <= self.kernel // 2:
             problem = f"is {self.padding} around filters of {self.kernel} x {self.kernel}"
-            raise InvalidInput("padding", problem, f"give 0 to {self.kernel // 2}")
+            raise InvalidInput("padding", problem, f"use 0 to {self.kernel // 2}")
         if min(self.height, self.width) + 2 * self.padding < self.kernel:
             problem = f"is {self.kernel}, and an image with its padding is smaller"
-            raise InvalidInput("kernel", problem, "give a smaller one, or larger images")
+            raise InvalidInput("kernel", problem, "use a smaller one, or larger images")
         self._check_sizes()
 
     def _check_sizes(self) -> None:
@@ -132,6 +132,19 @@ class ConvOp(TileOp):
         """Pixels of all images that are read, and channels."""
         return self.images * self.height * self.width, self.channels
 
+    @property
+    def im2col(self) -> Im2col:
+        """Of the first place of a filter; the others lie so many rows and columns behind it."""
+        return Im2col(
+            images=self.images,
+            height=self.height,
+            width=self.width,
+            channels=self.channels,
+            lower=-self.padding,
+            upper=self.padding - (self.kernel - 1),
+            stride=self.stride,
+        )
+
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """Of its epilogue, in their order."""
@@ -182,7 +195,7 @@ class ConvOp(TileOp):
             InvalidInput: it is another.
         """
         if dtype.row.bits != 16:
-            raise InvalidInput("dtype", f"is {dtype}, and {self.name} is a convolution", "give fp16 or bf16")
+            raise InvalidInput("dtype", f"is {dtype}, and {self.name} is a convolution", "use fp16 or bf16")
 
     def describe(self, *, with_rows: bool = True) -> str:
         """E.g. ``3x3 64 of 56x56``."""

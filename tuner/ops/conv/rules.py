@@ -8,7 +8,7 @@ from tuner.core.schedule.levels import TileOpSchedule
 from tuner.ops.conv.op import ConvOp
 
 #: Whose main loop gathers rows of A.
-ENGINES = ("mma",)
+ENGINES = ("mma", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: ConvOp, schedule: TileOpSchedule) -> str | None:

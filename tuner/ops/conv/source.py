@@ -10,6 +10,7 @@ from tuner.ops.conv.op import ConvOp
 _TEXT = Template("""\
   static constexpr int kOutHeight = $out_height, kOutWidth = $out_width, kHeight = $height, kWidth = $width;
   static constexpr int kChannels = $channels, kKernel = $kernel, kStride = $stride, kPadding = $padding;
+  static constexpr int kNumColumns = kKernel * kKernel * kChannels;
 
   // A pixel of the output: where the first place of a filter is in the images, which may be outside.
   struct Row {
@@ -20,6 +21,15 @@ _TEXT = Template("""\
     const int y = line % kOutHeight * kStride - kPadding, x = row % kOutWidth * kStride - kPadding;
     const int pixel = (line / kOutHeight * kHeight + y) * kWidth + x;
     return {pixel, row < num_rows ? y * 65536 + (x & 0xffff) : -0x40000000};
+  }
+
+  // The same for a copy engine, which walks on from there.
+  struct Start {
+    int x, y, image;
+  };
+  __device__ static __forceinline__ Start start_of(int row) {
+    const int line = row / kOutWidth;
+    return {row % kOutWidth * kStride - kPadding, line % kOutHeight * kStride - kPadding, line / kOutHeight};
   }
 
   // A column: its place of a filter, and its channel.

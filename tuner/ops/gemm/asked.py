@@ -22,19 +22,23 @@ from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.ops.gemm.quantised import QuantisedFfn
 
-_DTYPE = "element type of every tensor; sums are fp32"
+_DTYPE = "element type of every tensor; sums are in fp32"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainRotary:
     """Rotary embedding of queries and keys, and the write of keys and values to the cache."""
 
-    heads: int = asked_field("of queries; a row of the op has these, then those of keys, then those of values")
-    kv_heads: int = asked_field("of keys, and of values: heads of the cache")
+    heads: int = asked_field(
+        "number of query heads; a row of the op has these, then those of keys, then those of values"
+    )
+    kv_heads: int = asked_field("number of key heads, and of value heads: heads of the cache")
     head_dim: int = asked_field("elements of a head: 64 or 128")
     max_length: int = asked_field("tokens of the longest context, new ones included")
     new_tokens: int = asked_field("of each sequence, 1 to 8: its rows follow each other", 1)
-    page_tokens: int | None = asked_field("of a page of the cache: 16, 32 or 64; null for a contiguous cache", None)
+    page_tokens: int | None = asked_field(
+        ("tokens per page of the cache: 16, 32 or 64; null for a contiguous cache"), None
+    )
     heads_first: bool = asked_field(
         "whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]", True
     )
@@ -55,28 +59,30 @@ else:
 class ChainOp(AskedOp):
     """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
 
-    name: str = asked_field("of the op, and of the tensor that it writes")
+    name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("what it reads as A: an earlier op, or any other name for an input")
     n: int = asked_field("columns of C, rows of W", bounds=SIZE)
     k: int = asked_field("columns of A and W", bounds=SIZE)
     activation: Activation = asked_field("applied to the first product", Activation.IDENTITY)
-    gated: bool = asked_field("whether W holds a gate above an up projection", False)
+    gated: bool = asked_field("whether W holds a gate and an up projection", False)
     bias: bool = asked_field("whether a bias vector is added", False)
     residual: str | None = asked_field("what is added: an earlier op, or a name for an input", None)
     row_scale: bool = asked_field("whether row i is multiplied by s[i], an fp32 input", False)
     norm: str | None = asked_field(
-        "whose RMSNorm scales the rows: an earlier op, or an input with its squares' sums", None
+        "the op whose RMSNorm scales the rows: an earlier op, or an input with the sums of its squares", None
     )
-    eps: float | None = asked_field("of the norm; 1e-5 unless given", None, {"ge": 0, "lt": 1})
-    is_output: bool = asked_field("whether the caller reads C, though another op does, too", False)
+    eps: float | None = asked_field("of the norm; default 1e-5", None, {"ge": 0, "lt": 1})
+    is_output: bool = asked_field("whether the caller also reads C if another op does", False)
     rotary: ChainRotary | None = asked_field(
-        "whether C is queries, keys and values of new tokens, which are turned and written to a cache", None
+        "whether C is queries, keys and values of new tokens, which are rotated and written to a cache", None
     )
     epilogue: tuple[ChainPart, ...] = asked_field(
-        "channel_scale, output_scale, or parts that packages of the server bring, by name", ()
+        "channel_scale, output_scale, or parts from packages on the server, by name", ()
     )
-    out_dtype: Dtype | None = asked_field("what C is stored in; null for the chain's dtype", None)
-    weights: WeightFormat | None = asked_field("how W is stored, in fewer bits; null for the chain's dtype", None)
+    out_dtype: Dtype | None = asked_field("element type of C; null for the chain's dtype", None)
+    weights: WeightFormat | None = asked_field(
+        ("format in which W is stored, with fewer bits; null for the chain's dtype"), None
+    )
 
     def to_op(self, m: int, dtype: Dtype) -> GemmOp:
         """The op, for so many rows, of any element type.
@@ -121,8 +127,8 @@ class ChainOp(AskedOp):
             raise InvalidInput(f"{self.name}.rotary.{error.field}", error.problem, error.remedy) from error
         if self.n != 2 * found.num_pairs:
             columns = 2 * found.num_pairs
-            problem = f"is {self.n}, and heads of queries, keys and values have {columns} columns"
-            raise InvalidInput(f"{self.name}.n", problem, f"give {columns}")
+            problem = f"is {self.n}, but heads of queries, keys and values have {columns} columns"
+            raise InvalidInput(f"{self.name}.n", problem, f"use {columns}")
         return found
 
     @classmethod
@@ -156,10 +162,10 @@ class FfnPair(AskedWorkload):
     """
 
     KIND: ClassVar[str] = "ffn"
-    SUMMARY: ClassVar[str] = "two GEMMs, the second reads the first one's output"
+    SUMMARY: ClassVar[str] = "two GEMMs, the second of which reads the output of the first"
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
         "gated": Example(
-            "A SwiGLU feed-forward block behind RMSNorm, with its residual",
+            "A SwiGLU feed-forward block after RMSNorm, with its residual",
             {"m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "silu",
              "gated": True, "residual": True, "row_scale": True},
         )
@@ -182,11 +188,11 @@ class FfnPair(AskedWorkload):
     def of_model(cls, model: str, tp: int) -> Json:
         """The sizes of a model's feed-forward block, SwiGLU."""
         if model not in MODELS:
-            raise InvalidInput("model", f"{model!r} is none that is known", f"choose one of {', '.join(MODELS)}")
+            raise InvalidInput("model", f"{model!r} is unknown", f"choose one of {', '.join(MODELS)}")
         sizes = MODELS[model]
         if sizes.intermediate % tp:
-            problem = f"is {tp}, and the intermediate of {model} has {sizes.intermediate} columns"
-            raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+            problem = f"is {tp}, but the intermediate of {model} has {sizes.intermediate} columns"
+            raise InvalidInput("tp", problem, "use a number of ranks that divides it")
         columns = {"d_in": sizes.hidden, "d_hidden": sizes.intermediate // tp, "d_out": sizes.hidden}
         return {**columns, "activation": "silu", "gated": True}
 
@@ -228,10 +234,10 @@ class IndependentPair(AskedWorkload):
     """Two GEMMs that share nothing."""
 
     KIND: ClassVar[str] = "independent"
-    SUMMARY: ClassVar[str] = "two GEMMs that share nothing"
+    SUMMARY: ClassVar[str] = "two independent GEMMs"
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
         "independent": Example(
-            "Two GEMMs that share nothing",
+            "Two independent GEMMs",
             {"first": {"m": 512, "n": 4096, "k": 4096}, "second": {"m": 512, "n": 1024, "k": 4096}, "dtype": "bf16"},
         )
     }
@@ -283,10 +289,11 @@ class DecoderBlock(AskedWorkload):
     }
 
     model: str = asked_field("a model, e.g. `llama3-8b`", bounds={"choices": tuple(MODELS)})
-    m: int = asked_field("rows: tokens of a step", bounds=SIZE)
-    tp: int = asked_field("ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
+    m: int = asked_field("rows: tokens per step", bounds=SIZE)
+    tp: int = asked_field("number of ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
     run: Run = asked_field("the whole block, or the ops between two all-reduces", Run.BLOCK)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
+    weights: WeightFormat | None = asked_field("how all weights are stored, in fewer bits; null for the dtype", None)
 
     def to_workload(self) -> Workload:
         """The ops of one rank.
@@ -298,7 +305,8 @@ class DecoderBlock(AskedWorkload):
         if self.run is Run.BLOCK:
             check_reduced(self.tp, "o_proj, mlp or qkv")
         products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK)
-        ops = tuple(op_of(products[name], self.m, self.dtype) for name in _OPS[self.run])
+        stored = {} if self.weights is None else {"weights": str(self.weights)}
+        ops = tuple(op_of({**products[name], **stored}, self.m, self.dtype) for name in _OPS[self.run])
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
 
 

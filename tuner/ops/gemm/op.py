@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
@@ -16,8 +16,9 @@ from tuner.core.problem.op_kinds import OpKind
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.ops.rotary import Rotary
-from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp, keep_plain
+from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
 from tuner.core.problem.weights import WeightFormat
+from tuner.core.problem.weights.row import POWER_EXCESS
 from tuner.errors import InvalidInput
 
 #: Options of an op that are in the JSON form only where they are set.
@@ -92,7 +93,7 @@ class GemmOp(TileOp):
         for field in ("m", "n", "k"):
             value = getattr(self, field)
             if value < 1:
-                raise InvalidInput(f"{self.name}.{field}", f"must be at least 1, got {value}", "give a positive size")
+                raise InvalidInput(f"{self.name}.{field}", f"must be at least 1, got {value}", "use a positive size")
         for what, rows, columns in (("A", self.m, self.k), ("W", self.weight_rows, self.k), ("C", self.m, self.n)):
             if rows * columns > MAX_ELEMENTS:
                 raise InvalidInput(
@@ -104,9 +105,9 @@ class GemmOp(TileOp):
 
     def _check_options(self) -> None:
         """Options that need each other, or are in each other's way."""
-        if self.weights and self.k % (unit := max(self.weights.row.chunk, self.weights.row.group)):
-            problem = f"is {self.k}, and {self.weights} has {unit} weights of a row together"
-            raise InvalidInput(f"{self.name}.k", problem, f"give a multiple of {unit}")
+        if self.weights and self.k % (unit := self.weights.row.unit):
+            problem = f"is {self.k}, but {self.weights} packs {unit} weights of a row together"
+            raise InvalidInput(f"{self.name}.k", problem, f"use a multiple of {unit}")
         for part in (*PARTS, *self.epilogue):
             for field, problem, remedy in part.broken(self):
                 raise InvalidInput(f"{self.name}.{field}", problem, remedy)
@@ -205,25 +206,31 @@ class GemmOp(TileOp):
         """
         reader = next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None)
         if reader and self.stored_in(dtype) is not dtype:
-            problem = f"{reader} reads {self.name} as {dtype}, and it is stored in {self.out_dtype}"
+            problem = f"{reader} reads {self.name} as {dtype}, but it is stored in {self.out_dtype}"
             raise InvalidInput(f"{self.name}.out_dtype", problem, "leave it out of all but the last op")
         normed = next((op for op in ops if op.name == self.norm), None)
         if isinstance(normed, TileOp) and not normed.IS_PRODUCT:
-            problem = f"{self.name} norms by {normed.name}, a {normed.KIND}, which leaves no squares of its rows"
-            raise InvalidInput(f"{self.name}.norm", problem, "norm by an input, or by a product's output")
+            problem = (
+                f"{self.name} normalizes by {normed.name}, a {normed.KIND}, which "
+                "does not store the squares of its rows"
+            )
+            raise InvalidInput(f"{self.name}.norm", problem, "normalize by an input, or by a product's output")
         products = [one for one in ops if isinstance(one, TileOp) and one.IS_PRODUCT]
         if other := next((one for one in products if one.weights != self.weights), None):
             stored = f"{self.weights or dtype}, and those of {other.name} in {other.weights or dtype}"
-            raise InvalidInput(f"{self.name}.weights", f"are stored in {stored}", "give all products one format")
+            raise InvalidInput(f"{self.name}.weights", f"are stored in {stored}", "use one format for all products")
         if self.weights and dtype.row.tensor_kind is None:
-            problem = f"are stored in {self.weights}, which is converted to 16 bits, and the dtype is {dtype}"
+            problem = f"are stored in {self.weights}, which is converted to 16 bits, but the dtype is {dtype}"
             raise InvalidInput(f"{self.name}.weights", problem, f"use {' or '.join(UNSCALED)}, or leave weights out")
+        if self.weights and self.weights.row.has_powers and dtype.row.smallest_step > 2.0**-POWER_EXCESS:
+            problem = f"are stored in {self.weights}, whose factors {dtype} does not hold"
+            raise InvalidInput(f"{self.name}.weights", problem, f"use {Dtype.BF16}, or another format")
         if not self.rotary:
             return
         writers = [op.name for op in ops if op.written_cache]
         if len(writers) > 1:
-            problem = f"{writers[0]} and {writers[1]} both write to a cache, and a kernel has one such op"
-            raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
+            problem = f"{writers[0]} and {writers[1]} both write to a cache, but a kernel supports only one such op"
+            raise InvalidInput("ops", problem, "cut the chain between them, and tune each run separately")
         if reader := next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None):
             problem = f"{reader} reads {self.name}, whose keys and values go to a cache"
             remedy = "let an op that reads that cache read its queries, or leave rotary out"
@@ -300,10 +307,6 @@ class GemmOp(TileOp):
         weights = WeightFormat(data["weights"]) if data.get("weights") else None
         made = {"activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue}
         return cls(**{**data, **made, "out_dtype": stored, "weights": weights})
-
-
-_options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
-keep_plain({one.name: one.default for one in _options})
 
 
 @cache

@@ -15,6 +15,7 @@ from tuner.core.problem.epilogue.channel_scale import ChannelScale
 from tuner.core.problem.epilogue.output_scale import OutputScale
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 
 
@@ -77,6 +78,12 @@ class Scheme(StrEnum):
     INT4_ZP = SchemeRow(
         name="int4_zp", doc="the same with zero points", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128_ZP
     )
+    MXFP4 = SchemeRow(
+        name="mxfp4",
+        doc="powers of two of 32 weights of a row, weights in fp4",
+        dtype=Dtype.BF16,
+        weights=WeightFormat.MXFP4,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +113,21 @@ class QuantisedFfn(AskedWorkload):
     gated: bool = asked_field("whether the intermediate is act(gate) * up", True)
     out_dtype: Dtype = asked_field("element type of Y", Dtype.BF16)
     dtype: Dtype | None = asked_field("element type of X and H; null for the scheme's, fp8_e4m3 or bf16", None)
+    weights: WeightFormat | None = asked_field(
+        "how weights are stored, in fewer bits, e.g. in other groups; null for the scheme's", None
+    )
 
     def to_workload(self) -> Workload:
-        """The two ops."""
+        """The two ops.
+
+        Raises:
+            InvalidInput: the scheme has no such weights.
+        """
         scheme, dtype = self.scheme.row, self.dtype or self.scheme.row.dtype
+        weights = self.weights or scheme.weights
+        if weights and (scheme.weights is None or weights.row.bits != scheme.weights.row.bits):
+            has = f"stores weights in {scheme.weights or dtype}"
+            raise InvalidInput("weights", f"are {weights}, and scheme {self.scheme} {has}", "give another scheme")
         up = GemmOp(
             name="up",
             m=self.m,
@@ -119,7 +137,7 @@ class QuantisedFfn(AskedWorkload):
             gated=self.gated,
             row_scale=scheme.row_scale,
             epilogue=scheme.up,
-            weights=scheme.weights,
+            weights=weights,
         )
         down = GemmOp(
             name="down",
@@ -129,6 +147,6 @@ class QuantisedFfn(AskedWorkload):
             source="up",
             epilogue=scheme.down,
             out_dtype=None if self.out_dtype is dtype else self.out_dtype,
-            weights=scheme.weights,
+            weights=weights,
         )
         return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=dtype)

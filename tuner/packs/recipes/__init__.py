@@ -1,1 +1,1 @@
-"""Whether the launches of a manifest can be its plans', and their parameters as bytes."""
+"""Checks a manifest's launches against their plans, and packs their parameters as bytes."""

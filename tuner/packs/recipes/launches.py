@@ -1,5 +1,5 @@
-"""Whether a manifest's launches are those of their plans: what a recipe says of grid, safety and workspace is held
-against the header of the words that the kernel will read. `runtime/src/plan_check.c` does the same for an index."""
+"""Checks a manifest's launches against their plans: a recipe's grid, safety and workspace are compared with the
+header of the words that the kernel will read. `runtime/src/plan_check.c` does the same for an index."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tuner.core.plan.table.header import (
 from tuner.errors import InvalidInput, WordError
 
 Json = Mapping[str, Any]
-#: Of a manifest: the launches in place of ``launches`` on a card that does not hold these.
+#: In a manifest: the launches that replace ``launches`` on a card on which these do not fit.
 FALLBACK = "fallback_launches"
-#: What such a launch has of its own; all else is as in the launch that it stands for.
+#: The own fields of such a launch; all others are as in the launch that it replaces.
 _OWN_OF_FALLBACK = {"plan", "proof", "grid", "first_tasks", "workspace"}
 _Found = TypeVar("_Found", Header, OlderHeader)
-#: Most SM clock cycles of one wait: some ten minutes. Beyond them a wait that never ends would hardly be bounded.
+#: Maximum SM clock cycles of one wait: some ten minutes. With more, a wait that never ends would hardly be bounded.
 MOST_SPIN_CYCLES = 10**12
-#: Of a workspace: where signals begin, and the record of an abort; `Workspace` in launch_args.cuh. Of its parts the
-#: alignment. The least that parts leave of one tile.
+#: In a workspace: where signals begin, and the record of an abort; `Workspace` in launch_args.cuh. The alignment of its
+#: parts. The minimum size of one tile's parts.
 _SIGNALS_OFFSET, _ABORT_OFFSET, _ALIGNMENT, _LEAST_SLOT_BYTES = 256, 128, 256, 64
 _WORD_BYTES = 4
-#: A kernel's parameter has the first task of this many CTAs, 16 bytes each, as hexadecimal digits in a manifest.
+#: A kernel's parameter contains the first tasks of this many CTAs, 16 bytes each, as hexadecimal digits in a manifest.
 _FIRST_TASK_DIGITS = 32
 
 
 def check_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
-    """Of all launches of products, and of those in their place on a card that holds fewer clusters; `files` has their
-    plans. Of plans that an older program wrote it looks at what has had its place since the first version.
+    """Checks all launches of products, and those that replace them on a card that holds fewer clusters; `files`
+    contains their plans. For plans from an older program, it checks what exists since the first version.
 
     Raises:
-        InvalidInput: names the launch, and what its plan says.
+        InvalidInput: the message names the launch, and the plan's value.
     """
     _check_list("launches", manifest, files)
     if FALLBACK in manifest:
@@ -66,7 +66,7 @@ def _check_list(name: str, manifest: Json, files: Mapping[str, bytes]) -> None:
 
 
 def _check_fallback(launches: list[Json], fallback: list[Json]) -> None:
-    """The same launches of the same kernel, by other plans, on grids that are no larger."""
+    """The same launches of the same kernel, with other plans, on grids that are not larger."""
     if len(fallback) != len(launches):
         raise wrong(FALLBACK, f"of {len(fallback)}", f"of {len(launches)}, one for each of launches")
     for index, (one, other) in enumerate(zip(launches, fallback, strict=True)):
@@ -111,14 +111,14 @@ def _check_grid(where: str, launch: Json, header: Header) -> None:
 
 
 def _check_weights(where: str, launch: Json, header: Header) -> None:
-    """A kernel that is told its first tasks, which are those of a wgmma kernel, copies their weights at once."""
+    """A kernel that gets its first tasks, which must be those of a wgmma kernel, copies their weights at once."""
     reads_early = launch["programmatic_dependent_launch"] and launch["first_tasks"] and header.assignment != TICKET
-    if reads_early and not launch.get("reads_weights_before_wait", True):  # what older manifests do not say
+    if reads_early and not launch.get("reads_weights_before_wait", True):  # missing in older manifests
         raise wrong(f"{where}.reads_weights_before_wait", False, True)
 
 
 def _check_workspace(where: str, launch: Json, header: Header, mailboxes: int, own: int | None) -> None:
-    """`own`: the number of its workspace; None where two launches share one."""
+    """`own`: the number of its workspace; None if two launches share one."""
     space = launch["workspace"]
     if own is not None and (space["index"], bool(space["is_second"])) != (own, False):
         raise wrong(f"{where}.index", space["index"], f"{own}, and no second launch of a pair")
@@ -140,7 +140,7 @@ def _check_residency(where: str, launch: Json, *, needs_all_ctas: bool) -> None:
         raise wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
     if not needs_all_ctas:
         return
-    if not launch.get("needs_all_ctas", True):  # what older manifests do not say
+    if not launch.get("needs_all_ctas", True):  # missing in older manifests
         raise wrong(f"{where}.needs_all_ctas", False, True)
     if not (cooperative or programmatic):
         raise wrong(f"{where}.cooperative", False, "true, since it is not programmatic")
@@ -149,19 +149,19 @@ def _check_residency(where: str, launch: Json, *, needs_all_ctas: bool) -> None:
 
 
 def _check_pair(launches: list[Json], headers: list[Header]) -> None:
-    """Two launches that run side by side: the first waits for nothing, and the second begins behind its gate."""
+    """Two launches that run in parallel: the first waits for nothing, and the second begins after its gate."""
     found = [(one["stream"], one["workspace"]["index"], bool(one["workspace"]["is_second"])) for one in launches]
     if found != [(0, 0, False), (1, 0, True)]:
         raise wrong("launches", found, "two, with streams 0 and 1, one workspace, of which the second is_second")
     if headers[0].num_waits:
-        raise wrong("launches[0].plan", f"of {headers[0].num_waits} waits", "without any, in front of a second stream")
+        raise wrong("launches[0].plan", f"of {headers[0].num_waits} waits", "without any, before a second stream")
     gate, grid = launches[1].get("start_gate", launches[1].get("gate")), launches[0]["grid"][0]
     if headers[0].num_signals and (not gate or gate["num_ctas"] != grid):
         raise wrong("launches[1].start_gate", gate and gate["num_ctas"], f"one of the first launch's {grid} CTAs")
 
 
 def _mailbox_bytes(workload: Json) -> int:
-    """Two halves for each product that another op reads, of two bytes an element: where it is handed over in band."""
+    """Two halves for each product that another op reads, with two bytes per element, if it is passed in band."""
     products = [op for op in workload["ops"] if op.get("op") is None]
     read, rows = {op["source"] for op in products}, max(op["m"] for op in products)
     return sum(2 * _aligned(2 * rows * op["n"]) for op in products if op["name"] in read)
@@ -172,7 +172,7 @@ def _aligned(num_bytes: int) -> int:
 
 
 def check_spin_limit(field: str, cycles: int) -> None:
-    """Checks that waits are bounded, and not at once.
+    """Checks that waits are bounded, but not at once.
 
     Raises:
         InvalidInput: names the field.
@@ -182,8 +182,8 @@ def check_spin_limit(field: str, cycles: int) -> None:
 
 
 def wrong(field: str, found: Any, right: Any) -> InvalidInput:
-    """A field that is not what a launch's plan says."""
-    return InvalidInput(field, f"is {found}, and by its plan it must be {right}", _REMEDY)
+    """A field that differs from a launch's plan."""
+    return InvalidInput(field, f"is {found}, but according to its plan it must be {right}", _REMEDY)
 
 
-_REMEDY = "fetch or build it once more"
+_REMEDY = "fetch or build it again"

@@ -1,6 +1,6 @@
-"""Whether launches of ops that are no products can be those of their manifest: what a recipe says of grid, parameter
-and workspace. What the kernel makes of them its kind knows alone; a kind whose launches have a list of their own in a
-manifest brings the check of it: ``check`` of its file ``pack.launches``."""
+"""Checks launches of ops that are not products against their manifest: a recipe's grid, parameter and workspace.
+Only the kind knows what the kernel does with them; a kind whose launches have their own list in a manifest defines
+its check: ``check`` of its file ``pack.launches``."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.errors import InvalidInput
 
 Json = Mapping[str, Any]
-#: The lists of a manifest that have launches of ops that are no products: of the kind with a list of its own, over
-#: caches, and of any other.
+#: The lists of a manifest with launches of ops that are not products: those of the kind with its own list, over caches,
+#: and of any other.
 OF_CACHES, _ANY_KIND = "attentions", "own_launches"
 OWN_SECTIONS = (OF_CACHES, _ANY_KIND)
 
 
 def recipes_by_kind(manifest: Json) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The launches of a manifest that are in a list of their kind, each behind what the kind knows of it: its file
+    """The launches of a manifest that are in a list of their kind, each with its kind's module: its file
     ``pack.program``."""
     parts = (part_of(kind, "pack.program") for kind in op_kinds())
     return ((part, recipe) for part in parts if part for recipe in manifest.get(part.SECTION, ()))
 
 
 def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:
-    """Of all launches of ops that are no products; `files` has their tables.
+    """Checks all launches of ops that are not products; `files` contains their tables.
 
     Raises:
-        InvalidInput: names the launch's field, and what would be right; or a list is of a kind that is not known here.
+        InvalidInput: the message names the launch's field, and what is expected; or a list belongs to an unknown kind.
     """
     parts = (part_of(kind, "pack.launches") for kind in op_kinds())
     checks = {_ANY_KIND: check_own_launches} | {part.SECTION: part.check for part in parts if part}
     for section in (one for one in OWN_SECTIONS if manifest.get(one)):
         if section not in checks:
-            raise InvalidInput(section, "are of a kind of op that is not known here", "install the package that has it")
+            raise InvalidInput(section, "are of an unknown kind of op", "install the package that provides it")
         checks[section](manifest, files)
 
 
 def check_own_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
-    """Of all of them; `files` has their tables.
+    """Checks all of them; `files` contains their tables.
 
     Raises:
-        InvalidInput: names the launch's field, and what would be right.
+        InvalidInput: the message names the launch's field, and what is expected.
     """
     tensors = {tensor["name"] for tensor in manifest["tensors"]}
     for index, recipe in enumerate(manifest.get("own_launches", ())):
@@ -95,4 +95,4 @@ def _check_field(
 
 
 def _wrong(field: str, found: Any, right: str) -> InvalidInput:
-    return InvalidInput(field, f"is {found}", f"it must be {right}: fetch or build it once more")
+    return InvalidInput(field, f"is {found}", f"it must be {right}: fetch or build it again")

@@ -1,4 +1,4 @@
-"""The parameter of a launch, packed as a manifest lays it out."""
+"""The parameter of a launch, packed in a manifest's layout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Bytes of the plan that the parameter has by value.
+#: Bytes of the plan that the parameter contains by value.
 _HEADER_BYTES = 64
 
 Json = Mapping[str, Any]
@@ -15,19 +15,18 @@ _OF_ROWS = ("input", "residual", "row_scale", "output")
 
 
 def most_rows(manifest: Json) -> int:
-    """Most rows of an artifact that may be launched for fewer rows than it was made for; 0 where its rows are
-    fixed."""
+    """Maximum rows of an artifact that may be launched for fewer rows than it was made for; 0 if its rows are fixed."""
     rows = manifest.get("rows", {"min": 0, "max": 0})
     return int(rows["max"]) if rows["min"] < rows["max"] else 0
 
 
 def has_rows(manifest: Json, tensor: Json) -> bool:
-    """Whether a tensor's first dimension is the rows of a launch, which may be fewer than its shape has."""
+    """Whether a tensor's first dimension is the rows of a launch, which may be fewer than in its shape."""
     return tensor.get("role") in _OF_ROWS and 0 < most_rows(manifest) == tensor["shape"][0]
 
 
 def is_of_weights(recipe: Json) -> bool:
-    """Whether a tensor map is of weights, which alone have no dimension of rows."""
+    """Whether a tensor map describes weights, the only operand without a dimension of rows."""
     return str(recipe["name"]).endswith(".w_map")
 
 
@@ -48,9 +47,9 @@ def pack_product(
     encode: Callable[[Json], bytes],
     rows: int = 0,
 ) -> bytes:
-    """The parameter of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there;
-    `own` those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its
-    recipe. `rows`: 0 for those that it was made for."""
+    """The parameter of a launch of products. `addresses` are those of the tensors by name, 0 for missing ones; `own`
+    those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map from its
+    recipe. `rows`: 0 for the number that it was made for."""
     layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
     maps = {recipe["name"]: recipe for recipe in launch["tensor_maps"]}
     plain = {
@@ -91,8 +90,8 @@ def pack_fields(
     own: Mapping[str, int | bytes],
     encode: Callable[[str], bytes],
 ) -> bytes:
-    """The parameter of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are
-    fields that the launch itself has; `encode` makes the tensor map of that name."""
+    """The parameter of a kernel whose manifest contains each field's tensor or value, as for an attention. `own` are
+    the launch's own fields; `encode` makes the tensor map of that name."""
     buffer = bytearray(parameter["size_bytes"])
     for field in parameter["fields"]:
         name, kind = field["name"], field["type"]
@@ -109,7 +108,7 @@ def pack_fields(
 
 
 def of_each_op(manifest: Json) -> list[list[dict[str, Any]]]:
-    """The recipes of ops that other packages bring, in order, together for each op."""
+    """The recipes of ops from other packages, in order, grouped by op."""
     found: dict[str, list[dict[str, Any]]] = {}
     for recipe in manifest.get("own_launches", ()):
         found.setdefault(recipe["op"], []).append(recipe)
@@ -117,8 +116,8 @@ def of_each_op(manifest: Json) -> list[list[dict[str, Any]]]:
 
 
 def of_launch(recipe: Json, workspace: int, file_at: Callable[[str], int]) -> dict[str, int | bytes]:
-    """Of a launch of an op that another package brings, the fields that are its own: parts of the workspace, files on
-    the device, and bytes."""
+    """The own fields of a launch of an op from another package: parts of the workspace, files on the device, and
+    bytes."""
     found: dict[str, int | bytes] = {}
     for field in recipe["parameter"]["fields"]:
         if "room" in field:

@@ -1,1 +1,1 @@
-"""The C runtime by ctypes: compiled, declared and called."""
+"""The C runtime through ctypes: compiled, declared and called."""

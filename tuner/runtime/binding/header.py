@@ -1,4 +1,4 @@
-"""What `tuner.h` declares, for ctypes: constants, structs and functions are read from the header itself."""
+"""The declarations of `tuner.h` for ctypes: constants, structs and functions are read from the header itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Struct = TypeVar("Struct", bound=ctypes.Structure)
 
 
 class Header:
-    """A header of C, which declares no more than `tuner.h` does: no macros with values, no unions, no callbacks."""
+    """A C header with the features that `tuner.h` uses: no macros with values, no unions, no callbacks."""
 
     def __init__(self, path: Path) -> None:
         text = re.sub(r"/\*.*?\*/|^\s*#.*?$", " ", path.read_text(), flags=re.S | re.M)

@@ -1,4 +1,4 @@
-"""The C runtime: compiled by this machine's compiler when it is first needed, and called by ctypes."""
+"""The C runtime: compiled by this machine's compiler when it is first needed, and called through ctypes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.runtime.binding import rows
 from tuner.runtime.binding.header import Header
 
-#: The C sources, as they are in the wheel and, by a link, in a checkout.
+#: The C sources, as in the wheel and, through a link, in a checkout.
 FOLDER = Path(__file__).parents[1] / "c"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-pthread")
 
@@ -35,7 +35,7 @@ ACTIVATIONS = {str(one): one.row.number for one in Activation}
 
 
 class RuntimeFailure(RuntimeError):
-    """A call of the runtime failed; the message is its sentence."""
+    """A call of the runtime failed; the message comes from the runtime."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -44,7 +44,7 @@ class RuntimeFailure(RuntimeError):
 
 
 class WrongOperand(RuntimeFailure, ValueError):
-    """An operand is not what the launch takes; nothing was launched."""
+    """An operand is not what the launch expects; nothing was launched."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(-1, sentence)
@@ -106,8 +106,18 @@ class LayerTensor(ctypes.Structure):
 
 
 @HEADER.struct
+class Weights(ctypes.Structure):
+    """`tuner_weights`."""
+
+
+@HEADER.struct
 class LayerTensors(ctypes.Structure):
     """`tuner_layer_tensors`."""
+
+
+@HEADER.struct
+class StoredProduct(ctypes.Structure):
+    """`tuner_stored_product`."""
 
 
 def sources() -> list[Path]:
@@ -116,15 +126,15 @@ def sources() -> list[Path]:
 
 
 def build(folder: Path, *, compiler: str | None = None, flags: tuple[str, ...] = ()) -> Path:
-    """The shared library in `folder`, compiled where it is not there yet; its name tells sources, compiler and flags.
+    """The shared library in `folder`, compiled if missing; its name depends on sources, compiler and flags.
 
     Raises:
-        RuntimeFailure: there is no C compiler, or it refuses.
+        RuntimeFailure: there is no C compiler, or it fails.
     """
     command = compiler or os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     program = shutil.which(command.split()[0]) or shutil.which("cc")
     if program is None:
-        raise RuntimeFailure(-1, "there is no C compiler: install gcc or clang, or name one in CC")
+        raise RuntimeFailure(-1, "there is no C compiler: install gcc or clang, or set CC")
     files = [*sources(), *sorted(FOLDER.rglob("*.h"))]
     flags = (*flags, *_flags_of_rows(folder))
     text = b"".join(path.read_bytes() for path in files) + repr((program, _FLAGS, flags)).encode()
@@ -138,26 +148,26 @@ def build(folder: Path, *, compiler: str | None = None, flags: tuple[str, ...] =
     ran = subprocess.run(arguments, capture_output=True, text=True)
     if ran.returncode != 0:
         Path(temporary).unlink()
-        raise RuntimeFailure(-1, f"the C compiler refused the runtime:\n{ran.stderr}")
+        raise RuntimeFailure(-1, f"the C compiler rejected the runtime:\n{ran.stderr}")
     os.replace(temporary, path)
     return path
 
 
 def _flags_of_rows(folder: Path) -> tuple[str, ...]:
-    """What names the rows where packages bring some: a header of their own, in `folder`."""
+    """The compiler flags that name the header with the rows of packages, in `folder`, if there are any."""
     text = rows.header()
     if text == rows.HEADER.read_text():
         return ()
     path = folder.resolve() / f"rows-{hashlib.sha256(text.encode()).hexdigest()[:16]}.h"
     folder.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(f".{os.getpid()}")  # others may write it, too
+    written = path.with_suffix(f".{os.getpid()}")  # another process may write it, too
     written.write_text(text)
     written.replace(path)
     return (f'-DTUNER_ROWS_FILE="{path}"',)
 
 
 def cache_folder() -> Path:
-    """Where the compiled runtime is kept: ``TUNER_RUNTIME_CACHE``, or the user's cache folder."""
+    """Where the compiled runtime is stored: ``TUNER_RUNTIME_CACHE``, or the user's cache folder."""
     named = os.environ.get("TUNER_RUNTIME_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(named) if named else Path(base).expanduser() / "tuner"
@@ -167,13 +177,13 @@ def bind(path: Path) -> ctypes.CDLL:
     """A compiled runtime with its functions' types."""
     library = ctypes.CDLL(str(path))
     HEADER.bind(library)
-    library.tuner_ffn_launch_from.argtypes = (ctypes.c_void_p,)  # an address: a pointer's object takes time
+    library.tuner_ffn_launch_from.argtypes = (ctypes.c_void_p,)  # an address: a pointer object takes time
     return library
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The runtime of this process. ``TUNER_LIBCUDA`` names another driver library than the machine's."""
+    """The runtime library of this process. ``TUNER_LIBCUDA`` names a driver library other than the machine's."""
     loaded = bind(build(cache_folder()))
     if named := os.environ.get("TUNER_LIBCUDA"):
         checked(loaded, loaded.tuner_load_driver(named.encode()))
@@ -181,7 +191,7 @@ def library() -> ctypes.CDLL:
 
 
 def checked(loaded: ctypes.CDLL, status: int) -> int:
-    """A status that is no failure.
+    """Returns the status unless it is a failure.
 
     Raises:
         RuntimeFailure: it is one.

@@ -1,4 +1,4 @@
-"""A kernel that is ready to be launched, and what it says of an abort."""
+"""A kernel that is ready to be launched, and its description of an abort."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tuner.runtime.binding import native
 from tuner.runtime.binding.native import AbortRecord, Choice, checked
 
-#: Sets of addresses and rows that are kept packed, for each kernel: layers times numbers of rows.
+#: Cached argument sets (addresses and rows) for each kernel: layers times numbers of rows.
 NUM_CACHED = 256
 
 
@@ -25,15 +25,15 @@ class Prepared:
         stream: int,
         flags: int,
     ) -> None:
-        """`memory` is a device array, which is kept, and an address in it."""
+        """`memory` is a device array, which is kept alive, and an address in it."""
         self._c, (self._memory, address) = c, memory
         self.handle = ctypes.c_void_p()
         checked(c, c.tuner_ffn_prepare(pack, choice, address, stream, flags, NUM_CACHED, ctypes.byref(self.handle)))
-        #: Of the handle; None where it was freed.
+        #: The address of the handle; None after it was freed.
         self.address: int | None = self.handle.value
 
     def abort(self) -> str:
-        """Why a launch gave up since the last reset, as a sentence; empty where none did."""
+        """Why a launch was aborted since the last reset, as a sentence; empty if none was."""
         record = AbortRecord()
         c = self._c
         if checked(c, c.tuner_abort_poll(self.handle, ctypes.byref(record))) != native.ABORTED:
@@ -41,11 +41,11 @@ class Prepared:
         return sentence_of(record)
 
     def reset(self, stream: int) -> None:
-        """Makes its workspaces as new, once `stream` has done what it was given."""
+        """Resets its workspaces, once `stream` has finished its work."""
         checked(self._c, self._c.tuner_reset(self.handle, stream))
 
     def close(self) -> None:
-        """Frees it; no launch may be under way."""
+        """Frees it; no launch may be running."""
         if self.handle:
             self._c.tuner_ffn_release(self.handle)
             self.handle, self.address = ctypes.c_void_p(), None
@@ -55,13 +55,13 @@ def sentence_of(record: AbortRecord) -> str:
     """An abort's record in words."""
     if record.task == -2:
         return (
-            f"two launches ran at once on one workspace: CTA {record.cta} saw {record.seen} CTAs at work where its "
-            f"launch had {record.expected}; give each stream a strand of its own"
+            f"two launches ran at the same time on one workspace: CTA {record.cta} saw {record.seen} active CTAs, but "
+            f"its launch had {record.expected}; use a separate strand for each stream"
         )
     if record.task == -1:
         return f"the start gate saw {record.seen} of the first launch's {record.expected} CTAs start"
     if record.signal < 0:
-        return f"CTA {record.cta}, task {record.task} polled an intermediate whose elements did not come"
+        return f"CTA {record.cta}, task {record.task} polled an intermediate whose elements never arrived"
     return (
         f"CTA {record.cta}, task {record.task} waited for signal {record.signal}: {record.seen} posts seen, "
         f"{record.expected} expected"

@@ -1,6 +1,6 @@
-"""The rows of element types and activations as the C runtime has them: runtime/src/rows.h.
+"""The rows of element types and activations in the C runtime: runtime/src/rows.h.
 
-python -m tuner.runtime.binding.rows    writes that file; a test holds it against the rows.
+python -m tuner.runtime.binding.rows    writes that file; a test compares it with the rows.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 
-#: As it is in the wheel and, by a link, in a checkout.
+#: As in the wheel and, through a link, in a checkout.
 HEADER = Path(__file__).parents[1] / "c" / "src" / "rows.h"
-#: CUtensorMapDataType of what no tensor map has.
+#: CUtensorMapDataType for types without a tensor map.
 _NO_MAP = 0xFFFFFFFF
 
 
 def header(*, own_alone: bool = False) -> str:
-    """The text of rows.h; on demand without the rows of packages."""
+    """The text of rows.h; optionally without the rows of packages."""
     numbers = [one.row for one in Dtype if not (own_alone and one.row.is_added)]
     elements = [row for row in ELEMENTS.values() if not (own_alone and row.is_added)]
     activations = [one.row for one in Activation if not (own_alone and one.row.is_added)]

@@ -1,12 +1,17 @@
-"""Quantised checkpoints' tensors as kernels read them, and back.
+"""Quantised checkpoints' tensors in the kernels' layout, and back.
 
     config = json.load(open("config.json"))["quantization_config"]
-    up = convert(tensors, ("model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"), config)
-    layer({"x": x, "up.w": up.weights, ...})
+    mlp, names = pack.chain("up", "down", rows=16), "model.layers.0.mlp.{}_proj"
+    weights = feed_forward(tensors, config, mlp.tensors, up=..., down=...)  # by the names of the kernel's tensors
+    mlp({"x": x, "down": y, **{name: device(array) for name, array in weights.items()}})
 
-A converted product holds all that its tensors said, so these may be freed. `restored` gives them back, bit by bit.
+`convert` converts a single product.
+
+A converted product contains everything that its tensors did, so these may be freed. `restored` returns them, bit by
+bit.
 """
 
 from tuner.runtime.checkpoints.converting import Converted, convert, restored
+from tuner.runtime.checkpoints.feed_forward import feed_forward
 
-__all__ = ["Converted", "convert", "restored"]
+__all__ = ["Converted", "convert", "feed_forward", "restored"]

@@ -1,6 +1,6 @@
-"""AWQ's int4: qweight [k, rows / 8], scales [k / group, rows], qzeros [k / group, rows / 8]: eight rows in a word.
+"""AWQ's int4: qweight [k, rows / 8], scales [k / group, rows], qzeros [k / group, rows / 8]: eight rows per word.
 
-Source: AutoAWQ's checkpoints, `quant_method` awq, in the layout of its usual version.
+Source: AutoAWQ's checkpoints, `quant_method` awq, in its usual layout.
 """
 
 from __future__ import annotations
@@ -11,47 +11,25 @@ from typing import Any
 import numpy as np
 
 from tuner.core.problem.weights import WeightFormat
-from tuner.errors import InvalidInput
 from tuner.runtime.checkpoints.bits import Array, nibbles, words_of
-from tuner.runtime.checkpoints.gptq import in_groups_of
 from tuner.runtime.checkpoints.product import Product, Tensors
 
-METHOD = "awq"
-#: What it calls other layouts.
-_OTHERS = ("gemv", "gemv_fast", "marlin", "exllama")
-#: Of the eight codes of a word, the lowest bits first, which row each is of.
+#: The row of each of the eight codes in a word, lowest bits first.
 _ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 
 
-def stored_in(config: Mapping[str, Any]) -> WeightFormat:
-    """The format of its weights.
-
-    Raises:
-        InvalidInput: names the field of the config that has no kernel.
-    """
-    bits, version = config.get("bits", config.get("w_bit")), str(config.get("version", "")).lower()
-    if bits != 4:
-        raise InvalidInput("quantization_config.bits", f"is {bits}", "give a checkpoint of 4 bits")
-    if version in _OTHERS:
-        raise InvalidInput("quantization_config.version", f"is {version}", "give a checkpoint in AWQ's usual layout")
-    if not config.get("zero_point", True):
-        raise InvalidInput("quantization_config.zero_point", "is false", "give a checkpoint with zero points")
-    size = config.get("group_size", config.get("q_group_size"))
-    return in_groups_of("quantization_config.group_size", size, has_zeros=True)
-
-
-def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
+def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
-    stored = stored_in(config)
-    words, _ = tensors.need("qweight")
+    del config
+    words = tensors.words("qweight")
     k, rows = words.shape[0], 8 * words.shape[1]
-    groups = k // stored.row.group
+    groups = tensors.groups(k, stored)
     factors, dtype = tensors.factors("scales", (groups, rows))
-    zeros, _ = tensors.need("qzeros", (groups, rows // 8))
+    zeros = tensors.words("qzeros", (groups, rows // 8))
     return Product(
         stored=stored,
         codes=np.ascontiguousarray(_by_row(words).T),
@@ -74,7 +52,7 @@ def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _by_row(words: Array) -> Array:
-    """[.., rows] of [.., rows / 8]."""
+    """[.., rows] from [.., rows / 8]."""
     held = nibbles(words).reshape(words.shape[0], -1, 8)
     found = np.empty_like(held)
     found[:, :, _ORDER] = held

@@ -1,4 +1,4 @@
-"""Tensors of checkpoints on the host, whoever's they are, as NumPy arrays of their bits."""
+"""Tensors of checkpoints on the host, from any library, as NumPy arrays of their bits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tuner.errors import InvalidInput
 
 Array = np.ndarray[Any, Any]
 
-#: Element types that NumPy has not, or that kernels take, by what libraries call them.
+#: Element types that NumPy lacks, or that kernels support, by the libraries' names.
 _TYPES = {one.row.array_name: one for one in Dtype}
 
 
 def bits_of(name: str, tensor: Any) -> tuple[Array, Dtype | None]:
-    """Of elements of a kernel's types unsigned integers of their size, and the type; of all else the values.
+    """For elements of a kernel's types, unsigned integers of their size, and the type; otherwise the values.
 
     Raises:
         InvalidInput: it is on a device.
@@ -42,7 +42,7 @@ def known(bits: Array, dtype: Dtype | None) -> Array:
 
 
 def nibbles(words: Array) -> Array:
-    """Eight of each int32 of a row, the lowest bits first: [rows, 8 columns]."""
+    """Eight from each int32 of a row, lowest bits first: [rows, 8 columns]."""
     parts = [words.view(np.uint32) >> np.uint32(4 * place) & np.uint32(15) for place in range(8)]
     return np.stack(parts, axis=-1).astype(np.uint8).reshape(words.shape[0], -1)
 

@@ -1,94 +1,120 @@
-"""From tensors of a checkpoint to what a kernel of a chain is given."""
+"""From tensors of a checkpoint to the inputs of a chain's kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.quantisation import stored_as
+from tuner.core.problem.quantisation.methods import method_of
+from tuner.core.problem.quantisation.said import FIELD
 from tuner.core.problem.rows.dtype import OperandRow
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
-from tuner.runtime.checkpoints import awq, compressed, fp8, gptq
+from tuner.runtime.checkpoints import awq, compressed, fp8, gptq, mxfp4
 from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.product import Product, Tensors
 
-#: By what configs call the method.
-_METHODS: dict[str, ModuleType] = {
-    gptq.METHOD: gptq,
-    awq.METHOD: awq,
-    compressed.METHOD: compressed,
-    fp8.METHOD: fp8,
-    fp8.MODELOPT: fp8,
-}
-#: Why others are refused.
-_REFUSED = {
-    "mxfp4": "kernels have no codes of e2m1",
-    "bitsandbytes": "its codes are of a table of their own",
+
+class _Format(Protocol):
+    """Names and layouts of a method's tensors."""
+
+    def read(self, tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
+        """A product."""
+
+    def write(self, product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
+        """Inverse of `read`: bits by tensor."""
+
+
+#: By the method's name in configs.
+_FORMATS: dict[str, _Format] = {
+    "gptq": gptq,
+    "awq": awq,
+    "compressed-tensors": compressed,
+    "fp8": fp8,
+    "fbgemm_fp8": fp8,
+    "modelopt": fp8,
+    mxfp4.METHOD: mxfp4,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """A product as a kernel reads it: ``<op>.w``, and with factors of channels ``<op>.channel_scale_factors``."""
+    """A product in the kernels' layout: ``<op>.w``, and with factors per channel ``<op>.channel_scale_factors``."""
 
     stored: WeightFormat
-    #: [rows, bytes of a row] uint8: of several products one after the other.
+    #: [rows, bytes per row] uint8: several products one after the other.
     weights: Array
     #: Weights of a row.
     k: int
-    #: Of factors of groups: the workload's, whose bits they are; None where there are none.
+    #: Of factors of groups: the workload's, whose bits they are; None where there are none, or they are powers of two.
     dtype: Dtype | None
-    #: [rows] float32; None where channels have none.
+    #: [rows] float32; None without factors per channel.
     channels: Array | None
     #: Rows of each product.
     rows: tuple[int, ...]
+    #: For each product the factor of its 8-bit input; None if the checkpoint does not contain it.
+    input_factors: tuple[float | None, ...] = ()
+
+    @property
+    def elements(self) -> Array:
+        """[rows, k] uint8: codes in the order of k, if they are elements of a type."""
+        codes: Array = self.stored.row.unpacked(np, self.weights, self.k)[0]
+        return codes
+
+    @property
+    def input_factor(self) -> float | None:
+        """The factor of the input that all of them read: the largest, so that it stays within 8 bits."""
+        return max((one for one in self.input_factors if one is not None), default=None)
 
 
-def method_of(config: Mapping[str, Any]) -> ModuleType:
-    """What reads the tensors of a checkpoint.
+def _format_of(config: Mapping[str, Any]) -> _Format:
+    """The reader for the tensors of a checkpoint.
 
     Raises:
         InvalidInput: nothing here does.
     """
-    method = str(config.get("quant_method", "")).lower()
-    if method in _METHODS:
-        return _METHODS[method]
-    because = f": {_REFUSED[method]}" if method in _REFUSED else ""
-    problem = f"is {method or 'missing'}{because}"
-    raise InvalidInput("quantization_config.quant_method", problem, f"give one of {', '.join(_METHODS)}")
+    method = method_of(config)
+    if method not in _FORMATS:
+        raise InvalidInput(f"{FIELD}.quant_method", f"is {method}", f"give one of {', '.join(_FORMATS)}")
+    return _FORMATS[method]
+
+
+def _read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
+    """A product in the storage format of the config."""
+    if (how := stored_as(config, tensors.name)) is None:
+        raise InvalidInput(tensors.name, f"is left as it was by the {FIELD}", "give its weight to a kernel of elements")
+    return _format_of(config).read(tensors, config, how.weights)
 
 
 def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapping[str, Any]) -> Converted:
-    """The product of a module, or of several above each other: of a gated op the gate first.
+    """The product of a module, or of several stacked ones: for a gated op the gate first.
 
     Args:
-        tensors: of a checkpoint, by name, on the host: NumPy's, PyTorch's, or of `ml_dtypes`.
+        tensors: of a checkpoint, by name, on the host: from NumPy, PyTorch or `ml_dtypes`.
         names: of the modules, e.g. ``model.layers.0.mlp.down_proj``.
         config: the model's ``quantization_config``.
 
     Raises:
-        InvalidInput: names the field or the tensor that no kernel takes, and what would be right. Nothing is changed.
+        InvalidInput: the message names the unsupported field or tensor, and what is expected. Nothing is changed.
     """
-    reader = method_of(config)
-    found = [reader.read(Tensors(tensors, name), config) for name in ([names] if isinstance(names, str) else names)]
+    listed = [names] if isinstance(names, str) else list(names)
+    found = [_read(Tensors(tensors, name), config) for name in listed]
     first = found[0]
-    for name, other in zip(names, found, strict=False):
-        if (other.codes.shape[1], other.dtype) != (first.codes.shape[1], first.dtype):
-            problem = f"has {other.codes.shape[1]} columns and factors of {other.dtype}, and {names[0]} others"
-            raise InvalidInput(str(name), problem, f"give {first.codes.shape[1]} and {first.dtype}")
+    for name, other in zip(listed, found, strict=True):
+        if (mine := _words(other)) != (its := _words(first)):
+            raise InvalidInput(name, f"has {mine}, and {listed[0]} {its}", "give products that lie above each other")
     factors = [one.factors for one in found if one.factors is not None]
     channels = [one.channels for one in found if one.channels is not None]
     zeros = [one.zeros for one in found if one.zeros is not None]
     codes = np.concatenate([one.codes for one in found])
     k, row = codes.shape[1], first.stored.row
-    if k % max(row.chunk, row.group):
-        unit = max(row.chunk, row.group)
-        raise InvalidInput(str(names), f"has {k} columns", f"give a multiple of {unit}, as {first.stored} has them")
+    if k % row.unit:
+        raise InvalidInput(str(names), f"has {k} columns", f"give a multiple of {row.unit}, as {first.stored} has them")
     points = row.raised(np, np.concatenate(zeros), _element(first.dtype)) if zeros else None
     return Converted(
         stored=first.stored,
@@ -97,12 +123,13 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
         dtype=first.dtype,
         channels=np.concatenate(channels) if channels else None,
         rows=tuple(len(one.codes) for one in found),
+        input_factors=tuple(one.input_factor for one in found),
     )
 
 
 def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, Array]]:
-    """Of each module its tensors' bits, by the ends of their names: inverse of `convert`."""
-    row, writer = converted.stored.row, method_of(config)
+    """The bits of each module's tensors, by the ends of their names: inverse of `convert`."""
+    row, writer = converted.stored.row, _format_of(config)
     codes, factors, raised = row.unpacked(np, converted.weights, converted.k)
     zeros = None if raised is None else (raised - row.raised(np, np.zeros(1, np.uint8), _element(converted.dtype)))
     bounds = np.cumsum(converted.rows)[:-1]
@@ -112,16 +139,31 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
         of_rows if factors is None else np.split(factors, bounds),
         of_rows if converted.channels is None else np.split(converted.channels, bounds),
         of_rows if zeros is None else np.split(zeros.astype(np.uint8), bounds),
+        converted.input_factors or of_rows,
         strict=True,
     )
     made = (
-        Product(stored=converted.stored, codes=one, factors=two, dtype=converted.dtype, channels=three, zeros=four)
-        for one, two, three, four in parts
+        Product(
+            stored=converted.stored,
+            codes=one,
+            factors=two,
+            dtype=converted.dtype,
+            channels=three,
+            zeros=four,
+            input_factor=five,
+        )
+        for one, two, three, four, five in parts
     )
     return [writer.write(one, config) for one in made]
 
 
+def _words(product: Product) -> str:
+    """What stacked products share."""
+    factors = f" and factors of {product.dtype}" if product.dtype else ""
+    return f"{product.stored} in {product.codes.shape[1]} columns{factors}"
+
+
 def _element(dtype: Dtype | None) -> OperandRow:
-    """Of factors of groups, which are there."""
+    """The type of existing factors of groups."""
     assert dtype is not None
     return dtype.row

@@ -1,7 +1,8 @@
-"""fp8 e4m3 of channels or of whole tensors: weight [rows, k], and weight_scale [rows, 1], [rows] or of one element.
+"""fp8 e4m3 with factors per channel or per tensor: weight [rows, k], and weight_scale [rows, 1], [rows] or with one
+element.
 
 Source: vLLM's `quant_method` fp8 without blocks, ModelOpt's FP8, compressed-tensors' float-quantized. Factors of blocks
-(`weight_block_size`, weight_scale_inv: DeepSeek) have no kernel here.
+(`weight_block_size`, weight_scale_inv: DeepSeek) are not supported.
 """
 
 from __future__ import annotations
@@ -13,48 +14,23 @@ import numpy as np
 
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
+from tuner.runtime.checkpoints import mxfp4
 from tuner.runtime.checkpoints.bits import Array, known
 from tuner.runtime.checkpoints.product import Product, Tensors
 
-METHOD = "fp8"
-MODELOPT = "modelopt"
 
-
-def stored_in(config: Mapping[str, Any]) -> WeightFormat:
-    """The format of its weights.
-
-    Raises:
-        InvalidInput: names the field of the config that has no kernel.
-    """
-    if block := config.get("weight_block_size"):
-        problem = f"is {block}: no kernel here has factors of blocks"
-        raise InvalidInput("quantization_config.weight_block_size", problem, "quantise by channel or by tensor")
-    kind = config.get("quant_algo") or config.get("fmt") or "e4m3"
-    if str(kind).lower() not in ("e4m3", "fp8"):
-        raise InvalidInput("quantization_config.quant_algo", f"is {kind}", "give a checkpoint of FP8 (e4m3)")
-    return WeightFormat.E4M3
-
-
-def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
+def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
     """A product.
 
     Raises:
-        InvalidInput: names the field or the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
-    stored_in(config)
-    return of_channels(tensors)
-
-
-def of_channels(tensors: Tensors) -> Product:
-    """The same, whatever the config.
-
-    Raises:
-        InvalidInput: names the tensor, and what would be right.
-    """
+    if stored.row.has_powers:
+        return mxfp4.read(tensors, config, stored)
     codes, dtype = tensors.need("weight")
-    if dtype is not WeightFormat.E4M3.row.element or codes.ndim != 2:
+    if dtype is not stored.row.element or codes.ndim != 2:
         what = f"{codes.ndim} dimensions of {dtype or codes.dtype}"
-        raise InvalidInput(f"{tensors.name}.weight", f"has {what}", "give [rows, k] of float8_e4m3fn")
+        raise InvalidInput(f"{tensors.name}.weight", f"has {what}", "use [rows, k] of float8_e4m3fn")
     if (spoilt := codes & 0x7F == 0x7F).any():
         row, column = (int(at[0]) for at in np.nonzero(spoilt))
         raise InvalidInput(f"{tensors.name}.weight", f"is NaN at [{row}, {column}]", "quantise that row again")
@@ -62,16 +38,18 @@ def of_channels(tensors: Tensors) -> Product:
     scale, _ = tensors.need("weight_scale")
     allowed = {(rows, 1): rows, (rows,): rows, (1,): 1, (): 1, (1, 1): 1}
     if scale.shape not in allowed:
-        raise InvalidInput(
-            f"{tensors.name}.weight_scale", f"is {list(scale.shape)}", f"give [{rows}, 1], or one factor"
-        )
+        raise InvalidInput(f"{tensors.name}.weight_scale", f"is {list(scale.shape)}", f"use [{rows}, 1], or one factor")
     bits, kind = tensors.factors("weight_scale", scale.shape)
     channels = np.broadcast_to(known(bits, kind).astype(np.float32).reshape(-1), (rows,))
-    return Product(stored=WeightFormat.E4M3, codes=codes, channels=np.ascontiguousarray(channels))
+    given = tensors.get("input_scale")
+    held = None if given is None else float(known(*tensors.factors("input_scale", given[0].shape)).max())
+    return Product(stored=stored, codes=codes, channels=np.ascontiguousarray(channels), input_factor=held)
 
 
 def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
-    """The weights as they were, and a float32 factor for each row: what [1] or 16 bits said of all of them."""
-    del config
+    """The original weights, and float32 factors for each row and for the input, as contained in [1] or 16 bits."""
+    if product.stored.row.has_powers:
+        return mxfp4.write(product, config)
     assert product.channels is not None
-    return {"weight": product.codes, "weight_scale": product.channels[:, None]}
+    given = {} if product.input_factor is None else {"input_scale": np.array([product.input_factor], np.float32)}
+    return {"weight": product.codes, "weight_scale": product.channels[:, None], **given}

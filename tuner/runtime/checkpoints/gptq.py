@@ -1,6 +1,6 @@
-"""GPTQ's int4: qweight [k / 8, rows], eight codes of k in a word, scales [k / group, rows], qzeros [.., rows / 8].
+"""GPTQ's int4: qweight [k / 8, rows], eight codes along k per word, scales [k / group, rows], qzeros [.., rows / 8].
 
-Source: AutoGPTQ's and GPTQModel's checkpoints, `quant_method` gptq. A zero point is stored as one less, but for
+Source: AutoGPTQ's and GPTQModel's checkpoints, `quant_method` gptq. A zero point is stored minus one, except with
 `checkpoint_format` gptq_v2.
 """
 
@@ -17,53 +17,22 @@ from tuner.errors import InvalidInput
 from tuner.runtime.checkpoints.bits import Array, nibbles, words_of
 from tuner.runtime.checkpoints.product import Product, Tensors
 
-METHOD = "gptq"
 
-
-def stored_in(config: Mapping[str, Any]) -> WeightFormat:
-    """The format of its weights.
-
-    Raises:
-        InvalidInput: names the field of the config that has no kernel.
-    """
-    if config.get("bits") != 4:
-        raise InvalidInput("quantization_config.bits", f"is {config.get('bits')}", "give a checkpoint of 4 bits")
-    if config.get("desc_act"):
-        problem = "is true: groups lie in an order of their own (act order), and kernels read k as it lies"
-        raise InvalidInput("quantization_config.desc_act", problem, "quantise with desc_act false")
-    has_zeros = not config.get("sym", True)
-    return in_groups_of("quantization_config.group_size", config.get("group_size"), has_zeros=has_zeros)
-
-
-def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
-    """The format of such groups.
-
-    Raises:
-        InvalidInput: there is none.
-    """
-    sizes = {one.row.group: one for one in WeightFormat if one.row.bits == 4 and one.row.has_zeros is has_zeros}
-    if size not in sizes:
-        raise InvalidInput(field, f"is {size}", f"give one of {', '.join(map(str, sizes))}, which kernels have")
-    return sizes[size]
-
-
-def read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
+def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
-    stored = stored_in(config)
-    words, _ = tensors.need("qweight")
-    codes = np.ascontiguousarray(nibbles(np.ascontiguousarray(words.T)))
+    codes = np.ascontiguousarray(nibbles(np.ascontiguousarray(tensors.words("qweight").T)))
     rows, k = codes.shape
-    groups = k // stored.row.group
+    groups = tensors.groups(k, stored)
     factors, dtype = tensors.factors("scales", (groups, rows))
-    zeros, _ = tensors.need("qzeros", (groups, rows // 8))
+    zeros = tensors.words("qzeros", (groups, rows // 8))
     points = nibbles(zeros).astype(np.int64) + ZERO - _zero(config)
     if not stored.row.has_zeros and (points != ZERO).any():
         problem = f"has a zero point of {points[points != ZERO][0]}, and the config says sym, which is {ZERO}"
-        raise InvalidInput(f"{tensors.name}.qzeros", problem, "give the config of this checkpoint (sym false)")
+        raise InvalidInput(f"{tensors.name}.qzeros", problem, "use the config of this checkpoint (sym false)")
     if (points > 15).any():
         problem = "has a zero point of 16, which 4 bits do not hold"
         raise InvalidInput(f"{tensors.name}.qzeros", problem, "quantise that group again")

@@ -1,1 +1,1 @@
-"""The CUDA driver by ctypes, and loaded kernels."""
+"""The CUDA driver through ctypes, and loaded kernels."""

@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes: what launching an artifact takes of it."""
+"""The CUDA driver through ctypes: the functions needed to launch an artifact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.runtime.binding.native import RuntimeFailure
 
 #: CUfunction_attribute.
 MAX_DYNAMIC_SHARED_SIZE_BYTES, PREFERRED_SHARED_MEMORY_CARVEOUT, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 8, 9, 14
-#: Of an SM's memory, what may be shared memory, per cent.
+#: Maximum share of an SM's memory that can be shared memory, percent.
 MOST_CARVEOUT = 100
 #: CUlaunchAttributeID.
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
@@ -27,7 +27,7 @@ _NON_BLOCKING, _SM_RESOURCE = 1, 1
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: an id and a union of 64 bytes, of which a switch takes the first four."""
+    """CUlaunchAttribute: an id and a union of 64 bytes, of which a switch uses the first four."""
 
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_byte * 60))
 
@@ -46,7 +46,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 class DevResource(ctypes.Structure):
-    """CUdevResource, of which the count of SMs is read; newer drivers may write more of it."""
+    """CUdevResource, from which the number of SMs is read; newer drivers may write more of it."""
 
     _fields_ = (
         ("type", ctypes.c_int),
@@ -63,7 +63,7 @@ class Driver:
         try:
             self._cuda = ctypes.CDLL(path)
         except OSError as error:
-            raise RuntimeFailure(-1, f"{path} is not to be loaded: is there a driver of NVIDIA's? ({error})") from error
+            raise RuntimeFailure(-1, f"{path} cannot be loaded: is an NVIDIA driver installed? ({error})") from error
 
     def call(self, name: str, *arguments: Any) -> None:
         """One call."""
@@ -74,7 +74,7 @@ class Driver:
             raise RuntimeFailure(-1, f"{name}: {(text.value or b'').decode()} ({status})")
 
     def check_context(self) -> None:
-        """Checks that this thread has a context, in which all that follows works.
+        """Checks that this thread has a context, which all other calls need.
 
         Raises:
             RuntimeFailure: it has none.
@@ -82,11 +82,11 @@ class Driver:
         context = ctypes.c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(context))
         if not context:
-            remedy = 'make one current, e.g. by torch.zeros(1, device="cuda") or cupy.zeros(1)'
+            remedy = 'create one, e.g. with torch.zeros(1, device="cuda") or cupy.zeros(1)'
             raise RuntimeFailure(-1, f"this thread has no CUDA context: {remedy}")
 
     def device_name(self) -> str:
-        """Device of the current context, as array libraries have it."""
+        """Device of the current context, in the array libraries' form."""
         device = ctypes.c_int()
         self.call("cuCtxGetDevice", ctypes.byref(device))
         return f"cuda:{device.value}"
@@ -99,13 +99,13 @@ class Driver:
         return function
 
     def set_attribute(self, function: ctypes.c_void_p, attribute: int, value: int) -> None:
-        """Of a kernel, by its number in CUfunction_attribute."""
+        """Sets an attribute of a kernel, by its number in CUfunction_attribute."""
         self.call("cuFuncSetAttribute", function, attribute, value)
 
     @contextmanager
     def own_stream(self) -> Iterator[ctypes.c_void_p]:
-        """A stream for what somebody needs at once: behind this all that was enqueued there has ended. The null stream
-        would not do, since no other orders itself behind it, and a capture elsewhere may forbid it."""
+        """A stream for urgent work: afterwards everything that was enqueued there has ended. The null stream would
+        not do, since no other stream waits for it, and a capture elsewhere may forbid it."""
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
         try:
@@ -122,7 +122,7 @@ class Driver:
         return address.value
 
     def zero(self, address: int, num_bytes: int) -> None:
-        """Zeroes some of the device's memory, when all that was enqueued has ended."""
+        """Zeroes some of the device's memory, after all enqueued work has ended."""
         self.call("cuCtxSynchronize")
         self._set_zero(address, num_bytes)
 
@@ -140,7 +140,7 @@ class Driver:
         return address
 
     def word(self, address: int) -> int:
-        """32 bits of the device's memory, when all that was enqueued has ended."""
+        """32 bits of the device's memory, after all enqueued work has ended."""
         value = ctypes.c_uint32()
         self.call("cuCtxSynchronize")
         with self.own_stream() as stream:
@@ -149,14 +149,15 @@ class Driver:
         return value.value
 
     def ctas_per_sm(self, function: ctypes.c_void_p, threads: int, smem_bytes: int) -> int:
-        """How many CTAs an SM holds at once, by the driver's occupancy."""
+        """How many CTAs fit on an SM at once, by the driver's occupancy."""
         per_sm = ctypes.c_int()
         ask = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         self.call(ask, ctypes.byref(per_sm), function, threads, ctypes.c_size_t(smem_bytes))
         return per_sm.value
 
     def max_clusters(self, function: ctypes.c_void_p, grid: int, threads: int, smem_bytes: int, stream: int) -> int:
-        """How many clusters of a kernel that says their size the device holds at once, by the driver's occupancy."""
+        """How many clusters of a kernel with a fixed cluster size fit on the device at once, by the driver's
+        occupancy."""
         found = ctypes.c_int()
         shape = {"grid": (grid, 1, 1), "block": (threads, 1, 1), "dynamic_smem_bytes": smem_bytes}
         config = LaunchConfig(**shape, stream=stream)
@@ -164,7 +165,7 @@ class Driver:
         return found.value
 
     def num_sms(self, stream: int) -> tuple[int, int]:
-        """Of the stream's context, e.g. a green one; and of the whole device."""
+        """Number of SMs of the stream's context, e.g. a green one; and of the whole device."""
         context, device, of_device = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         self.call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
         self.call("cuCtxGetDevice", ctypes.byref(device))
@@ -175,30 +176,35 @@ class Driver:
         return min(resource.num_sms, of_device.value), of_device.value
 
     def stream_id(self, stream: int) -> int:
-        """What no other stream of the process ever has, unlike its address."""
+        """An id that no other stream of the process ever has, unlike its address."""
         found = ctypes.c_ulonglong()
         self.call("cuStreamGetId", ctypes.c_void_p(stream), ctypes.byref(found))
         return found.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether what is enqueued there goes into a graph; also where a capture elsewhere forbids the question."""
+        """Whether work enqueued there is captured in a graph; also if a capture elsewhere forbids the query."""
         found = ctypes.c_int()
         return bool(self._cuda.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found)) or found.value)
 
     def tensor_map(self, recipe: Mapping[str, Any], address: int) -> bytes:
-        """The encoded map of a matrix for the copy engine, made at an address that is a multiple of 64."""
+        """The encoded tensor map of a matrix, stored at an address that is a multiple of 64."""
         rank = len(recipe["dims"])
         buffer = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
         aligned = -(-ctypes.addressof(buffer) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+        corners = [(ctypes.c_int32 * 2)(*corner) for corner in recipe.get("corners", ())]
+        box = (
+            [ctypes.c_uint32(size) for size in recipe["box"]] if corners else [(ctypes.c_uint32 * rank)(*recipe["box"])]
+        )
         self.call(
-            "cuTensorMapEncodeTiled",
+            "cuTensorMapEncodeIm2col" if corners else "cuTensorMapEncodeTiled",
             ctypes.c_void_p(aligned),
             MAP_TYPES[recipe["data_type"]],
             rank,
             ctypes.c_void_p(address),
             (ctypes.c_uint64 * rank)(*recipe["dims"]),
             (ctypes.c_uint64 * (rank - 1))(*recipe["strides_bytes"]),
-            (ctypes.c_uint32 * rank)(*recipe["box"]),
+            *corners,
+            *box,
             (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
             *_MAP_MODES,
         )
@@ -206,7 +212,7 @@ class Driver:
 
 
 class Launch:
-    """One launch, packed: enqueuing it is one call of the driver."""
+    """One launch with packed arguments: enqueuing it is one driver call."""
 
     def __init__(
         self,
@@ -221,8 +227,9 @@ class Launch:
         plain_switches: Collection[int],
         dependent_offset: int | None,
     ) -> None:
-        """`switches`: attributes of the launch that are on; `plain_switches`: the same for a plain launch.
-        `dependent_offset`: where the parameter says whether the launch is programmatic, if it does."""
+        """`switches`: attributes of the launch that are on; `plain_switches`: the same for a normal launch.
+        `dependent_offset`: the position in the parameter that tells whether the launch is programmatic, if there is
+        one."""
         self._driver, self._function = driver, function
 
         def way(parameter: bytes, switches: Collection[int]) -> _Way:
@@ -234,8 +241,8 @@ class Launch:
         self._usual, self._plain = way(parameter, switches), way(bytes(plain), plain_switches)
 
     def enqueue(self, stream: int, *, no_pdl: bool = False) -> None:
-        """On a stream, by its address; it may be captured. `no_pdl`: plainly, so that it begins when all before it in
-        the stream has ended.
+        """Enqueues it on a stream, given by its address; it may be captured. `no_pdl`: as a normal launch, so that it
+        begins when everything before it in the stream has ended.
 
         Raises:
             RuntimeFailure: the driver refuses.
@@ -246,7 +253,7 @@ class Launch:
 
 
 class _Way:
-    """What the driver is handed of one launch."""
+    """The arguments for the driver for one launch."""
 
     def __init__(
         self,
@@ -271,7 +278,7 @@ class _Way:
 
 @functools.cache
 def loaded(path: str) -> Driver:
-    """The driver of this name, loaded once."""
+    """The driver with this name, loaded once."""
     return Driver(path)
 
 

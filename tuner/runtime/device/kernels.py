@@ -1,4 +1,4 @@
-"""The kernels of an artifact, loaded: that of all products, and those of launch ops, each with its memory."""
+"""The loaded kernels of an artifact: the one for all products, and those of launch ops, each with its memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loader:
     def __init__(
         self, manifest: Json, files: Mapping[str, bytes], driver: Driver, attributes: Mapping[int, int]
     ) -> None:
-        """`attributes`: of every kernel beside its own."""
+        """`attributes`: for every kernel, besides its own."""
         self.manifest, self.driver, self._files, self._attributes = manifest, driver, files, attributes
         #: Of all launches.
         self.list = LaunchList(driver)
@@ -44,7 +44,7 @@ class Loader:
         return function
 
     def uploaded(self, name: str) -> int:
-        """A file on the device."""
+        """A file copied to the device."""
         return self.driver.uploaded(self._files[name])
 
     def file(self, name: str) -> bytes:
@@ -53,8 +53,8 @@ class Loader:
 
 
 class Products:
-    """The kernel of all products, with a plan and a workspace for each launch. Where the current context does not hold
-    the manifest's launches, those take their place that it has for cards of fewer clusters, if any."""
+    """The kernel for all products, with a plan and a workspace for each launch. If the manifest's launches do not
+    fit in the current context, its fallback launches for cards with fewer clusters are used, if any."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader, manifest = loader, loader.manifest
@@ -73,7 +73,7 @@ class Products:
             loader.list.add(Needed.by(self._function, launch))
 
     def launches(self, addresses: Mapping[str, int], views: Mapping[str, View], rows: int = 0) -> Iterator[Launch]:
-        """Packed, in order. `views`: of all that is given. `rows`: 0 for those that it was made for.
+        """Packed, in order. `views`: of all given arrays. `rows`: 0 for the number that it was made for.
 
         Raises:
             RuntimeFailure: K and V have different page layouts, or the driver refuses.
@@ -105,34 +105,34 @@ class Products:
         return any(words)
 
     def reset(self) -> None:
-        """Makes what launches count in as new, once all that was enqueued has ended."""
+        """Resets the launches' counters, once all enqueued work has ended."""
         for space in (launch["workspace"] for launch in self._recipes):
             self._loader.driver.zero(self._workspaces[space["index"]], space.get("zero_bytes", space["bytes"]))
 
     @property
     def _dependent_offset(self) -> int:
-        """Where the parameter says whether the launch is programmatic."""
+        """The position in the parameter that tells whether the launch is programmatic."""
         fields = self._loader.manifest["parameter"]["fields"]
         return next(int(field["offset"]) for field in fields if field["name"] == "is_dependent")
 
     def refused(self) -> str:
-        """What a launch found wrong first among lengths and pages of new tokens, as a sentence."""
+        """The first error that a launch found in lengths and pages of new tokens, as a sentence."""
         return next((found for at in self._refused if (found := refusal(self._loader.driver, at))), "")
 
     def forget_refused(self) -> None:
-        """Makes the words as new, once all that was enqueued has ended."""
+        """Resets the error words, once all enqueued work has ended."""
         for at in self._refused:
             self._loader.driver.zero(at, REFUSED_BYTES)
 
     @property
     def _refused(self) -> list[int]:
-        """Where launches leave these words."""
+        """Where launches store these words."""
         spaces = [launch["workspace"] for launch in self._recipes]
         return [self._workspaces[one["index"]] + one["refused"]["offset"] for one in spaces if "refused" in one]
 
 
 class CacheKernel:
-    """The kernel of one op with a cache, and the one that may go in front of it."""
+    """The kernel of one op with a cache, and the optional one before it."""
 
     def __init__(self, loader: Loader, recipe: Json) -> None:
         self._loader, self._recipe = loader, recipe
@@ -145,7 +145,7 @@ class CacheKernel:
         self._append_function = loader.load(kernel, {}) if kernel["cubin"] else None
         loader.list.add(Needed.by(self._function, recipe))
         self._workspace = workspace = loader.driver.memory(recipe["workspace"]["bytes"])
-        record = recipe["workspace"].get("abort_record")  # not there where waits are not bounded
+        record = recipe["workspace"].get("abort_record")  # missing if waits are not bounded
         self._abort = workspace + record["offset"] if record else 0
         self._refused = workspace + recipe["workspace"]["refused"]
         self._own: dict[str, int | bytes] = {
@@ -156,7 +156,7 @@ class CacheKernel:
         }
 
     def launches(self, addresses: Mapping[str, int], views: Mapping[str, View]) -> Iterator[Launch]:
-        """Packed, in order; the one in front where its tensors are given. `views`: of all that is given.
+        """Packed, in order; including the one before it if its tensors are given. `views`: of all given arrays.
 
         Raises:
             RuntimeFailure: K and V have different page layouts, or the driver refuses.
@@ -178,7 +178,7 @@ class CacheKernel:
         yield _packed(self._loader.driver, self._function, parameter, self._recipe)
 
     def _pages(self, views: Mapping[str, View]) -> Pages | None:
-        """Those of both caches; None where they have none."""
+        """The pages of both caches; None if they have none."""
         if "pages" not in self._recipe:
             return None
         op = self._recipe["op"]
@@ -186,14 +186,14 @@ class CacheKernel:
 
     def _in_front(self, append: Json, addresses: Mapping[str, int], pages: Pages | None) -> Launch:
         if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
-            raise RuntimeFailure(
-                -1, f"{missing[0]} is missing: give all tensors of the kernel in front, or none of them"
-            )
+            raise RuntimeFailure(-1, f"{missing[0]} is missing: pass all tensors of the append kernel, or none of them")
         if self._append_function is None:
-            raise RuntimeFailure(-1, "this artifact has no cubin of the kernel in front: fetch it again")
+            raise RuntimeFailure(-1, "this artifact has no cubin of the append kernel: fetch it again")
         if pages and not pages.is_dense:
-            problem = f"the cache of {self._recipe['op']} has gaps, and the kernel in front writes lines without any"
-            raise WrongOperand(f"{problem}: turn and write by your own, and leave out {append['tensors'][0]['name']}")
+            problem = f"the cache of {self._recipe['op']} has gaps, but the append kernel writes lines without gaps"
+            raise WrongOperand(
+                f"{problem}: rotate and write in your own code, and leave out {append['tensors'][0]['name']}"
+            )
         of_pages = {"num_pages": pages.count, "max_pages": pages.width} if pages else {}
         parameter = pack_fields(append["parameter"], addresses, of_pages, lambda name: b"")
         return _packed(self._loader.driver, self._append_function, parameter, append)
@@ -203,20 +203,20 @@ class CacheKernel:
         return self._abort != 0 and self._loader.driver.word(self._abort) != 0
 
     def refused(self) -> str:
-        """What a launch found wrong first, as a sentence."""
+        """The first error that a launch found, as a sentence."""
         return refusal(self._loader.driver, self._refused)
 
     def forget_refused(self) -> None:
-        """Makes the words as new, once all that was enqueued has ended."""
+        """Resets the error words, once all enqueued work has ended."""
         self._loader.driver.zero(self._refused, REFUSED_BYTES)
 
     def reset(self) -> None:
-        """Makes what launches count in as new, once all that was enqueued has ended."""
+        """Resets the launches' counters, once all enqueued work has ended."""
         self._loader.driver.zero(self._workspace, self._recipe["workspace"]["zero_bytes"])
 
 
 class OwnLaunches:
-    """The launches of one op that another package brings, which work in one memory."""
+    """The launches of one op from another package, which share one memory."""
 
     def __init__(self, loader: Loader, recipes: Sequence[Json]) -> None:
         self._loader, self._recipes = loader, recipes
@@ -246,18 +246,18 @@ class OwnLaunches:
             yield _packed(self._loader.driver, function, parameter, recipe)
 
     def aborted(self) -> bool:
-        """Nothing is known of what it counts in."""
+        """Its counters are unknown."""
         return False
 
     def refused(self) -> str:
-        """It says nothing of what it is given."""
+        """It does not check its inputs."""
         return ""
 
     def forget_refused(self) -> None:
-        """There is nothing to forget."""
+        """There is nothing to reset."""
 
     def reset(self) -> None:
-        """Makes what launches count in as new, once all that was enqueued has ended."""
+        """Resets the launches' counters, once all enqueued work has ended."""
         if self._zero_bytes:
             self._loader.driver.zero(self._workspace, self._zero_bytes)
 
@@ -265,7 +265,8 @@ class OwnLaunches:
 def _packed(
     cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: Json, dependent_offset: int | None = None
 ) -> Launch:
-    """`dependent_offset`: where the parameter says whether the launch is programmatic, if it does."""
+    """`dependent_offset`: the position in the parameter that tells whether the launch is programmatic, if there is
+    one."""
     plain = recipe.get("plain", {"cooperative": recipe.get("cooperative", False)})
     programmatic = {PROGRAMMATIC_STREAM_SERIALIZATION} if recipe["programmatic_dependent_launch"] else set[int]()
     return Launch(

@@ -1,4 +1,4 @@
-"""The launches of one call: whether what they run on holds them, and whether all of them were enqueued."""
+"""The launches of one call: whether they fit on the device, and whether all of them were enqueued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.runtime.device.driver import Driver, Launch
 
 @dataclass(frozen=True, kw_only=True)
 class Needed:
-    """What a launch needs of the device at once."""
+    """What a launch needs from the device at the same time."""
 
     function: ctypes.c_void_p
     #: CTAs of the grid, and of a cluster; threads of a CTA.
@@ -21,12 +21,12 @@ class Needed:
     cluster: int
     threads: int
     dynamic_smem_bytes: int
-    #: Whether every CTA must be resident at once; else one cluster must.
+    #: Whether every CTA must be resident at once; otherwise one cluster must.
     needs_all_ctas: bool
 
     @classmethod
     def by(cls, function: ctypes.c_void_p, recipe: Mapping[str, Any]) -> Needed:
-        """A launch as a manifest has it."""
+        """A launch from a manifest."""
         return cls(
             function=function,
             grid=recipe["grid"][0],
@@ -38,11 +38,11 @@ class Needed:
 
     @property
     def is_asked(self) -> bool:
-        """Whether there are devices that do not hold it, though they hold a CTA."""
+        """Whether there are devices on which it does not fit, though a CTA does."""
         return self.needs_all_ctas or self.cluster > 1
 
     def check(self, cuda: Driver, stream: int) -> None:
-        """Whether what the stream runs on holds it.
+        """Checks that it fits on the stream's SMs.
 
         Raises:
             RuntimeFailure: it does not.
@@ -51,10 +51,10 @@ class Needed:
             raise RuntimeFailure(-1, f"{problem}: use the library")
 
     def problem(self, cuda: Driver, stream: int) -> str:
-        """Why what the stream runs on does not hold it; empty where it does."""
+        """Why it does not fit on the stream's SMs; empty if it does."""
         num_sms, of_device = cuda.num_sms(stream)
         held = num_sms * cuda.ctas_per_sm(self.function, self.threads, self.dynamic_smem_bytes)
-        if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; of a device it is the driver who knows
+        if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; only the driver knows for a device
             shape = (self.grid, self.threads, self.dynamic_smem_bytes)
             held = self.cluster * min(held // self.cluster, cuda.max_clusters(self.function, *shape, stream))
         if held >= (self.grid if self.needs_all_ctas else self.cluster):
@@ -69,7 +69,7 @@ class Needed:
 
 
 class LaunchList:
-    """What an artifact's launches leave behind for those of its next call."""
+    """The state that an artifact's launches leave for its next call."""
 
     def __init__(self, cuda: Driver) -> None:
         self._cuda = cuda
@@ -82,24 +82,24 @@ class LaunchList:
         """One launch of all calls.
 
         Raises:
-            RuntimeFailure: the current context does not hold it.
+            RuntimeFailure: it does not fit in the current context.
         """
         if needed.is_asked:
             needed.check(self._cuda, 0)
             self._needed.append(needed)
 
     def holds(self, needed: Iterable[Needed]) -> bool:
-        """Whether the current context holds launches that are not added."""
+        """Whether launches that were not added fit in the current context."""
         return not any(one.is_asked and one.problem(self._cuda, 0) for one in needed)
 
     def enqueue(self, launches: Sequence[Launch], stream: int, *, no_pdl: bool) -> None:
-        """All of them in order.
+        """Enqueues all of them in order.
 
         Raises:
-            RuntimeFailure: an earlier call was enqueued in part, the stream runs on too few SMs, or the driver refuses.
+            RuntimeFailure: an earlier call was only partly enqueued, the stream has too few SMs, or the driver refuses.
         """
         if self.needs_reset:
-            sentence = "an earlier call enqueued some of its launches and not the others: reset the artifact first"
+            sentence = "an earlier call enqueued some of its launches but not the others: reset the artifact first"
             raise RuntimeFailure(NEEDS_RESET, sentence)
         if self._needed:
             self._check(stream)
@@ -111,12 +111,14 @@ class LaunchList:
                     raise
                 self.needs_reset = True
                 done = f"{count} of {len(launches)} launches were enqueued"
-                remedy = "reset the artifact before the next call, and do not use a graph that was captured meanwhile"
+                remedy = (
+                    "reset the artifact before the next call, and do not use a graph that was captured in the meantime"
+                )
                 raise RuntimeFailure(error.status, f"{error}; {done}: {remedy}") from error
 
     def _check(self, stream: int) -> None:
-        """Whether another stream than the last one holds them. What a graph will run on is not known, and a question
-        for the stream's number would end the capture."""
+        """Checks that they fit if the stream is not the previous one. The SMs of a graph are unknown, and asking for
+        the stream's number would end the capture."""
         if self._cuda.is_capturing(stream) or (found := self._cuda.stream_id(stream)) == self._stream_id:
             return
         for needed in self._needed:
@@ -125,23 +127,23 @@ class LaunchList:
 
 
 class Launches:
-    """An artifact's launches over certain tensors."""
+    """An artifact's launches with given tensors."""
 
     def __init__(self, launches: list[Launch], kept: Mapping[str, Any], of: LaunchList) -> None:
-        """`kept` are the arrays, which must outlive this; `of` is the artifact's."""
+        """`kept` are the arrays, which stay alive with this object; `of` is the artifact's state."""
         self._launches, self._kept, self._list = launches, dict(kept), of
 
     def without_arrays(self) -> Launches:
-        """The same, which keeps no array alive: for whoever sees to it."""
+        """The same without keeping arrays alive: the caller is responsible for that."""
         return Launches(self._launches, {}, self._list)
 
     def enqueue(self, stream: int, *, no_pdl: bool = False) -> None:
-        """All of them in order, on a stream by its address; nothing is waited for, and it may be captured. `no_pdl`: by
-        plain launches, each of which begins when all before it in the stream has ended; those whose CTAs must be
-        resident at once are cooperative then.
+        """Enqueues all of them in order on a stream, given by its address; does not wait, and may be captured.
+        `no_pdl`: as normal launches, each of which begins when everything before it in the stream has ended; those
+        whose CTAs must be resident at once are then cooperative.
 
         Raises:
-            RuntimeFailure: the stream runs on too few SMs, or the driver refuses. Where that came behind some of the
-                launches, or did in an earlier call, the artifact must be reset first.
+            RuntimeFailure: the stream has too few SMs, or the driver refuses. If that happened after some of the
+                launches, or in an earlier call, the artifact must be reset first.
         """
         self._list.enqueue(self._launches, stream, no_pdl=no_pdl)

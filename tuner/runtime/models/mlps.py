@@ -1,10 +1,10 @@
 """`tuner.runtime.patch`: a pack's kernels in the MLPs of a model of transformers, in place.
 
-    model = AutoModelForCausalLM.from_pretrained(...)
-    print(tuner.runtime.patch(model, "llama.tunerpack"))   # 32 of 32 MLPs run kernels
+    model = AutoModelForCausalLM.from_pretrained(...) print(tuner.runtime.patch(model, "llama.tunerpack"))   # 32 of 32
+    MLPs run kernels
 
-`generate`, its static cache, torch.compile and continuous batching continue as before, since modules keep their names,
-parameters and states. The weights of gate and up become the halves of one tensor, so nothing is there twice.
+`generate`, its static cache, torch.compile and continuous batching work as before, since modules keep their names,
+parameters and states. The weights of gate and up become the halves of one tensor, so nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tuner.runtime.programs.pack import Pack
 from tuner.runtime.pytorch.operands import name_of
 from tuner.runtime.tensors.weights import Weights
 
-#: The MLPs of transformers whose whole computation is down(activation(gate) * up), by their classes.
+#: The MLPs of transformers that compute exactly down(activation(gate) * up), by their classes.
 FAMILIES = frozenset(
     {"Gemma2MLP", "Gemma3MLP", "GemmaMLP", "LlamaMLP", "MistralMLP", "Phi3MLP", "Qwen2MLP", "Qwen3MLP"}
 )
-#: What a module of transformers is that applies an activation of ours.
+#: The transformers modules that apply an activation that we support.
 _ACTIVATIONS = {"SiLUActivation": "silu", "SiLU": "silu", "GELUTanh": "gelu", "PytorchGELUTanh": "gelu"}
 _DTYPES = {dtype.row.array_name for dtype in UNSCALED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patched:
-    """What became of a model."""
+    """The result for a model."""
 
-    #: MLPs that run the operator now, and all of them.
+    #: MLPs that use the operator now, and all of them.
     num_patched: int
     num_mlps: int
-    #: Why the others were left unpatched, with counts.
+    #: Why the others were not patched, with counts.
     reasons: dict[str, int]
 
     def __str__(self) -> str:
@@ -57,11 +57,12 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
         for name, module in mlp.named_children():
             self.add_module(name, module)
         self.activation, self.number = activation, number
-        # No parameter and no buffer: a state has its halves already.
+        # Neither a parameter nor a buffer: its halves are already in the state dict.
         self._w1 = [w1]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """What `to` and its like do: weights that moved are merged anew, and the kernels of the old ones are let go."""
+        """Called by `to` and similar methods: moved weights are merged again, and the kernels of the old ones are
+        released."""
         before = self.down_proj.weight.data_ptr()
         super()._apply(fn, recurse)
         if self.down_proj.weight.data_ptr() != before:
@@ -77,7 +78,7 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
 
 
 def patch_model(model: Any, opened: Callable[[], Pack]) -> Patched:
-    """Replaces what can be replaced, layer by layer; `opened` gives the pack where a weight is on a card."""
+    """Replaces what can be replaced, layer by layer; `opened` returns the pack if a weight is on a card."""
     mlps = [(name, one) for name, one in model.named_modules() if hasattr(one, "down_proj")]
     mlps = [(name, one) for name, one in mlps if hasattr(one, "gate_proj") or hasattr(one, "gate_up_proj")]
     mlps = [(name, one) for name, one in mlps if not isinstance(one, _PackedMlp)]
@@ -89,7 +90,7 @@ def patch_model(model: Any, opened: Callable[[], Pack]) -> Patched:
 
 
 def _replaced(model: Any, name: str, mlp: Any, opened: Callable[[], Pack]) -> str:
-    """Why it was not; empty where it was."""
+    """Why it was not replaced; empty if it was."""
     if reason := _reason_against(mlp):
         return reason
     activation, w1, w2 = str(_activation_of(mlp)), _merged(mlp), mlp.down_proj.weight.data
@@ -107,14 +108,14 @@ def _replaced(model: Any, name: str, mlp: Any, opened: Callable[[], Pack]) -> st
 def _reason_against(mlp: Any) -> str:
     kind = type(mlp).__name__
     if kind not in FAMILIES:
-        return f"{kind} is none of {', '.join(sorted(FAMILIES))}"
+        return f"{kind} is not one of {', '.join(sorted(FAMILIES))}"
     if _activation_of(mlp) is None:
         return f"its activation {_module_of(mlp)} is neither SiLU nor the tanh form of GELU"
     for layer in _products(mlp):
         if type(layer) is not torch.nn.Linear:
-            return f"a product of it is a {type(layer).__name__}: quantised, or with an adapter"
+            return f"one of its products is a {type(layer).__name__}: quantised, or with an adapter"
         if name_of(layer.weight.dtype) not in _DTYPES:
-            return f"its weights are of {name_of(layer.weight.dtype)}, and kernels have {' or '.join(UNSCALED)}"
+            return f"its weights are of {name_of(layer.weight.dtype)}, but kernels have {' or '.join(UNSCALED)}"
         if layer.bias is not None:
             return "it has biases"
     return ""
@@ -126,12 +127,12 @@ def _products(mlp: Any) -> list[Any]:
 
 
 def _module_of(mlp: Any) -> Any:
-    """Its activation; Phi-3 has another name for it."""
+    """Its activation module; Phi-3 has another name for it."""
     return getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
 
 
 def _activation_of(mlp: Any) -> str | None:
-    """The operator's word for it; None where it has none."""
+    """The operator's name for it; None if it has none."""
     module = _module_of(mlp)
     name = _ACTIVATIONS.get(type(module).__name__)
     if name is None and isinstance(module, torch.nn.GELU) and module.approximate == "tanh":
@@ -143,7 +144,7 @@ def _activation_of(mlp: Any) -> str | None:
 
 
 def _merged(mlp: Any) -> torch.Tensor:
-    """The rows of gate above those of up, whose parameters become its halves."""
+    """The rows of gate above those of up; the parameters become its halves."""
     if hasattr(mlp, "gate_up_proj"):
         found: torch.Tensor = mlp.gate_up_proj.weight.data
         return found

@@ -1,4 +1,4 @@
-"""A pack in a model of transformers by one call; PyTorch is imported when it is made."""
+"""Patches a model of transformers with a pack in one call; PyTorch is imported on that call."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def patch(model: Any, pack: Pack | Path | str) -> Patched:
-    """Puts a pack's kernels into the MLPs of a model of transformers, in place; it is for inference.
+    """Puts a pack's kernels into the MLPs of a model of transformers, in place, for inference.
 
     Args:
-        model: dense, with its weights where they will stay: on the card of the current context. Weights on a CPU are
-            computed by PyTorch's own products, which checks all but the kernels.
-        pack: opened, or its file, which is opened where a weight is on a card.
+        model: dense, with its weights on their final device: the card of the current context. For weights on a CPU,
+            PyTorch's own products are used, which tests everything except the kernels.
+        pack: an open pack, or its file, which is opened if a weight is on a card.
 
     Returns:
-        How many MLPs run it, and why others do not; as a string it is a sentence.
+        How many MLPs use it, and why others do not; printed as a sentence.
 
     Raises:
         RuntimeFailure: the pack cannot be opened.

@@ -1,1 +1,1 @@
-"""What a caller runs: a pack's FFNs and layers, an artifact."""
+"""What a caller can run: a pack's FFNs and layers, and an artifact."""

@@ -1,11 +1,11 @@
-"""Runs one fetched artifact, whatever its ops: a chain, an attention, or both.
+"""Runs one downloaded artifact, whatever its ops: a chain, an attention, or both.
 
     layer = tuner.runtime.load_artifact("best.zip")
     launches = layer.bind({"attention": x, "o_proj.w": w, ...})   # once for each layer of a model
     launches.enqueue(stream)                                      # may be captured in a graph
 
-Everything about a launch is read from the artifact's manifest. What the launches hand to each other, and what they
-count in, belongs to the artifact: all that is bound to one artifact runs on one stream."""
+Everything about a launch is read from the artifact's manifest. Data passed between the launches, and their counters,
+belong to the artifact: everything bound to one artifact runs on one stream."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tuner.runtime.device.launch_list import Launches
 from tuner.runtime.tensors.arrays import View, view
 from tuner.runtime.tensors.operands import ROWS, of_manifest
 
-#: The newest format of a manifest that it reads.
+#: The newest manifest format that it can read.
 NEWEST_FORMAT = 6
-#: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
+#: Tensors that only the launches read and write: the artifact allocates them if the caller does not pass any.
 _BETWEEN = ("intermediate", "squares")
 
 Json = dict[str, Any]
@@ -41,11 +41,11 @@ class Artifact:
     """The kernels of one artifact, loaded into the current context."""
 
     def __init__(self, files: Mapping[str, bytes], name: str = "the artifact", *, shares_sms: bool = False) -> None:
-        """`files` by name, as they are fetched. `shares_sms`: SMs give all they can to shared memory, so that CTAs of
-        the launches behind find room beside its own.
+        """`files` by name, as downloaded. `shares_sms`: SMs use as much shared memory as possible, so that CTAs of
+        later launches fit next to its own.
 
         Raises:
-            RuntimeFailure: something is not as the manifest says, or there is nothing to run.
+            RuntimeFailure: something contradicts the manifest, or there is nothing to run.
         """
         self.manifest: Json = _checked_manifest(files, name)
         self._driver = driver()
@@ -61,7 +61,8 @@ class Artifact:
 
     @property
     def tensors(self) -> dict[str, Json]:
-        """What `bind` takes, by name: role, shape and element type. Those of a kernel in front are optional."""
+        """The arguments of `bind`, by name: role, shape and element type. Those of an optional first kernel may be left
+        out."""
         found = {tensor["name"]: tensor for tensor in self.manifest["tensors"]}
         for recipe in self.manifest.get(OF_CACHES, ()):
             for tensor in recipe.get("append", {}).get("tensors", ()):
@@ -69,13 +70,12 @@ class Artifact:
         return found
 
     def bind(self, tensors: Mapping[str, Any]) -> Launches:
-        """The launches over these arrays, by the manifest's names. Biases, residuals and all others that it names
-        must be
-        there, but for what only the launches read and write.
+        """The launches with these arrays, by the manifest's names. Biases, residuals and all other named tensors are
+        required, except those that only the launches read and write.
 
         Raises:
-            RuntimeFailure: a name is missing or unknown, an array has another shape, element type or alignment than
-                its operand, they are on several devices, or two overlap where one is written.
+            RuntimeFailure: a name is missing or unknown, an array has another shape, element type or alignment than its
+                operand, they are on several devices, or two overlap and one is written.
         """
         known, paged = self.tensors, self._paged
         appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")
@@ -93,17 +93,17 @@ class Artifact:
         return Launches(launches, tensors, self._list)
 
     def _rows(self, given: set[int]) -> int:
-        """Rows of a launch; 0 where they are fixed."""
+        """Rows of a launch; 0 if they are fixed."""
         most = most_rows(self.manifest)
         for rows in given:
             if not 1 <= rows <= most:
-                raise WrongOperand(f"there are {rows} rows, and the kernels serve 1 to {most}: give as many")
+                raise WrongOperand(f"there are {rows} rows, but the kernels support 1 to {most}: pass that many")
             return rows
         return 0
 
     def fits(self, forms: Mapping[str, tuple[tuple[int, ...], Any]], dtypes: Mapping[str, Any]) -> bool:
-        """Whether tensors of these shapes and element types are all that must be given, but for what leaves, and can
-        be; `dtypes` by the manifest's names."""
+        """Whether tensors of these shapes and element types are all required ones except outputs, and fit; `dtypes`
+        by the manifest's names."""
         wanted = {name: one for name, one in self.tensors.items() if one["role"] not in (*_BETWEEN, "optional")}
         if {name for name, one in wanted.items() if one["role"] != "output"} != forms.keys():
             return False
@@ -121,7 +121,7 @@ class Artifact:
         return True
 
     def shapes_beside(self, tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Shapes of all tensors, for the rows that these have."""
+        """Shapes of all tensors, for the number of rows that these have."""
         of_rows = [name for name, one in self.tensors.items() if has_rows(self.manifest, one)]
         rows = next((view(tensors[name]).shape[0] for name in of_rows if name in tensors), None)
         shapes = {name: tuple(one["shape"]) for name, one in self.tensors.items()}
@@ -129,53 +129,53 @@ class Artifact:
 
     @property
     def _order(self) -> list[Json]:
-        """Of all launches: what the manifest says; where it says nothing, those with caches first."""
+        """The order of all launches: from the manifest; if it has none, those with caches first."""
         lists = (OF_CACHES, "launches")
         first = [{"list": name, "index": i} for name in lists for i in range(len(self.manifest.get(name, ())))]
         return list(self.manifest.get("launch_order", first))
 
     @property
     def _paged(self) -> set[str]:
-        """Caches with pages: of each, an array may have more or fewer than were tuned."""
+        """Caches with pages: an array may have more or fewer pages than were tuned."""
         paged = [recipe["op"] for recipe in self.manifest.get(OF_CACHES, ()) if "pages" in recipe]
         written = (self.manifest["parameter"] or {}).get("pages", {"caches": []})
         return {f"{op}.{what}" for op in paged for what in ("keys", "values")} | set(written["caches"])
 
     @property
     def _tables(self) -> set[str]:
-        """Tables of these pages; of each, an array may have wider rows than were tuned, or narrower ones."""
+        """Tables of these pages; an array may have wider or narrower rows than were tuned."""
         sections = [*self.manifest.get(OF_CACHES, ()), self.manifest["parameter"] or {}]
         return {one["pages"]["tensor"] for one in sections if "pages" in one}
 
     def refused(self) -> str:
-        """What an attention's launches, or those that write to its cache, found wrong first among lengths and pages, as
-        a sentence; empty where nothing was. It waits for the device."""
+        """The first error that an attention's launches, or those that write to its cache, found in lengths and
+        pages, as a sentence; empty if there was none. It waits for the device."""
         return next((found for one in self._kernels if (found := one.refused())), "")
 
     def forget_refused(self) -> None:
-        """So that `refused` tells of what comes. It waits for the device."""
+        """Resets `refused`. It waits for the device."""
         for one in self._kernels:
             one.forget_refused()
 
     @property
     def _kernels(self) -> list[CacheKernel | OwnLaunches | Products]:
-        """All of them; each may be given lengths and pages."""
+        """All of them; each may receive lengths and pages."""
         return [*self._of_caches, *self._own, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:
-        """Whether a launch has given up waiting; results since then are not right, until `reset`. It waits for the
+        """Whether a launch has given up waiting; results since then are wrong, until `reset`. It waits for the
         device."""
         return any(one.aborted() for one in self._kernels)
 
     def reset(self) -> None:
-        """After an abort, or a call whose launches were enqueued in part: makes what launches count in as new. It waits
-        for the device."""
+        """After an abort, or a call that was only partly enqueued: resets the launches' counters. It waits for the
+        device."""
         for one in self._kernels:
             one.reset()
         self._list.needs_reset = False
 
     def _address(self, tensor: Json, found: View | None) -> int:
-        """Of what was given, or of room for it; 0 where it is not needed."""
+        """The address of the given array, or of memory for it; 0 if it is not needed."""
         name, role = tensor["name"], tensor["role"]
         if found is not None:
             return found.address
@@ -185,14 +185,14 @@ class Artifact:
             return self._memory[name]
         if role == "optional":
             return 0
-        raise WrongOperand(f"{name} is missing: give {tensor['shape']} of {tensor['dtype']}, the {role}")
+        raise WrongOperand(f"{name} is missing: pass {tensor['shape']} of {tensor['dtype']}, the {role}")
 
 
 def load_artifact(path: str | Path, *, shares_sms: bool = False) -> Artifact:
-    """The artifact of a zip, or of the folder of its files; `shares_sms` as `Artifact` has it.
+    """The artifact in a zip, or in the folder of its files; `shares_sms` as in `Artifact`.
 
     Raises:
-        RuntimeFailure: it is none, something in it is not as its manifest says, or the driver refuses a kernel.
+        RuntimeFailure: it is not an artifact, something contradicts its manifest, or the driver refuses a kernel.
     """
     where = Path(path)
     if where.is_dir():
@@ -201,22 +201,22 @@ def load_artifact(path: str | Path, *, shares_sms: bool = False) -> Artifact:
         with zipfile.ZipFile(where) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
     else:
-        raise RuntimeFailure(-1, f"{where} is neither a folder nor a zip: give what `tuner-client fetch best` wrote")
+        raise RuntimeFailure(-1, f"{where} is neither a folder nor a zip: pass what `tuner-client fetch best` wrote")
     return Artifact(files, str(where), shares_sms=shares_sms)
 
 
 def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     if "manifest.json" not in files:
         raise RuntimeFailure(
-            -1, f"{name} has no manifest.json: give the zip of an artifact, or the folder of its files"
+            -1, f"{name} has no manifest.json: pass the zip of an artifact, or the folder of its files"
         )
     manifest: Json = json.loads(files["manifest.json"])
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
-        raise RuntimeFailure(-1, f"{name} is of format {found}, and this reads formats up to {NEWEST_FORMAT}")
+        raise RuntimeFailure(-1, f"{name} is of format {found}, but this version reads formats up to {NEWEST_FORMAT}")
     launched = {one["op"] for section in OWN_SECTIONS for one in manifest.get(section, ())}
     launched |= {name for one in manifest.get("launches", ()) for name in one["ops"]}
     if odd := [op for op in manifest["workload"]["ops"] if not is_product(op) and op["name"] not in launched]:
-        raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, and no launch of it: fetch it again")
+        raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, but no launch of it: fetch it again")
     for file, facts in manifest["files"].items():
         if hashlib.sha256(files.get(file, b"")).hexdigest() != facts["sha256"]:
             raise RuntimeFailure(-1, f"{file} of {name} is not the file that the manifest names: fetch it again")

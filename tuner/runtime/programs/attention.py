@@ -1,4 +1,4 @@
-"""Decode attention of a fetched artifact, with the projection after it: a call takes arrays of any library.
+"""Decode attention from a downloaded artifact, with the projection after it: a call accepts arrays of any library.
 
 attention = tuner.runtime.load_attention("best.zip")
 y = attention(q, keys, values, lengths, pages, w)
@@ -17,13 +17,13 @@ from tuner.runtime.programs.program import Program
 
 
 class Attention(Program):
-    """Of one attention, alone or with one plain product after it: a call takes its operands one by one."""
+    """One attention, alone or with one product after it: a call takes its operands one by one."""
 
     def __init__(self, artifact: Artifact) -> None:
         """Binds that artifact.
 
         Raises:
-            RuntimeFailure: it is of another workload.
+            RuntimeFailure: it has another workload.
         """
         super().__init__(artifact)
         workload = artifact.manifest["workload"]
@@ -31,14 +31,16 @@ class Attention(Program):
         try:
             shape.of_workload(workload)
         except InvalidInput as error:
-            problem = f"the artifact {error.problem}, and a call has operands for an attention with a plain product"
-            remedy = "load it with load_layer, which takes tensors by their names"
-            raise RuntimeFailure(-1, f"{problem} behind it: {remedy}") from error
+            problem = (
+                f"the artifact {error.problem}, but a call has operands only for an attention with a plain product"
+            )
+            remedy = "load it with load_layer, which takes tensors by name"
+            raise RuntimeFailure(-1, f"{problem} after it: {remedy}") from error
         self.op, self.product = self.ops[0], self.ops[1] if len(self.ops) > 1 else None
 
     @property
     def page_tokens(self) -> int:
-        """Tokens of a page of the cache; 0 where it is contiguous."""
+        """Tokens per page of the cache; 0 if it is contiguous."""
         return int(self.op.get("page_tokens", 0))
 
     def __call__(  # type: ignore[override]
@@ -54,9 +56,9 @@ class Attention(Program):
         stream: int | None = None,
         no_pdl: bool = False,
     ) -> Any:
-        """Attention of `q` [sequences * new tokens, heads * head_dim] over the caches, and its projection by `w`, on
-        `stream`: the library's current one where it is not given. `pages` is the table of a paged cache. Nothing is
-        waited for, and it may be captured in a graph. `no_pdl` as `Launches.enqueue` has it.
+        """Attention of `q` [sequences * new tokens, heads * head_dim] over the caches, and its projection with `w`, on
+        `stream`: the library's current one by default. `pages` is the table of a paged cache. It does not wait, and it
+        may be captured in a graph. `no_pdl` as in `Launches.enqueue`.
 
         Raises:
             RuntimeFailure: an operand is missing, or has another shape or element type, or the driver refuses.
@@ -75,9 +77,9 @@ class Attention(Program):
 
 
 def load_attention(path: Path | str, *, shares_sms: bool = False) -> Attention:
-    """Reads the zip, or the folder, of a fetched artifact, and loads it; `shares_sms` as `load_artifact` has it.
+    """Reads the zip or folder of a downloaded artifact, and loads it; `shares_sms` as in `load_artifact`.
 
     Raises:
-        RuntimeFailure: it is no intact artifact, not of such a workload, or the driver refuses.
+        RuntimeFailure: it is not an intact artifact, does not have such a workload, or the driver refuses.
     """
     return Attention(load_artifact(path, shares_sms=shares_sms))

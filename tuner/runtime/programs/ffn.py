@@ -14,26 +14,27 @@ from tuner.runtime.tensors.weights import Weights
 
 
 class Opened(Protocol):
-    """A pack, as its FFNs know it."""
+    """A pack, as seen by its FFNs."""
 
     def check_open(self) -> None:
-        """Checks that it was not closed, else a RuntimeFailure."""
+        """Raises RuntimeFailure if it was closed."""
 
     def when_closed(self, forget: Callable[[], None]) -> None:
-        """Calls that in front of the end of all that was prepared."""
+        """Has `forget` called before everything that was prepared is freed."""
 
 
 class Ffn:
-    """Y = FFN(X), by the kernel that the table names for X's rows, or by the library."""
+    """Y = FFN(X), with the kernel that the table names for X's rows, or with the library."""
 
     def __init__(self, pack: Opened, weights: Weights, by_rows: list[Prepared | None], hidden: int) -> None:
-        """`by_rows` has what computes each number of rows, `hidden` is the address of room for the intermediate."""
+        """`by_rows` contains the kernel or library for each number of rows, `hidden` is the address of memory for the
+        intermediate."""
         self.weights, self._by_rows = weights, by_rows
         #: It must outlive this.
         self.pack = pack
         self._kind_of, self._address = kind_reader(weights.w1), matrix_reader(weights.w1)
         self._kind = self._kind_of(weights.w1)
-        #: Rows and addresses of calls whose output is known to lie apart from all else.
+        #: Rows and addresses of calls whose output is known not to overlap other operands.
         self._apart: set[tuple[int, int, int]] = set()
         self._launch = native.library().tuner_ffn_launch_from
         self._arguments = Launch(
@@ -50,12 +51,12 @@ class Ffn:
         self._has_more = weights.residual or weights.row_scale
 
     def kernels(self) -> list[int]:
-        """By number of rows, from 0 on, the address of the prepared kernel; 0 where the library computes them."""
+        """By number of rows, from 0 on, the address of the prepared kernel; 0 if the library computes them."""
         return [0 if one is None else one.address or 0 for one in self._by_rows]
 
     @property
     def tensors(self) -> Tensors:
-        """The addresses of weights, biases and room for the intermediate; the others are those of the last call."""
+        """The addresses of weights, biases and memory for the intermediate; the others are those of the last call."""
         return self._tensors
 
     def is_kernel(self, rows: int) -> bool:
@@ -72,12 +73,12 @@ class Ffn:
         stream: int | None = None,
         no_pdl: bool = False,
     ) -> Any:
-        """The FFN of `x` [m, d_in], contiguous, on `stream`: the library's current one where it is not given. Nothing
-        is waited for, and it may be captured in a graph.
+        """The FFN of `x` [m, d_in], contiguous, on `stream`: the library's current one by default. It does not wait,
+        and it may be captured in a graph.
 
         Raises:
-            RuntimeFailure: the pack was closed, or an operand is missing or not what `Weights.operands` says; and
-                nothing was launched.
+            RuntimeFailure: the pack was closed, or an operand is missing or does not fit `Weights.operands`; nothing
+                was launched.
         """
         weights = self.weights
         is_plain = not self._has_more and out is residual is row_scale is None
@@ -94,14 +95,14 @@ class Ffn:
         return y
 
     def _is_own(self, matrix: Any, columns: int) -> bool:
-        """Whether it is of the weights' type and device, with this many columns. It is asked in every call."""
+        """Whether it has the weights' type and device, and this many columns. It is called in every call."""
         if not self._kind_of(matrix) == self._kind is not None:
             return False
         shape = matrix.shape
         return len(shape) == 2 and shape[1] == columns
 
     def _check(self, x: Any, out: Any, residual: Any, row_scale: Any) -> None:
-        """All operands, by the table; where there is an output alone and its place is known, that is enough."""
+        """All operands, checked with the table; if there is only an output and its place is known, that is enough."""
         weights = self.weights
         is_plain = residual is row_scale is None and not self._has_more and out is not None
         if is_plain and self._is_own(x, weights.d_in) and self._is_own(out, weights.d_out) and len(x) == len(out):
@@ -120,13 +121,15 @@ class Ffn:
         for name, one in more.items():
             if (one is not None) != (is_bound := getattr(weights, name)):
                 problem = f"{name} is missing" if one is None else f"{name} was given"
-                raise WrongOperand(f"{problem}, and the weights were bound with {name}={is_bound}: give what was bound")
+                raise WrongOperand(
+                    f"{problem}, but the weights were bound with {name}={is_bound}: pass the bound value"
+                )
         given = {"x": x} | {name: one for name, one in ({"out": out} | more).items() if one is not None}
         weights.operands.checked(given, beside=weights.views)
 
     def launch(self, rows: int, x: int, y: int, stream: int, *, no_pdl: bool = False) -> None:
-        """Enqueues the kernel of this many rows on addresses of X and Y, without further checks: it must be a kernel
-        that computes them, and there is neither residual nor factor per row.
+        """Enqueues the kernel for this many rows with the addresses of X and Y, without further checks: the rows must
+        be computed by a kernel, without a residual and without a factor per row.
 
         Raises:
             RuntimeFailure: an address is not a multiple of 16, the pack was closed, or the driver refuses.

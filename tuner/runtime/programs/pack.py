@@ -1,7 +1,7 @@
-"""A pack in Python: its kernels on arrays, on the caller's stream, without a copy and without waiting.
+"""A pack in Python: its kernels on arrays, on the caller's stream, without copying or waiting.
 
-A strand is what runs at once: the launches of one strand follow each other. An FFN of another stream that may run
-beside it takes another strand, so that it has workspaces of its own.
+A strand is what runs concurrently: the launches of one strand follow each other. An FFN on another stream that may run
+at the same time uses another strand, so that it has separate workspaces.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tuner.runtime.programs.ffn import Ffn
 from tuner.runtime.programs.program import Program
 from tuner.runtime.tensors.weights import Weights
 
-#: The most rows that the C runtime can be requested.
+#: The maximum number of rows that the C runtime accepts.
 _LAST_ROW = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the table says of a shape and its rows."""
+    """The table's answer for a shape and number of rows."""
 
-    #: Of `tuner_status`: a kernel of the pack computes it (0), the library does (1), or the pack has no answer (2).
+    #: A `tuner_status`: a kernel of the pack computes it (0), the library does (1), or the pack has no answer (2).
     status: int
-    #: The rows for which the table says the same.
+    #: The range of rows with the same answer.
     m_lo: int
     m_hi: int
-    #: The library's time over the kernel's; 0 where nothing was measured.
+    #: The library's time divided by the kernel's; 0 if nothing was measured.
     speedup: float
     #: The kernel's plan kind and schedule, or the library's recipe.
     text: str
@@ -58,13 +58,13 @@ class Answer:
 
 
 class Pack:
-    """An opened pack. Any number of threads may share it; an FFN of it belongs to one at a time."""
+    """An opened pack. Any number of threads may share it; an FFN of it may only be used by one at a time."""
 
     def __init__(self, path: Path | str) -> None:
-        """Opens it; every byte is checked.
+        """Opens it and checks every byte.
 
         Raises:
-            RuntimeFailure: it is no intact pack.
+            RuntimeFailure: it is not an intact pack.
         """
         self.c = native.library()
         self._handle, self._path = ctypes.c_void_p(), path
@@ -85,20 +85,20 @@ class Pack:
         return self._handle
 
     def check_open(self) -> None:
-        """Checks that it was not closed.
+        """Raises if it was closed.
 
         Raises:
             RuntimeFailure: it was.
         """
         if not self._handle:
-            raise RuntimeFailure(-1, f"{self._path} was closed, and its kernels with it: load it again")
+            raise RuntimeFailure(-1, f"{self._path} was closed with all its kernels: load it again")
 
     def when_closed(self, forget: Callable[[], None]) -> None:
-        """Calls that in front of the end of all that was prepared: it lets go of it."""
+        """Calls `forget` before everything prepared is freed: it must then release it."""
         self._when_closed.append(forget)
 
     def check(self, device: int = 0) -> str:
-        """Whether its kernels run on a device: empty where they do, or a note that it is not the card of the figures.
+        """Whether its kernels run on a device: empty if they do, or a note that the figures come from another card.
 
         Raises:
             RuntimeFailure: they do not run there.
@@ -120,23 +120,23 @@ class Pack:
         )
 
     def bind(self, weights: Weights, *, strand: int = 0, safe_weights: bool = False, as_measured: bool = False) -> Ffn:
-        """An FFN of these weights, with every kernel of its ladder ready. Not inside a graph capture.
+        """An FFN of these weights, with every kernel of its ladder ready. Must not be called inside a graph capture.
 
-        `safe_weights`: what runs just before it in the stream may write the weights. `as_measured`: the builds that
-        were timed, which tell neither two launches at once nor an abort.
+        `safe_weights`: the work just before it in the stream may write the weights. `as_measured`: the builds that were
+        timed, which detect neither simultaneous launches nor an abort.
 
         Raises:
             RuntimeFailure: a kernel cannot be loaded, or the shape is not in the pack.
         """
         if safe_weights and as_measured:
-            raise RuntimeFailure(-1, "give safe_weights or as_measured, not both")
+            raise RuntimeFailure(-1, "use safe_weights or as_measured, not both")
         flags = native.SAFE_WEIGHTS if safe_weights else native.AS_MEASURED if as_measured else 0
         by_rows = self._ladder(weights, strand, flags)
         most = len(by_rows) - 1
         return Ffn(self, weights, by_rows, self._room(strand, weights, most) if most else 0)
 
     def _ladder(self, weights: Weights, strand: int, flags: int) -> list[Prepared | None]:
-        """What computes each number of rows, up to the last that a kernel computes; None for the library."""
+        """What computes each number of rows, up to the largest that a kernel computes; None for the library."""
         by_rows: list[Prepared | None] = [None]
         found = self.find(weights.shape, 1)
         if found.status == native.NONE and found.m_hi == _LAST_ROW:
@@ -177,15 +177,15 @@ class Pack:
         scale: float | None = None,
         d_out: int = 0,
     ) -> Attention | None:
-        """The kernels for this many sequences with contexts up to `length`, loaded; None where the table says the
-        library. `dtype` is ``float16`` or ``bfloat16``. Its `shape` tells how long the cache's rows are: it may serve
-        longer contexts than asked. Not inside a graph capture.
+        """The kernels for this many sequences with contexts up to `length`, loaded; None if the table names the
+        library. `dtype` is ``float16`` or ``bfloat16``. Its `shape` contains the length of the cache's rows: it may
+        support longer contexts than requested. Must not be called inside a graph capture.
 
         Raises:
             RuntimeFailure: the pack has no answer, or the kernels cannot be loaded.
         """
         if dtype not in native.DTYPES:
-            raise RuntimeFailure(-1, f"dtype is {dtype!r}: give one of {', '.join(native.DTYPES)}")
+            raise RuntimeFailure(-1, f"dtype is {dtype!r}: use one of {', '.join(native.DTYPES)}")
         shape = AttentionShape(
             dtype=native.DTYPES[dtype],
             heads=heads,
@@ -216,10 +216,10 @@ class Pack:
     def layer(
         self, *ops: str, sequences: int, length: int = 0, number: int | None = None, shares_sms: bool = False
     ) -> Program | None:
-        """The kernels of a layer for this many sequences with contexts up to `length`, loaded; None where the table
-        says the library. `ops` are the names of the layer's ops, as `layers` has them; where two layers have the same,
-        or none are named, `number` is its place there. Its tensors tell how long the cache's rows are: it may serve
-        longer contexts than asked. `shares_sms` as `load_artifact` has it. Not inside a graph capture.
+        """The kernels of a layer for this many sequences with contexts up to `length`, loaded; None if the table names
+        the library. `ops` are the names of the layer's ops, as in `layers`; if two layers have the same, or none are
+        given, `number` is its index there. Its tensors show how long the cache's rows are: it may support longer
+        contexts than requested. `shares_sms` as in `load_artifact`. Must not be called inside a graph capture.
 
         Raises:
             RuntimeFailure: the pack has no such layer, or several, or no answer, or the kernels cannot be loaded.
@@ -230,8 +230,8 @@ class Pack:
         return None if artifact is None else Program(artifact)
 
     def chain(self, *ops: str, rows: int, number: int | None = None, shares_sms: bool = False) -> Program | None:
-        """The same for a chain without an attention, for this many rows; it may be called with fewer than it was tuned
-        for, which its tensors tell."""
+        """The same for a chain without an attention, for this many rows; it may be called with fewer rows than it
+        was tuned for, as its tensors show."""
         return self.layer(*ops, sequences=rows, number=number, shares_sms=shares_sms)
 
     def _layer_number(self, ops: tuple[str, ...], number: int | None) -> int:
@@ -243,10 +243,10 @@ class Pack:
             return fitting[0]
         listed = "; ".join(f"{index}: {', '.join(names)}" for index, names in enumerate(known)) or "none"
         problem = f"{len(fitting)} layers of the pack fit {', '.join(ops) or 'the call'}"
-        raise RuntimeFailure(native.NONE, f"{problem}: give the names or the number of one of these: {listed}")
+        raise RuntimeFailure(native.NONE, f"{problem}: pass the names or the number of one of these: {listed}")
 
     def _chosen(self, status: int, choice: AttentionChoice, *, shares_sms: bool = False) -> Artifact | None:
-        """The artifact of what was found; None for the library."""
+        """The artifact that was found; None for the library."""
         if checked(self.c, status) == native.LIBRARY:
             return None
         if status != native.OK:
@@ -262,28 +262,28 @@ class Pack:
         return Artifact(files, f"{self._path}, kernel {digest[:12]}", shares_sms=shares_sms)
 
     def aborts(self) -> list[str]:
-        """Why launches gave up since the last reset; asks no driver."""
+        """Why launches were aborted since the last reset; does not use the driver."""
         sentences = (one.abort() for key, one in self._prepared.items() if key[2] != native.AS_MEASURED)
         return [sentence for sentence in sentences if sentence]
 
     def reset(self, stream: int = 0) -> None:
-        """After an abort: makes all workspaces as new. No launch may be under way on another stream."""
+        """Resets all workspaces after an abort. No launch may be running on another stream."""
         for one in self._prepared.values():
             one.reset(stream)
 
     def _room(self, strand: int, weights: Weights, rows: int) -> int:
-        """Room for the intermediate of a strand, for this many rows; shared by the FFNs of the strand."""
+        """Memory for the intermediate of a strand, for this many rows; shared by the FFNs of the strand."""
         key = (strand, weights.device)
         needed = rows * weights.d_hidden * 2
         held = self._scratch.get(key)
         if held is None or held[2] < needed:
-            self._outgrown.append(held)  # others, and graphs, may have its address
+            self._outgrown.append(held)  # others, and graphs, may use its address
             self._scratch[key] = held = (*weights.allocate(needed), needed)
         return held[1]
 
     def close(self) -> None:
-        """Frees all that was prepared; no launch may be under way, and no graph of it may be replayed. Later calls of
-        its FFNs are refused, and operators of PyTorch compute them by PyTorch's own products."""
+        """Frees everything that was prepared; no launch may be running, and no graph with it may be replayed. Later
+        calls of its FFNs are refused, and PyTorch operators compute them with PyTorch's own products."""
         for forget in self._when_closed:
             forget()
         self._when_closed.clear()

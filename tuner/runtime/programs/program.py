@@ -1,9 +1,9 @@
-"""A program: the launches of a fetched artifact in order, whose tensors have the manifest's names.
+"""A program: the launches of a downloaded artifact in order, whose tensors have the manifest's names.
 
     layer = tuner.runtime.load_layer("best.zip")
     y = layer({"residual": x, "residual.squares": squares, "qkv.w": w, "attention.keys": keys, ...})
 
-All that is launched by one of these runs on one stream, since what the launches hand to each other is the artifact's.
+All launches of one program run on one stream, since the data that they pass to each other belongs to the artifact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tuner.runtime.device.launch_list import Launches
 from tuner.runtime.programs.artifact import Artifact, load_artifact
 from tuner.runtime.tensors.arrays import library_of, named_view
 
-#: Sets of arrays whose launches are kept packed: layers of a model, and outputs in turns.
+#: Cached argument sets of launches: layers of a model, and alternating outputs.
 NUM_CACHED = 256
 
 
@@ -28,21 +28,22 @@ class Program:
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
         self._bound: dict[tuple[Any, ...], Launches] = {}
-        #: The ops, as the manifest has them.
+        #: The ops from the manifest.
         self.ops: list[dict[str, Any]] = artifact.manifest["workload"]["ops"]
-        #: The tensor that a call gives: what the last op makes.
+        #: The tensor that a call returns: the output of the last op.
         self.output = str(self.ops[-1]["name"])
         #: All tensors that leave.
         self.outputs = tuple(name for name, one in artifact.tensors.items() if one["role"] == "output")
 
     @property
     def tensors(self) -> dict[str, dict[str, Any]]:
-        """What a call takes, by name: role, shape and element type. Those of a kernel in front are optional, and so are
-        those that only the launches read and write."""
+        """The arguments of a call, by name: role, shape and element type. Those of an optional first kernel may be
+        left out, and so may those that only the launches read and write."""
         return self.artifact.tensors
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Shape of a tensor of the manifest; of a cache of pages as it was tuned, and of a chain for the most rows."""
+        """Shape of a tensor of the manifest; for a paged cache as tuned, and for a chain with the maximum number of
+        rows."""
         return tuple(self.tensors[tensor]["shape"])
 
     @property
@@ -52,13 +53,13 @@ class Program:
         return range(1 if most else first, first + 1)
 
     def fits(self, forms: Mapping[str, tuple[tuple[int, ...], Any]], dtypes: Mapping[str, Any]) -> bool:
-        """Whether tensors of these shapes and element types can be its own; `dtypes` by the manifest's names."""
+        """Whether tensors of these shapes and element types fit; `dtypes` by the manifest's names."""
         return self.artifact.fits(forms, dtypes)
 
     def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None, no_pdl: bool = False) -> Any:
-        """The last op's rows, on `stream`: the library's current one where it is not given. Outputs that are not given
-        are made by the library of the others. Nothing is waited for, and it may be captured in a graph. `no_pdl` as
-        `Launches.enqueue` has it.
+        """The last op's rows, on `stream`: the library's current one by default. Missing outputs are allocated by the
+        library of the other arrays. It does not wait, and it may be captured in a graph. `no_pdl` as in
+        `Launches.enqueue`.
 
         Raises:
             RuntimeFailure: a tensor is missing, unknown, or has another shape or element type, or the driver refuses.
@@ -78,12 +79,12 @@ class Program:
         return given[self.output]
 
     def _launches(self, given: Mapping[str, Any]) -> Launches:
-        """Packed now or before: arrays are known by where they lie, and what they are."""
+        """Packed now or earlier: arrays are identified by their addresses and types."""
         key = tuple((name, named_view(name, array, has_lines=True)) for name, array in given.items())
         if (found := self._bound.get(key)) is None:
             if len(self._bound) >= NUM_CACHED:
                 self._bound.clear()
-            # The arrays of one call need not outlive it: a later one with the same addresses has its own.
+            # The arrays of one call need not stay alive: a later call with the same addresses has its own.
             found = self._bound[key] = self.artifact.bind(given).without_arrays()
         return found
 
@@ -93,40 +94,39 @@ class Program:
         wanted = known[self.output]["dtype"]
         found = (array for name, array in given.items() if name in known and known[name]["dtype"] == wanted)
         if (like := next(found, None)) is None:
-            raise RuntimeFailure(-1, f"there is no tensor of {wanted}: give {', '.join(sorted(known))}")
+            raise RuntimeFailure(-1, f"there is no tensor {wanted}: pass {', '.join(sorted(known))}")
         return like
 
     def bind(self, tensors: Mapping[str, Any]) -> Launches:
-        """The launches over these arrays, as `Artifact.bind` has it."""
+        """The launches with these arrays, as in `Artifact.bind`."""
         return self.artifact.bind(tensors)
 
     def refused(self) -> str:
-        """What a launch found wrong first since `forget_refused`, as a sentence; empty where all was right. Waits for
-        the device."""
+        """The first error that a launch found since `forget_refused`, as a sentence; empty if there was none. Waits
+        for the device."""
         return self.artifact.refused()
 
     def forget_refused(self) -> None:
-        """So that `refused` tells of what comes. Waits for the device."""
+        """Resets `refused`. Waits for the device."""
         self.artifact.forget_refused()
 
     def aborted(self) -> bool:
-        """Whether a launch has given up waiting; results since then are not right, until `reset`. Waits for the
-        device."""
+        """Whether a launch has given up waiting; results since then are wrong, until `reset`. Waits for the device."""
         return self.artifact.aborted()
 
     def reset(self) -> None:
-        """After an abort, or a call whose launches were enqueued in part, as `Artifact.reset` has it."""
+        """For use after an abort, or a call that was only partly enqueued, as `Artifact.reset`."""
         self.artifact.reset()
 
 
-#: What a pack's layers and chains are.
+#: The type of a pack's layers and chains.
 Layer = Program
 
 
 def load_layer(path: Path | str, *, shares_sms: bool = False) -> Program:
-    """Reads the zip, or the folder, of a fetched artifact, and loads it; `shares_sms` as `load_artifact` has it.
+    """Reads the zip or folder of a downloaded artifact, and loads it; `shares_sms` as in `load_artifact`.
 
     Raises:
-        RuntimeFailure: it is no intact artifact, or the driver refuses.
+        RuntimeFailure: it is not an intact artifact, or the driver refuses.
     """
     return Program(load_artifact(path, shares_sms=shares_sms))

@@ -1,1 +1,1 @@
-"""What the operators of PyTorch share: what they compute, check and find."""
+"""What the PyTorch operators share: their formulas, checks and lookups."""

@@ -1,4 +1,4 @@
-"""How operators of PyTorch find what was prepared: by the weights, so that graphs of equal layers are equal."""
+"""How PyTorch operators find what was prepared: by the weights, so that graphs of equal layers are equal."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _numbers = itertools.count(1)
 
 
 class Found(Generic[T]):
-    """What was registered, by a key that its calls have."""
+    """The registered objects, by a key that is computed from a call."""
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, dict[int, T]] = {}
         self._keys: dict[int, Hashable] = {}
 
     def add(self, key: Hashable, one: T) -> int:
-        """Its number, by which it is told from others of the same key."""
+        """Returns its number, which distinguishes it from others with the same key."""
         number = next(_numbers)
         self._by_key.setdefault(key, {})[number] = one
         self._keys[number] = key
         return number
 
     def forget(self, number: int) -> None:
-        """Lets go of it, if it is there."""
+        """Removes it, if it exists."""
         if (key := self._keys.pop(number, None)) is None:
             return
         of_it = self._by_key[key]
@@ -37,7 +37,7 @@ class Found(Generic[T]):
             del self._by_key[key]
 
     def of(self, key: Hashable, number: int = 0) -> Iterator[T]:
-        """All of a key: that of the number first, then what was registered last."""
+        """All objects with a key: the one with the number first, then the most recently registered."""
         of_it = self._by_key.get(key)
         if of_it is None:
             return
@@ -47,7 +47,7 @@ class Found(Generic[T]):
 
 
 def lies(tensor: torch.Tensor | None) -> Hashable:
-    """Where a weight lies and in what form, since its address may have been another's."""
+    """The address and form of a weight, since its address may be reused."""
     return None if tensor is None else (tensor.data_ptr(), *form_of(tensor))
 
 

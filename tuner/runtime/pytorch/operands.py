@@ -1,4 +1,4 @@
-"""What operators check of their tensors, the same where they are fake, on the CPU and on a card."""
+"""How operators check their tensors; the same for fake tensors, on the CPU and on a card."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from tuner.core.problem.dtype import Dtype
 from tuner.runtime.binding.native import WrongOperand
 from tuner.runtime.tensors.operands import Operand
 
-#: What PyTorch's own products compute in, too; kernels have the first ones.
+#: Types that PyTorch's own products support, too; kernels support the first ones.
 _OURS = {one.row.array_name: getattr(torch, one.row.array_name, None) for one in Dtype}
 _FLOATS = (*_OURS.values(), torch.float32, torch.float64)
 _INFINITE = float("inf")
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """As tables of operands have it."""
+    """As in tables of operands."""
     return str(dtype).removeprefix("torch.")
 
 
 def check_float(name: str, tensor: torch.Tensor) -> None:
-    """Checks that it has an element type in which something is computed.
+    """Checks that it has an element type that is supported.
 
     Raises:
         WrongOperand: it has another.
     """
     if tensor.dtype not in _FLOATS:
-        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: give {' or '.join(_OURS)}")
+        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: use {' or '.join(_OURS)}")
 
 
 def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
-    """Checks that each sequence has as many of its rows, and one at least.
+    """Checks that each sequence has the same number of its rows, and at least one.
 
     Raises:
         WrongOperand: they have not.
     """
     rows, sequences = tensor.shape[0], lengths.shape[0]
     if sequences == 0 or rows == 0 or rows % sequences:
-        raise WrongOperand(f"{name} has {rows} rows for {sequences} sequences: give as many to each, at least 1")
+        raise WrongOperand(
+            f"{name} has {rows} rows for {sequences} sequences: use the same number for each, at least 1"
+        )
 
 
 def cache_operands(
@@ -53,25 +55,25 @@ def cache_operands(
     *,
     heads_first: bool,
 ) -> dict[str, Operand]:
-    """Of both caches, their lengths and their table of pages, for queries of this many columns.
+    """Operands for both caches, their lengths and their page table, for queries with this many columns.
 
     Raises:
-        WrongOperand: these queries cannot meet this cache.
+        WrongOperand: these queries do not fit this cache.
     """
     if keys.dim() != 4:
-        raise WrongOperand(f"keys have {keys.dim()} dimensions: give a cache of 4")
+        raise WrongOperand(f"keys have {keys.dim()} dimensions: pass a cache with 4")
     if pages is None and not heads_first:
-        raise WrongOperand("heads_first is False, and the cache has no pages: give True")
+        raise WrongOperand("heads_first is False, but the cache has no pages: use True")
     if not all(keys.shape):
         raise WrongOperand(
-            f"keys are [{', '.join(map(str, keys.shape))}]: give a cache of 1 at least in each dimension"
+            f"keys are [{', '.join(map(str, keys.shape))}]: pass a cache with at least 1 in each dimension"
         )
     if pages is not None and pages.dim() == 2 and not pages.shape[1]:
-        raise WrongOperand("pages has no page of any sequence: give 1 at least to each")
+        raise WrongOperand("pages has no page of any sequence: pass at least 1 for each")
     kv_heads, head_dim = keys.shape[1 if heads_first else 2], keys.shape[3]
     if q_columns % (kv_heads * head_dim):
         problem = f"q has {q_columns} columns for {kv_heads} KV heads of {head_dim}"
-        raise WrongOperand(f"{problem}: give heads * head_dim, as many heads to each KV head")
+        raise WrongOperand(f"{problem}: use heads * head_dim, with the same number of heads for each KV head")
     sequences = lengths.shape[0]
     cache = (sequences if pages is None else "pages", *keys.shape[1:])
     found = [
@@ -86,27 +88,27 @@ def cache_operands(
 
 
 def _integer(tensor: torch.Tensor) -> str:
-    """What numbers should be of: int64 are taken, and then PyTorch computes."""
+    """The expected integer type: int64 is accepted, and then PyTorch computes."""
     return "int64" if tensor.dtype is torch.int64 else "int32"
 
 
 def check_scores(scale: float, window: int, soft_cap: float) -> None:
-    """Checks that they are none, or right.
+    """Checks that they are unset, or valid.
 
     Raises:
         WrongOperand: one is neither.
     """
     if not abs(scale) < _INFINITE:
-        raise WrongOperand(f"scale is {scale}: give the number that scores are multiplied by, e.g. head_dim ** -0.5")
+        raise WrongOperand(f"scale is {scale}: pass the number that scores are multiplied by, e.g. head_dim ** -0.5")
     if window < 0:
         raise WrongOperand(f"window is {window}: pass how many tokens a query can see, or 0 for all")
     if not 0 <= soft_cap < _INFINITE:
-        raise WrongOperand(f"soft_cap is {soft_cap}: give a positive number, or 0 for none")
+        raise WrongOperand(f"soft_cap is {soft_cap}: use a positive number, or 0 for none")
 
 
 def check_apart(written: Sequence[str], tensors: Mapping[str, torch.Tensor | None]) -> None:
-    """Checks that what is written lies apart from all other tensors, which must not be fake, and each element of it
-    from all others. Tensors may lie between each other: keys and values of one allocation.
+    """Checks that written tensors, which must not be fake, do not overlap any other tensor, and that their elements do
+    not overlap each other. Tensors may be interleaved: keys and values in one allocation.
 
     Raises:
         WrongOperand: two overlap.
@@ -115,15 +117,17 @@ def check_apart(written: Sequence[str], tensors: Mapping[str, torch.Tensor | Non
     for name in written:
         one = given[name]
         if any(step == 0 for size, step in zip(one.shape, one.stride(), strict=True) if size > 1):
-            raise WrongOperand(f"{name} is written and has several elements at one place: give it memory for each")
+            raise WrongOperand(
+                f"{name} is written, but several of its elements share a place in memory: use separate memory for each"
+            )
         for other, beside in given.items():
             if other != name and not _are_apart(one, beside):
-                raise WrongOperand(f"{name} is written and overlaps {other}: give it its own")
+                raise WrongOperand(f"{name} is written and overlaps {other}: use separate memory")
 
 
 def _are_apart(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether they have no byte in common: one ends before the other begins, or a step divides all longer ones of both,
-    and within each step both have bytes of their own."""
+    """Whether they have no byte in common: one ends before the other begins, or one step divides all longer steps of
+    both, and within each step they use different bytes."""
     begin, end = one.data_ptr(), other.data_ptr()
     if begin + _num_bytes(one) <= end or end + _num_bytes(other) <= begin:
         return True
@@ -137,24 +141,24 @@ def _are_apart(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _steps(tensor: torch.Tensor) -> list[int]:
-    """Bytes from one element of a dimension to the next, where it has two."""
+    """Bytes from one element of a dimension to the next, if it has two."""
     size = tensor.element_size()
     return [step * size for count, step in zip(tensor.shape, tensor.stride(), strict=True) if count > 1 and step > 0]
 
 
 def _num_bytes(tensor: torch.Tensor, within: int | None = None) -> int:
-    """From its first byte to behind its last; of dimensions of shorter steps alone where `within` is given."""
+    """From its first byte to the end of its last; with `within`, only for dimensions with shorter steps."""
     size: int = tensor.element_size()
     counts: list[tuple[int, int]] = [*zip(tensor.shape, tensor.stride(), strict=True)]
     return size + sum((count - 1) * step * size for count, step in counts if within is None or step * size < within)
 
 
 def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor | None]) -> None:
-    """That each tensor that is there can be its operand, all are on one device, and no gradient is requested. The first
-    of `operands` is there, and names the device.
+    """Checks that each tensor fits its operand, all are on one device, and no gradient is requested. The first of
+    `operands` is present, and determines the device.
 
     Raises:
-        WrongOperand: one cannot; the sentence says what it should be.
+        WrongOperand: one does not fit; the message says what is expected.
         NotImplementedError: a gradient is requested.
     """
     dims: dict[str, Any] = {}
@@ -162,7 +166,7 @@ def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, 
     first, device = there[0][0], there[0][1].device
     for name, one in there:
         if one.layout is not torch.strided:
-            raise WrongOperand(f"{name} is {one.layout}: give a dense tensor")
+            raise WrongOperand(f"{name} is {one.layout}: pass a dense tensor")
         operands[name].check_form(tuple(one.shape), name_of(one.dtype), dims)
         if one.device != device:
             raise WrongOperand(f"{name} is on {one.device} and {first} on {device}: pass all on one device")
@@ -172,7 +176,7 @@ def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, 
 
 
 def at_its_own_precision(formula: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The same formula where autocast is on: the result has the operands' type, as the fake one says."""
+    """The same formula under autocast: the result has the operands' type, like the fake one."""
 
     @wraps(formula)
     def run(x: torch.Tensor, *others: Any) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""Arrays of any library, and what is checked of them."""
+"""Arrays of any library, and their checks."""

@@ -16,11 +16,11 @@ from tuner.core.problem.rows.activation import ActivationRow
 from tuner.errors import InvalidInput
 from tuner.runtime.binding.native import RuntimeFailure, WrongOperand
 
-#: What bits without a name are called here. Arrays of unsigned integers hold those of a type that their library does
-#: not know, as CuPy has no bfloat16.
+#: Our name for bits without a type name. Arrays of unsigned integers contain those of a type that their library lacks,
+#: e.g. bfloat16 in CuPy.
 BITS_OF = {16: "bits", **{bits: f"uint{bits}" for bits in (8, 32)}}
 _UINTS = {bits: (f"uint{bits}", "|u1" if bits == 8 else f"<u{bits // 8}") for bits in BITS_OF}
-#: What each type is called here, by the names and type strings that the array libraries have for it.
+#: Our names of types, by the names and type strings of the array libraries.
 _NAMES = {name: BITS_OF[bits] for bits, names in _UINTS.items() for name in names}
 _NAMES |= {
     name: row.array_name
@@ -33,21 +33,21 @@ _BYTES |= {row.array_name: row.size_bytes for row in ELEMENTS.values()}
 #: By DLPack's type code and bits; unsigned integers have code 1. Source: dlpack.h, DLDataTypeCode.
 _DLPACK_TYPES = {(1, bits): name for bits, name in BITS_OF.items()}
 _DLPACK_TYPES |= {row.dlpack: row.array_name for row in ELEMENTS.values() if row.dlpack}
-#: Of DLPack's devices: memory of the host, of a card, and managed memory. Source: dlpack.h, DLDeviceType.
+#: DLPack's devices: memory of the host, of a card, and managed memory. Source: dlpack.h, DLDeviceType.
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda:{}", 13: "cuda:{}"}
 
 
 class Library(Protocol):
-    """What is asked of an array library beside its arrays."""
+    """What array libraries provide besides their arrays."""
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
-        """An array of `like`'s type on its device, of no certain values."""
+        """An array of `like`'s type on its device, uninitialised."""
 
     def empty_bytes(self, num_bytes: int, like: Any) -> Any:
-        """Bytes on `like`'s device; of a multiple of 256 at least where the library aligns so."""
+        """Bytes on `like`'s device; at a multiple of at least 256 if the library aligns that way."""
 
     def current_stream(self, like: Any) -> int:
-        """The address of the stream on which the library would work now."""
+        """The address of the stream that the library currently uses."""
 
     def activate(self, z: Any, activation: str) -> Any:
         """The activation of an array."""
@@ -55,17 +55,17 @@ class Library(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Where an array lies and what it is."""
+    """The address and description of an array."""
 
     address: int
     shape: tuple[int, ...]
-    #: ``float16``, ``bfloat16``, ``float32``, ``int32``, or ``bits`` where the library has no name for it.
+    #: ``float16``, ``bfloat16``, ``float32``, ``int32``, or ``bits`` if the library has no name for it.
     dtype: str
-    #: ``cpu``, or ``cuda:`` and its number; empty where the library does not tell.
+    #: ``cpu``, or ``cuda:`` and its number; empty if the library does not report it.
     device: str = field(default="", compare=False)
-    #: Whether its library forbids to write there.
+    #: Whether its library forbids writing.
     is_read_only: bool = field(default=False, compare=False)
-    #: Elements from one index to the next, dimension by dimension; empty where it is contiguous.
+    #: Elements from one index to the next, for each dimension; empty if it is contiguous.
     steps: tuple[int, ...] = ()
 
     @property
@@ -77,7 +77,7 @@ class View:
         return self.address + math.prod(self.shape) * _BYTES[self.dtype]
 
     def overlaps(self, other: View) -> bool:
-        """Whether both may have a byte. Lines of one array may lie in the gaps of another one's."""
+        """Whether both may share a byte. Lines of one array may be in the gaps of another one's."""
         if not (self.address < other.end and other.address < self.end):
             return False
         if not self.steps or self.steps != other.steps or self.dtype != other.dtype:
@@ -88,41 +88,48 @@ class View:
 
 
 class NotAnArray(WrongOperand, TypeError):
-    """It speaks no protocol that is known, or it is not contiguous; the message says which."""
+    """It supports no known protocol, or it is not contiguous; the message says which."""
+
+
+def library_name(kind: type) -> str:
+    """``torch`` or ``cupy``, also of a kind of array that was derived from theirs, as vLLM's parameters are; empty of
+    another."""
+    names = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    return next((name for name in names if name in ("torch", "cupy")), "")
 
 
 def address_of(array: Any) -> int:
-    """The device address of a contiguous array's first element, by the fastest way that it offers.
+    """The device address of a contiguous array's first element, by the fastest available way.
 
     Raises:
-        NotAnArray: it is not contiguous, or no array.
+        NotAnArray: it is not contiguous, or not an array.
     """
     if (pointer := getattr(array, "data_ptr", None)) is not None:  # PyTorch
         if not array.is_contiguous():
-            raise NotAnArray("the array is not contiguous: give .contiguous()")
+            raise NotAnArray("the array is not contiguous: pass .contiguous()")
         return int(pointer())
     data = getattr(array, "data", None)
     if (address := getattr(data, "ptr", None)) is not None:  # CuPy
         if not array.flags.c_contiguous:
-            raise NotAnArray("the array is not contiguous: give a contiguous copy")
+            raise NotAnArray("the array is not contiguous: pass a contiguous copy")
         return int(address)
     return view(array).address
 
 
 def matrix_reader(like: Any) -> Callable[[Any, int], int]:
-    """What reads the address of a contiguous matrix of this many columns of two bytes, quickly for arrays like this
-    one.
+    """A function that reads the address of a contiguous matrix with this many two-byte columns, quickly for arrays like
+    this one.
 
     It raises NotAnArray as `address_of` does.
     """
-    name = type(like).__module__.partition(".")[0]
+    name = library_name(type(like))
     return _address_in_torch if name == "torch" else _address_in_cupy if name == "cupy" else _address_of_matrix
 
 
 def kind_reader(like: Any) -> Callable[[Any], Any]:
-    """What reads element type and device of arrays like this one, quickly; None where their library tells neither at
-    once, or for an array of another library."""
-    name = type(like).__module__.partition(".")[0]
+    """A function that reads element type and device of arrays like this one, quickly; it returns None if their
+    library has no fast way, or for an array of another library."""
+    name = library_name(type(like))
     asked = {"torch": ("dtype", "device"), "cupy": ("dtype", "data.device_id")}.get(name)
     if asked is None:
         return lambda array: None
@@ -132,12 +139,12 @@ def kind_reader(like: Any) -> Callable[[Any], Any]:
 
 def _address_in_torch(matrix: Any, columns: int) -> int:
     if not matrix.is_contiguous():
-        raise NotAnArray("the array is not contiguous: give .contiguous()")
+        raise NotAnArray("the array is not contiguous: pass .contiguous()")
     return matrix.data_ptr()  # type: ignore[no-any-return]
 
 
 def _address_in_cupy(matrix: Any, columns: int) -> int:
-    # Flags are an object of their own, which costs half a microsecond. One row may have any stride between rows.
+    # Flags are a separate object, which costs half a microsecond. A single row may have any row stride.
     if matrix.strides != (2 * columns, 2):
         return address_of(matrix)
     return matrix.data.ptr  # type: ignore[no-any-return]
@@ -148,8 +155,8 @@ def _address_of_matrix(matrix: Any, columns: int) -> int:
 
 
 def view(array: Any, *, has_lines: bool = False) -> View:
-    """An array by `__cuda_array_interface__` or DLPack. `has_lines`: of several dimensions, of which the last one's
-    elements are a line; lines, and what the first dimension counts, may have gaps.
+    """An array from `__cuda_array_interface__` or DLPack. `has_lines`: it has several dimensions, and the elements of
+    the last one are a line; lines, and slices of the first dimension, may have gaps.
 
     Raises:
         NotAnArray: it has neither, or it is not contiguous.
@@ -159,12 +166,12 @@ def view(array: Any, *, has_lines: bool = False) -> View:
         return found
     if has_lines and (of_lines := _of_lines(found)):
         return of_lines
-    copy = ".contiguous()" if type(array).__module__.partition(".")[0] == "torch" else "a contiguous copy"
-    raise NotAnArray(f"the array is not contiguous: give {copy}")
+    copy = ".contiguous()" if library_name(type(array)) == "torch" else "a contiguous copy"
+    raise NotAnArray(f"the array is not contiguous: pass {copy}")
 
 
 def named_view(name: str, array: Any, *, has_lines: bool = False) -> View:
-    """As `view`, of an operand of that name: the sentence begins with it."""
+    """As `view`, for an operand with that name: the message begins with it."""
     try:
         return view(array, has_lines=has_lines)
     except NotAnArray as error:
@@ -172,8 +179,8 @@ def named_view(name: str, array: Any, *, has_lines: bool = False) -> View:
 
 
 def _of_lines(found: View) -> View | None:
-    """Where elements of a line lie side by side, lines at even steps, and what the first dimension counts has all of
-    its lines before the next one's. A dimension of one has the step of the one in front of it."""
+    """Whether elements of a line are adjacent, lines have even steps, and each slice of the first dimension has all
+    of its lines before the next one's. A dimension of one has the step of the dimension before it."""
     steps = list(found.steps)
     for place, size in enumerate(found.shape[1:-1], 1):
         steps[place] = steps[place] if size > 1 else steps[place - 1]
@@ -186,7 +193,7 @@ def _of_lines(found: View) -> View | None:
 
 
 def _view(array: Any) -> View:
-    if type(array).__module__.partition(".")[0] == "torch":  # its interface refuses bfloat16
+    if library_name(type(array)) == "torch":  # its interface refuses bfloat16
         dtype, device = _name(str(array.dtype)), str(array.device)
         steps = () if array.is_contiguous() else tuple(array.stride())
         return View(address=array.data_ptr(), shape=tuple(array.shape), dtype=dtype, device=device, steps=steps)
@@ -195,18 +202,20 @@ def _view(array: Any) -> View:
         (address, is_read_only), number = interface["data"], getattr(getattr(array, "device", None), "id", None)
         size = int(interface["typestr"][2:])
         if odd := [stride for stride in strides or () if stride % size]:
-            raise NotAnArray(f"a stride is {odd[0]} bytes, which are no elements: give a contiguous copy")
+            raise NotAnArray(
+                f"a stride is {odd[0]} bytes, which is not a whole number of elements: pass a contiguous copy"
+            )
         return View(
             address=address,
             shape=shape,
             dtype=_name(interface["typestr"]),
-            device="" if number is None else f"cuda:{number}",  # CuPy tells, the interface does not
+            device="" if number is None else f"cuda:{number}",  # CuPy reports it, the interface does not
             is_read_only=is_read_only,
             steps=_gaps(shape, None if strides is None else tuple(stride // size for stride in strides)),
         )
     if hasattr(array, "__dlpack__"):
         return _dlpack_view(array)
-    raise NotAnArray(f"a {type(array).__name__} has no __cuda_array_interface__ and no __dlpack__: give a device array")
+    raise NotAnArray(f"a {type(array).__name__} has no __cuda_array_interface__ and no __dlpack__: pass a device array")
 
 
 def _name(dtype: str) -> str:
@@ -216,7 +225,7 @@ def _name(dtype: str) -> str:
 
 
 def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements from one index to the next, dimension by dimension, of a contiguous array."""
+    """Elements from one index to the next, for each dimension of a contiguous array."""
     steps, step = [], 1
     for size in reversed(shape):
         steps.append(step)
@@ -225,8 +234,7 @@ def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _gaps(shape: tuple[int, ...], steps: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The elements from one index to the next, but none where all lie side by side; of a dimension of one they may be
-    any."""
+    """Elements from one index to the next, but empty if all are adjacent; for a dimension of one they are arbitrary."""
     right = _steps(shape)
     if steps is None or all(one == of or size == 1 for size, one, of in zip(shape, steps, right, strict=True)):
         return ()
@@ -280,7 +288,7 @@ class _Torch:
     def current_stream(self, like: Any) -> int:
         if like.device.type != "cuda":
             why = "" if self._torch.backends.cuda.is_built() else ", and this PyTorch was built without CUDA"
-            raise RuntimeFailure(-1, f"the tensors lie on {like.device}{why}: give tensors of a CUDA device")
+            raise RuntimeFailure(-1, f"the tensors are on {like.device}{why}: pass tensors of a CUDA device")
         return int(self._torch.cuda.current_stream(like.device).cuda_stream)
 
     def activate(self, z: Any, activation: str) -> Any:
@@ -313,8 +321,8 @@ def _row(activation: str) -> ActivationRow:
 
 
 def library_of(array: Any) -> Library | None:
-    """What the array's own library offers; None for one that is not known."""
-    name = type(array).__module__.partition(".")[0]
+    """What the array's own library provides; None for an unknown library."""
+    name = library_name(type(array))
     module = sys.modules.get(name)
     if name == "torch" and module is not None:
         return _Torch(module)

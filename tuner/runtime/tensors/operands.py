@@ -1,4 +1,4 @@
-"""The table of a launch's operands, and what is checked of each before its address is used."""
+"""The table of a launch's operands, and the checks of each before its address is used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tuner.packs.recipes.parameters import has_rows
 from tuner.runtime.binding.native import WrongOperand
 from tuner.runtime.tensors.arrays import BITS_OF, View, named_view
 
-#: What a tensor of a manifest's element type may be; of an operand's type also bits without a name.
+#: Accepted types for a manifest's element type; for an operand's type also bits without a name.
 _NAMES: dict[str, tuple[str, ...]] = {name: (row.array_name,) for name, row in ELEMENTS.items()}
 _NAMES |= {str(dtype): (dtype.row.array_name, BITS_OF[dtype.row.bits]) for dtype in Dtype}
-#: The free dimension of what has as many rows as the launch.
+#: The free dimension of operands with as many rows as the launch.
 ROWS = "rows"
 #: Roles of tensors that the launches write.
 _WRITTEN = ("intermediate", "output", "squares")
@@ -26,32 +26,31 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """One tensor of a launch. It is row-major and contiguous, but for what `has_lines`."""
+    """One tensor of a launch. It is row-major and contiguous, except with `has_lines`."""
 
-    #: As the manifest has it, or the argument's.
+    #: From the manifest, or the argument's.
     name: str
-    #: ``input``, ``weight``, ``output`` ...: what it is for.
+    #: ``input``, ``weight``, ``output`` ...: its purpose.
     role: str
-    #: A dimension with a name is free: all operands of a call that name it have as many.
+    #: A dimension with a name is free: it is the same for all operands of a call that have this name.
     shape: tuple[int | str, ...]
-    #: As the manifest has it (``fp16``), or as array libraries have it (``float16``).
+    #: From the manifest (``fp16``), or from array libraries (``float16``).
     dtype: str
-    #: Its address is a multiple of this many.
+    #: Its address must be a multiple of this.
     alignment_bytes: int = 16
     #: Whether the launches change it.
     is_written: bool = False
-    #: Whether the lines of its last dimension may have gaps, as of a cache that packs keys and values.
+    #: Whether the lines of its last dimension may have gaps, e.g. for a cache with interleaved keys and values.
     has_lines: bool = False
-    #: The operands whose memory it may be, from the same address on; with all others it must not overlap where one
-    #: of the two is written.
+    #: The operands whose memory it may share, from the same address on; it must not overlap any other if one of the two
+    #: is written.
     may_be: tuple[str, ...] = ()
 
     def check_form(self, shape: tuple[Any, ...], dtype: str, dims: dict[str, Any]) -> None:
-        """Checks that shape and element type are its own. `dims` has free dimensions by name, and gets those not yet
-        there.
+        """Checks shape and element type. `dims` contains free dimensions by name, and receives new ones.
 
         Raises:
-            WrongOperand: they are not; the sentence says what they should be.
+            WrongOperand: they do not fit; the message says what is expected.
         """
         before = dict(dims)
         fits = len(shape) == len(self.shape) and dtype in _NAMES.get(self.dtype, (self.dtype,))
@@ -62,23 +61,23 @@ class Operand:
             return
         wanted = ", ".join(str(before.get(one, one)) if isinstance(one, str) else str(one) for one in self.shape)
         given = f"[{', '.join(map(str, shape))}] of {dtype}"
-        raise WrongOperand(f"{self.name} is {given}: give [{wanted}] of {self.dtype}, the {self.role}")
+        raise WrongOperand(f"{self.name} is {given}: pass [{wanted}] of {self.dtype}, the {self.role}")
 
     def checked(self, array: Any, dims: dict[str, Any]) -> View:
-        """Where an array lies that can be this operand; `dims` as `check_form` has it.
+        """The address and description of an array that fits this operand; `dims` as in `check_form`.
 
         Raises:
-            WrongOperand: it cannot, or NotAnArray: it is none, or not contiguous.
+            WrongOperand: it does not fit, or NotAnArray: it is not an array, or not contiguous.
         """
         found = named_view(self.name, array, has_lines=self.has_lines)
         self.check_form(found.shape, found.dtype, dims)
         if found.address == 0 != found.end:
-            raise WrongOperand(f"{self.name} has no memory, as a tensor of the device meta: give one that has")
+            raise WrongOperand(f"{self.name} has no memory, like a tensor of the device meta: pass one that has")
         if found.address % self.alignment_bytes:
-            problem = f"{self.name} lies at {found.address:#x}"
-            raise WrongOperand(f"{problem}: give an address that is a multiple of {self.alignment_bytes} bytes")
+            problem = f"{self.name} is at {found.address:#x}"
+            raise WrongOperand(f"{problem}: use an address that is a multiple of {self.alignment_bytes} bytes")
         if self.is_written and found.is_read_only:
-            raise WrongOperand(f"{self.name} is read-only, and the launch writes to it: give one that may be written")
+            raise WrongOperand(f"{self.name} is read-only, but the launch writes to it: pass a writable one")
         return found
 
 
@@ -97,15 +96,15 @@ class Table:
     def checked(
         self, arrays: Mapping[str, Any], beside: Mapping[str, View] | None = None, device: str = ""
     ) -> dict[str, View]:
-        """Where each of these arrays lies. `beside`: operands of the same launch that were checked before. `device`:
-        where the kernels are, if that is known.
+        """The addresses and descriptions of these arrays. `beside`: operands of the same launch that were checked
+        before. `device`: the device of the kernels, if known.
 
         Raises:
-            WrongOperand: a name is unknown, an array cannot be its operand, they are on several devices or another one
-                than the kernels, or two overlap where one is written.
+            WrongOperand: a name is unknown, an array does not fit its operand, they are on several devices or not on
+                that of the kernels, or two overlap and one is written.
         """
         if unknown := sorted(set(arrays) - set(self._operands)):
-            raise WrongOperand(f"there is no tensor {unknown[0]}: give {', '.join(sorted(self._operands))}")
+            raise WrongOperand(f"there is no tensor {unknown[0]}: pass {', '.join(sorted(self._operands))}")
         dims: dict[str, Any] = {}
         views = {one.name: one.checked(arrays[one.name], dims) for one in self if one.name in arrays}
         every = {**(beside or {}), **views}
@@ -114,7 +113,7 @@ class Table:
         return views
 
     def _check_overlaps(self, views: Mapping[str, View]) -> None:
-        """That nothing is written where another operand lies, but where both may be the same."""
+        """Checks that written operands overlap no other, unless both may be the same."""
         for name, found in views.items():
             if not self[name].is_written:
                 continue
@@ -123,12 +122,16 @@ class Table:
                     continue
                 is_shared = other in self[name].may_be or name in self[other].may_be
                 if not (is_shared and found.address == beside.address):
-                    may = f"{name} may be {other} itself, from its first element on" if is_shared else "give it its own"
+                    may = (
+                        (f"{name} may be {other} itself, from its first element on")
+                        if is_shared
+                        else "pass separate memory"
+                    )
                     raise WrongOperand(f"{name} is written and overlaps {other}: {may}")
 
 
 def _check_devices(views: Mapping[str, View], of_kernels: str) -> None:
-    """Checks that operands are on one device, as far as their libraries tell."""
+    """Checks that operands are on one device, as far as their libraries report it."""
     known = [("the kernels", of_kernels)] if of_kernels else []
     known += [(name, found.device) for name, found in views.items() if found.device]
     for name, device in known:
@@ -137,7 +140,7 @@ def _check_devices(views: Mapping[str, View], of_kernels: str) -> None:
 
 
 def of_ffn(d_in: Any, d_hidden: Any, d_out: Any, dtype: str, *, gated: bool, scale_dtype: str = "float32") -> Table:
-    """Those of an FFN: what each may be where it is there. ``m`` is the number of its rows."""
+    """The operands of an FFN, including optional ones. ``m`` is the number of its rows."""
     rows = 2 * d_hidden if gated else d_hidden
     shapes: dict[str, tuple[str, tuple[Any, ...]]] = {
         "x": ("input", ("m", d_in)),
@@ -163,8 +166,8 @@ def of_ffn(d_in: Any, d_hidden: Any, d_out: Any, dtype: str, *, gated: bool, sca
 
 
 def of_manifest(manifest: Json, paged: Collection[str], tables: Collection[str], appends: bool) -> Table:
-    """Those of an artifact. `paged` names caches of any number of pages, and `tables` their tables of any width.
-    `appends`: kernels in front of launches run, which write to what these read."""
+    """Those of an artifact. `paged` names caches with any number of pages, and `tables` their tables with any width.
+    `appends`: the launches include kernels that write to what the others read."""
     written = set(_written_caches(manifest))
     shared = [tuple(pair["tensors"].split(", ")) for pair in manifest.get("aliasing", ())]
     optional: list[Json] = []
@@ -189,7 +192,8 @@ def of_manifest(manifest: Json, paged: Collection[str], tables: Collection[str],
 
 
 def _written_caches(manifest: Json) -> Iterator[str]:
-    """What products write new keys and values to; of a layer that begins with its qkv, its attention's caches."""
+    """Caches that products write new keys and values to; for a layer that begins with its qkv, its attention's
+    caches."""
     fields = {one["name"]: one for one in (manifest["parameter"] or {"fields": ()})["fields"]}
     for op in manifest["workload"]["ops"]:
         for name in (f"{op['name']}.keys", f"{op['name']}.values") if op.get("rotary") else ():
@@ -197,7 +201,7 @@ def _written_caches(manifest: Json) -> Iterator[str]:
 
 
 def _outputs(manifest: Json) -> list[str]:
-    """What products write and nobody here reads."""
+    """What products write and no other op reads."""
     products = {op["name"] for op in manifest["workload"]["ops"] if is_product(op)}
     return [one["name"] for one in manifest["tensors"] if one["role"] == "output" and one["name"] in products]
 

@@ -1,4 +1,4 @@
-"""The weights of an FFN: where they lie, what shape they make, and how their library computes it."""
+"""The weights of an FFN: their addresses, their shape, and how their library computes it."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Weights:
         dtype: str = "",
         memory: Any = None,
     ) -> None:
-        """`activation` by our name, where ``gelu`` is the tanh form, or by another one of the same function. `residual`
-        and `row_scale`: each call gives one. `dtype` names what arrays of bits hold. `memory`: a function of a number
-        of bytes that gives a device array, for arrays of a library that is not known.
+        """`activation` by our name (``gelu`` is the tanh form), or by another name of the same function. `residual` and
+        `row_scale`: each call passes one. `dtype` names the type in arrays of bits. `memory`: a function that takes a
+        number of bytes and returns a device array, for arrays of unknown libraries.
 
         Raises:
-            NotAnArray: an array is none, or not contiguous.
-            RuntimeFailure: shapes, element types, addresses or devices are not those of an FFN.
+            NotAnArray: an argument is not an array, or not contiguous.
+            RuntimeFailure: shapes, element types, addresses or devices do not fit an FFN.
         """
         given = {"w1": w1, "w2": w2, "b1": b1, "b2": b2}
-        #: Where they lie, by name.
+        #: Their addresses and descriptions, by name.
         self.views: dict[str, View] = {name: view(one) for name, one in given.items() if one is not None}
         first, second = self.views["w1"], self.views["w2"]
         for name, one in (("w1", first), ("w2", second)):
             if len(one.shape) != 2:
-                raise WrongOperand(f"{name} has {len(one.shape)} dimensions: give nn.Linear's weight [rows, columns]")
+                raise WrongOperand(f"{name} has {len(one.shape)} dimensions: pass nn.Linear's weight [rows, columns]")
         rows, self.d_in = first.shape
         self.d_out, self.d_hidden = second.shape
         if rows != (2 if gated else 1) * self.d_hidden:
@@ -54,7 +54,7 @@ class Weights:
                 f"{2 * self.d_hidden if gated else self.d_hidden}"
             )
         if (b1 is None) != (b2 is None):
-            raise WrongOperand("give both biases or none")
+            raise WrongOperand("pass both biases or none")
         try:
             self.activation = str(canonical(activation))
         except InvalidInput as error:
@@ -64,8 +64,8 @@ class Weights:
         self.dtype = dtype or first.dtype
         if self.dtype not in native.DTYPES or first.dtype not in (self.dtype, "bits"):
             named = f", and dtype is {dtype!r}" if dtype else ""
-            raise WrongOperand(f"elements of {first.dtype}{named}: name one of {', '.join(native.DTYPES)} as dtype")
-        #: Of a call, with these weights; elements as the arrays have them.
+            raise WrongOperand(f"elements of {first.dtype}{named}: pass one of {', '.join(native.DTYPES)} as dtype")
+        #: The operands of a call with these weights; elements as in the arrays.
         self.operands = of_ffn(self.d_in, self.d_hidden, self.d_out, first.dtype, gated=gated)
         self.operands.checked({name: one for name, one in given.items() if one is not None})
         self._library, self._memory = library_of(w1), memory
@@ -76,7 +76,7 @@ class Weights:
 
     @property
     def device(self) -> int:
-        """The number of the device on which they lie, as far as the library tells."""
+        """The number of their device, if the library reports it."""
         found = getattr(getattr(self.w1, "device", None), "index", None) or getattr(
             getattr(self.w1, "device", None), "id", 0
         )
@@ -86,7 +86,7 @@ class Weights:
         """Device memory of this many bytes, and its address, a multiple of 256.
 
         Raises:
-            RuntimeFailure: the array library is not known, and no `memory` was given.
+            RuntimeFailure: the array library is unknown, and no `memory` was given.
         """
         size = num_bytes + _ALIGNMENT
         if self._memory is not None:
@@ -94,7 +94,7 @@ class Weights:
         elif self._library is not None:
             held = self._library.empty_bytes(size, self.w1)
         else:
-            raise RuntimeFailure(-1, "arrays of this library need `memory`: a function that gives a device array")
+            raise RuntimeFailure(-1, "arrays of this library need `memory`: a function that returns a device array")
         return held, -(-address_of(held) // _ALIGNMENT) * _ALIGNMENT
 
     def empty(self, rows: int) -> Any:
@@ -104,19 +104,19 @@ class Weights:
         return self._library.empty((rows, self.d_out), self.w1)
 
     def stream(self) -> int:
-        """The library's current stream; the default one where the library is not known."""
+        """The library's current stream; the default one if the library is unknown."""
         return 0 if self._library is None else self._library.current_stream(self.w1)
 
     def by_the_library(self, x: Any, residual: Any, row_scale: Any) -> Any:
-        """The FFN by the array library's own products.
+        """The FFN with the array library's own products.
 
         Raises:
-            RuntimeFailure: it is not known, or does not know what its arrays hold.
+            RuntimeFailure: the library is unknown, or does not know the type of its arrays.
         """
         if self._library is None:
-            raise RuntimeFailure(native.LIBRARY, "the table says the library, and arrays of this one have none here")
+            raise RuntimeFailure(native.LIBRARY, "the table chooses the library, but arrays of this one have none here")
         if self.views["w1"].dtype == "bits":
-            problem = f"the table says the library, and to this one {self.dtype} is bits"
+            problem = f"the table chooses the library, for which {self.dtype} is plain bits"
             raise RuntimeFailure(native.LIBRARY, f"{problem}: compute these rows elsewhere")
         z = x @ self.w1.T
         if row_scale is not None:

@@ -1,4 +1,4 @@
-"""What was found for one shape as it suits another: tiles, rings and order of a kernel, always legal."""
+"""Adapts what was found for one shape to another: tiles, rings and order of a kernel, always legal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tuner.core.legal.legality import check_kind, kind_problem, tiling_problem
+from tuner.core.legal.sum_room import with_least_room, with_most_room
 from tuner.core.legal.wgmma import COLUMNS
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.order.rasters import ROW
@@ -36,17 +37,17 @@ from tuner.search.guesses.seeds import forecast_us
 from tuner.search.launch_op import search_of
 from tuner.search.model.pool import canonical
 
-#: A tile that covers the rows in so few pieces covers those of another shape in as many; more pieces stay as high. So
-#: it is with tiles that take so few waves.
+#: A tile that covers the rows in at most this many pieces covers those of another shape in as many; with more pieces
+#: its height is kept. The same for tiles that take at most this many waves.
 MOST_COVERING = 4
-#: A tile's height is a multiple of one of these, by engine and by the side on which the weights are.
+#: A tile's height is a multiple of one of these, by engine and by the operand that the weights are.
 HEIGHTS = (8, 16, 32, 64, 128)
 
 
 def adapt(space: AnySpace, found: Found) -> Candidate | None:
-    """What was found as it suits the space's shape and GPU; None where nothing like it is legal.
+    """A result adapted to the space's shape and GPU; None if nothing similar is legal.
 
-    Of several forms that are legal, the one with the shortest forecast."""
+    Among several legal forms, the one with the shortest forecast."""
     if isinstance(space, JointSpace):
         return _adapt_each(space, found)
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
@@ -63,8 +64,8 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
 
 
 def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:
-    """Each launch op's schedule and that of tile ops, adapted by itself; where it was found without launch ops, each of
-    these gets its first guess."""
+    """Each launch op's schedule and that of tile ops, adapted separately; if it was found without launch ops, each
+    of these gets its first guess."""
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     assert schedule is not None
     if kind_problem(space.workload, space.gpu, kind) is not None:
@@ -87,20 +88,23 @@ def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:
 
 
 def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tiling]:
-    """Legal tilings like the one that was found: as high as suits the rows and as they were; of each, as wide as suits
-    the columns and as they were. Rings are as deep as fits where they were that, else as they were or less. What no
-    search offers is left out."""
+    """Legal tilings like the one that was found: with a height that fits the rows, and with the old one; for each,
+    with a width that fits the columns, and with the old one. Rings are as deep as fits if they were before,
+    otherwise at most as deep as they were. Tilings that no search proposes are left out."""
     was_full = is_full(before, space.gpu, schedule.tiling)
     as_wide = _as_wide(space, before, space.as_offered(schedule.tiling))
     for high in (*_covering(space, before, as_wide), as_wide):
         for form in (_in_as_many_waves(space, before, schedule, high), high):
+            form = with_least_room(space.workload, form)
             for fitting in islice(depths(space.workload, space.gpu, form), 1):
                 is_as_deep = fitting.num_stages == form.num_stages
-                yield deepest(space.workload, space.gpu, fitting) if was_full and is_as_deep else fitting
+                full = deepest(space.workload, space.gpu, fitting) if was_full and is_as_deep else fitting
+                yield with_most_room(space.workload, space.gpu, full)
 
 
 def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
-    """The tiling with as many rows of W a tile where an op's columns have more of them, or fewer, than they had."""
+    """The tiling with as many rows of W per tile as fit, if an op's columns have more of them, or fewer, than
+    before."""
     tiles = []
     for op, other, tile in zip(space.workload.tile_ops, before.tile_ops, tiling.tiles, strict=True):
         rows = tile.n * other.rows_per_column
@@ -110,8 +114,8 @@ def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
 
 
 def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling]:
-    """The lowest tiling that cuts the rows into as many tiles as they were, where these are few, whatever the depth of
-    its rings."""
+    """The lowest tiling that cuts the rows into as many tiles as before, if these are few, whatever the depth of its
+    rings."""
     rows, rows_before = (max(op.m for op in workload.tile_ops) for workload in (space.workload, before))
     pieces = -(-rows_before // tiling.tiles[0].m)
     if rows == rows_before or pieces > MOST_COVERING:
@@ -126,8 +130,8 @@ def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling
 
 
 def _in_as_many_waves(space: Space, before: Workload, schedule: Schedule, tiling: Tiling) -> Tiling:
-    """The tiling with the narrowest tiles by which an op with other columns takes as many waves of the same grid as it
-    did, where these are few."""
+    """The tiling with the narrowest tiles with which an op with other columns takes as many waves of the same grid
+    as before, if these are few."""
     ordering, old = schedule.ordering, schedule.tiling
 
     def num_waves(workload: Workload, index: int, tile: Tile, of: Tiling) -> int:
@@ -145,7 +149,7 @@ def _in_as_many_waves(space: Space, before: Workload, schedule: Schedule, tiling
 
 
 def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Ordering) -> Candidate | None:
-    """The tiling in this order, or in the least plain one that is legal."""
+    """The tiling in this order, or in the simplified order closest to it that is legal."""
     if tiling_problem(space.workload, space.gpu, tiling) is not None:
         return None
     grids = space.grids(tile_graph(space.workload, tiling))
@@ -163,7 +167,7 @@ def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Orderin
 
 
 def _plainer(space: Space, tiling: Tiling, ordering: Ordering) -> Iterator[Ordering]:
-    """The ordering, and with ever more of its axes at their plainest. A given order is no search's."""
+    """The ordering, then with more of its axes at their defaults. Searches do not produce a given order."""
     if ordering.interleave.kind is InterleaveKind.GIVEN:
         ordering = replace(ordering, interleave=Interleave())
     yield ordering

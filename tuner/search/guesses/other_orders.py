@@ -1,4 +1,4 @@
-"""In which other orders the best of fused is tried, after the first guesses."""
+"""The other orders in which the best fused schedule is tried, after the first guesses."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ class OtherOrders:
     """Those of one search."""
 
     def __init__(self, space: AnySpace, search: KindSearch) -> None:
-        """`search` is that of the kind that first guesses are for."""
+        """`search` is that of the kind with the first guesses."""
         self._space = space
         self._search = search
         self._of_guesses: tuple[Schedule, ...] | None = None
 
     def guesses(self) -> Iterator[Schedule]:
-        """The best of all so far with a first wave; then what the best of the first guesses gives."""
+        """The best of all so far with a first wave; then the variants of the best first guess."""
         yield from self._with_first_wave()
         yield from self._orders_of_guesses()
 
     def _with_first_wave(self) -> list[Schedule]:
-        """The best with a first wave and the rest drawn, where that is legal. In jobs on cards no other step was better
-        as often (docs/findings/README.md)."""
+        """The best with a first wave and the rest drawn, if that is legal. In jobs on cards no other change was an
+        improvement as often (docs/findings/README.md)."""
         best = self._search.best()[:1]
         waved = (one.but(ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
         return [one for one in waved if one.tiling.tiles and self._space.is_legal(one)]
 
     def _orders_of_guesses(self) -> tuple[Schedule, ...]:
-        """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
-        before all of these were observed. Which ones were observed first does not change any more, so a search that
+        """Other ways for the tasks of the best first guess to wait, and the order of each policy for it; nothing
+        before all first guesses were observed. The best first guess does not change any more, so a search that
         continues after a restart finds the same."""
         if not isinstance(self._space, Space):
             return ()

@@ -1,4 +1,4 @@
-"""Priors: what earlier searches found for shapes like the one that is asked, the most telling first."""
+"""Priors: what earlier searches found for similar shapes, the most relevant first."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from tuner.search.guesses.side_by_side import side_by_side
 from tuner.search.launch_op import distance_of
 from tuner.search.model.pool import canonical
 
-#: Priors of a search, at most, and the share of a budget that they may take: one trial in this many.
+#: Maximum number of priors in a search, and the share of a budget that they may take: one trial in this many.
 NUM_PRIORS = 8
 BUDGET_SHARE = 4
-#: Of another shape only this many are tried: the others are like them. Of the same shape, all.
+#: For another shape only this many are tried: the others are similar to them. For the same shape, all.
 NUM_OF_NEIGHBOUR = 3
-#: Shapes further off than this are no neighbours.
+#: Shapes farther away than this are not neighbours.
 MAX_DISTANCE = 3.0
-#: How far off a shape is by an option that changes what an epilogue does, by the element type, and by the objective.
+#: How much a shape's distance grows for an option that changes what an epilogue does, for the element type, and for the
+#: objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
-#: How far off a chain is in front of which no attention stood.
+#: The distance of a chain that had no attention before it.
 NO_LAUNCH_OP = 0.5
-#: How far off what other kernel sources reached is: as far as a tenth more rows.
+#: The distance of results from other kernel sources: the same as a tenth more rows.
 OTHER_KERNELS = 0.14
-#: In which order the kinds of one shape are tried; their second bests come behind.
+#: The order in which the kinds of one shape are tried; their second bests come afterwards.
 _KINDS = (
     *(kind for kind in reversed(PlanKind) if kind.is_searched),
     *dict.fromkeys(kind for num_ops in range(1, MAX_OPS + 1) for kind in in_turn(num_ops)),
@@ -40,19 +41,19 @@ _KINDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What priors are wanted for."""
+    """What priors are requested for."""
 
     space: AnySpace
     objective: Objective
-    #: Digest of the kernel sources that measure now.
+    #: Digest of the current kernel sources.
     kernel_version: str
     #: The budget.
     num_trials: int
 
 
 def distance(workload: Workload, objective: Objective, found: Found) -> float:
-    """How alike two questions are, 0 for the same: twice the rows is one away where they are not few, and so is one op
-    with four times the weights; infinity where nothing can be learned."""
+    """How similar two questions are, 0 for the same: twice the rows is a distance of one unless they are few, and so
+    is one op with four times the weights; infinity if nothing can be learned."""
     ops, others = workload.tile_ops, found.workload.tile_ops
     if workload.kind != found.workload.kind or len(ops) != len(others):
         return math.inf
@@ -76,7 +77,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
 
 
 def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
-    """What a search tries behind the library, none twice, all legal: the nearest shape's best of each kind first."""
+    """What a search tries after the library, without duplicates, all legal: the nearest shape's best of each kind
+    first."""
     count = min(NUM_PRIORS, asked.num_trials // BUDGET_SHARE)
     chosen: dict[Candidate, Prior] = {}
     for one in _ranked(asked, found):
@@ -98,7 +100,7 @@ def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
 
 
 def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
-    """What was found as it suits the space, in front of it with neighbours where these gain: many a result is older."""
+    """A result adapted to the space, preceded by a variant with neighbours if these gain: many results are older."""
     candidate = adapt(space, found)
     if candidate is None:
         return
@@ -109,7 +111,7 @@ def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
 
 
 def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:
-    """Shape by shape, the nearest first."""
+    """Shape by shape, nearest first."""
     workload = asked.space.workload
     by_shape: dict[tuple[float, str, Objective], list[Found]] = {}
     for one in found:
@@ -125,7 +127,7 @@ def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:
 
 
 def _as_searched(found: Found) -> Found:
-    """The same as the kind whose schedules it launches in another way, which is searched."""
+    """The same as the searched kind whose schedules it launches in another way."""
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     if kind.base is None or schedule is None:
         return found

@@ -1,4 +1,4 @@
-"""Schedules by which a CTA of each of several launches fits an SM, so that one fills its rings while another runs."""
+"""Schedules in which CTAs of several launches fit on one SM, so that one fills its rings while another runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def has_launches_of_one(workload: Workload) -> bool:
 
 
 def sharing_sms(space: AnySpace, guesses: Iterable[Schedule]) -> list[Schedule]:
-    """Of launch ops and tile ops with a launch each those whose CTAs fit an SM together; of all else none."""
+    """For launch ops and tile ops with one launch each, those whose CTAs fit on an SM together; otherwise none."""
     if not isinstance(space, JointSpace) or not has_launches_of_one(space.workload):
         return []
     return [schedule for schedule in guesses if shares_an_sm(space, schedule)]
 
 
 def shares_an_sm(space: JointSpace, schedule: Schedule) -> bool:
-    """Whether a CTA of each launch op fits an SM beside one of the tile ops' kernel."""
+    """Whether a CTA of each launch op fits on an SM next to one of the tile ops' kernel."""
     if space.tiles is None:
         return False
     shared = dynamic_smem_bytes(space.tiles.workload, schedule.tiling)

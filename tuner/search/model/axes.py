@@ -1,6 +1,6 @@
-"""The axes of a schedule, twice: as an Optuna trial's parameters, and as numbers that a model can compare.
+"""The axes of a schedule in two forms: as an Optuna trial's parameters, and as numbers that a model can compare.
 
-Both follow from the records of the axes, beside the fields that have their values.
+Both are derived from the records of the axes, next to the fields with their values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
 
-#: So few ops are not cut into runs.
+#: With at most this many ops, there are no cuts into runs.
 MAX_UNCUT_OPS = 2
 #: The kind of an op, in a parameter's name.
 _KIND = "op_kind"
@@ -45,8 +45,8 @@ def _boundaries(num_ops: int) -> range:
 
 
 def distributions(like: Schedule) -> dict[str, BaseDistribution]:
-    """The parameters of a trial whose schedules are of such ops; wide enough for every one, since legality is the
-    pool's business."""
+    """The parameters of a trial with schedules for these ops; wide enough for every one, since the pool checks
+    legality."""
     return {name: _distribution(value) for name, value in _values(like)}
 
 
@@ -79,7 +79,7 @@ def _values(schedule: Schedule) -> Iterator[tuple[str, Any]]:
 
 
 def _named(chosen: Any, form: str) -> Iterator[tuple[str, Any]]:
-    """`form` has braces in the place of an axis's name. The ops at which runs begin are no axis, but one each."""
+    """In `form`, braces stand for an axis's name. The ops at which runs begin are not one axis, but one each."""
     for name, one in axes_of(type(chosen)).items():
         value = getattr(chosen, name)
         if is_dataclass(value):
@@ -114,7 +114,7 @@ def _of_kind(kind: str) -> type[OpSchedule]:
 
 
 def _launch_ops(params: dict[str, Any]) -> Iterator[LaunchOpSchedule]:
-    """In their order, until there is no other one."""
+    """In order, until there is no other one."""
     kinds = {kind: one for kind in tuple(OP_SCHEDULES) if issubclass(one := _of_kind(kind), LaunchOpSchedule)}
     index = 0
     while found := [one for kind, one in kinds.items() if _first_name(kind, one, index) in params]:
@@ -127,7 +127,7 @@ def _first_name(kind: str, one: type[OpSchedule], index: int) -> str:
 
 
 def _made(kind: Any, params: dict[str, Any], form: str, **known: Any) -> Any:
-    """What `_named` has taken apart."""
+    """The inverse of `_named`."""
     axes, values = axes_of(kind), dict(known)
     for name, hint in _hints(kind).items():
         if name in known or get_origin(hint) is tuple:
@@ -152,8 +152,8 @@ _ORDERING = FeaturesOf(Ordering, [*axes_of(TaskOrder), *axes_of(GridConfig)])
 
 
 def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
-    """What is compiled, and how well each op's tiles fill the last wave: what a tiling's speed hangs on. Nothing of a
-    tiling without tiles."""
+    """What is compiled, and how well each op's tiles fill the last wave: what a tiling's speed depends on. Empty for
+    a tiling without tiles."""
     if not tiling.tiles:
         return []
     features = _KERNEL(tiling)
@@ -168,7 +168,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
 
 
 def own_features(op: TileOpSchedule) -> list[float]:
-    """Of what only the op's kind chooses."""
+    """Features of choices that only the op's kind knows."""
     kind: Any = type(op)
     return [] if kind is TileOpSchedule else _own(kind)(op)
 
@@ -179,7 +179,7 @@ def _own(kind: Any) -> FeaturesOf:
 
 
 def ordering_features(ordering: Ordering) -> list[float]:
-    """What is a table at run time. Nothing of an ordering without rasters."""
+    """Features of what is a table at run time. Empty for an ordering without rasters."""
     if not ordering.rasters:
         return []
     features = _ORDERING(ordering)

@@ -17,7 +17,7 @@ from optuna.trial import create_trial
 from tuner.core.schedule.candidate import Candidate
 from tuner.search.model.axes import to_params
 
-#: Fewer trials say nothing of an axis.
+#: With fewer trials nothing can be said about an axis.
 FEWEST_TRIALS = 10
 #: The plan kind is an axis as well.
 PLAN_KIND = "plan_kind"
@@ -25,11 +25,11 @@ PLAN_KIND = "plan_kind"
 
 @dataclass(frozen=True, kw_only=True)
 class AxisImportances:
-    """What the axes of a search's schedules had to do with its times."""
+    """The effect of the axes of a search's schedules on its times."""
 
-    #: Shares of the axes that varied, the largest first; they add up to 1. Empty where the trials are too few.
+    #: Shares of the axes that varied, largest first; they add up to 1. Empty if there are too few trials.
     shares: dict[str, float]
-    #: [num_trials] the numbers of the trials that this rests on, and the library's time over theirs.
+    #: [num_trials] the numbers of the trials used, and the library's time relative to theirs.
     numbers: tuple[int, ...]
     speedups: tuple[float, ...]
     #: By axis: [num_trials] the trials' values.
@@ -37,9 +37,9 @@ class AxisImportances:
 
 
 def axis_importances(trials: Sequence[tuple[int, Candidate, float]]) -> AxisImportances:
-    """Judges (number, candidate, speed-up) of measured trials of ours; axes on which they agree are left out.
+    """Judges (number, candidate, speed-up) of measured trials of ours; axes without variation are left out.
 
-    It costs about a millisecond of a core for each trial.
+    It takes about a millisecond per trial.
     """
     params = [_params(candidate) for _, candidate, _ in trials]
     names = sorted({name for one in params for name in one})
@@ -61,10 +61,10 @@ def _params(candidate: Candidate) -> dict[str, Any]:
 
 
 def _shares(varied: dict[str, tuple[Any, ...]], gains: Sequence[float]) -> dict[str, float]:
-    """The shares by Optuna; none where there is too little to tell."""
+    """The shares by Optuna; none if there is too little data."""
     if len(gains) < FEWEST_TRIALS or not varied:
         return {}
-    # Few values of an axis are legal, and they are no even steps: each is a choice of its own.
+    # Few values of an axis are legal, and their steps are not even: each is treated as a separate choice.
     axes = {name: CategoricalDistribution(sorted(set(column), key=str)) for name, column in varied.items()}
     study = optuna.create_study(direction="maximize")
     for index, gain in enumerate(gains):

@@ -1,4 +1,4 @@
-"""The pool: legal schedules that nobody has tried, drawn from the whole space and from around the best."""
+"""The pool: legal schedules that have not been tried, drawn from the whole space and from around the best."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin
 from tuner.search.model.axes import Features, ordering_features, tiling_features
 
-#: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
+#: Number of schedules drawn from the whole space; a smaller space is in the pool as a whole.
 NUM_DRAWN = 800
-#: Neighbours of the best that join them, at most.
+#: Maximum number of neighbours of the best that join them.
 NUM_NEAR = 400
 
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
-    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, hand nothing
-    over in band, and wait for each other's tiles on two streams only, from queues. Two streams place no CTAs together.
-    Runs alone have a cut."""
+    """The schedule without choices that are irrelevant for `kind`: separate launches do not interleave, pass nothing
+    in band, and wait for each other's tiles only on two streams, from queues. Two streams place no CTAs together.
+    Only runs have a cut."""
     if kind.is_in_runs or not schedule.tiling.tiles:
         return schedule
     tiling, ordering = schedule.tiling, schedule.ordering
@@ -62,7 +62,7 @@ def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:
 
 
 class Pool:
-    """Where the candidates of one plan kind come from; the same `seed` gives the same schedules."""
+    """The source of the candidates of one plan kind; the same `seed` gives the same schedules."""
 
     def __init__(self, space: AnySpace, kind: PlanKind, seed: int) -> None:
         self._space = space
@@ -70,9 +70,9 @@ class Pool:
         self._seed = seed
         self._tilings: dict[Tiling, list[float]] = {}
         self._neighbours: dict[Schedule, list[Schedule]] = {}
-        #: What was drawn ahead, by period.
+        #: What was drawn in advance, by period.
         self._ahead: dict[int, list[Schedule]] = {}
-        #: Periods that somebody else draws, and what gives them.
+        #: Periods that another process draws, and the source of these draws.
         self._elsewhere: dict[int, Callable[[], list[Schedule]]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
@@ -82,21 +82,21 @@ class Pool:
         )
 
     def drawn(self, period: int) -> list[Schedule]:
-        """Schedules from all over the space, others in each period."""
+        """Schedules from the whole space, different ones in each period."""
         if self._whole is not None:
             all_starts = self._run_starts or ((),)
             return self._plain(in_runs(schedule, starts) for schedule in self._whole for starts in all_starts)
         return self._ahead.pop(period, None) or self._elsewhere.pop(period, partial(self.draw, period))()
 
     def draw_ahead(self, period: int) -> bool:
-        """Draws what a period will take, unless that was done; whether there was anything to do."""
+        """Draws what a period will need, unless already done; returns whether there was anything to do."""
         if self._whole is not None or period in self._ahead or period in self._elsewhere:
             return False
         self._ahead = {period: self.draw(period)}
         return True
 
     def take_draws(self, draws: Mapping[int, Callable[[], list[Schedule]]]) -> None:
-        """Has it take what `draw` gives for these periods from elsewhere."""
+        """Has it use `draw` of another process for these periods."""
         self._elsewhere.update(draws)
 
     @property
@@ -105,7 +105,7 @@ class Pool:
         return self._whole is None
 
     def draw(self, period: int) -> list[Schedule]:
-        """The draw of a period, whatever was drawn before."""
+        """The draw of a period, independent of earlier draws."""
         rng = random.Random(f"{self._seed}/{self._kind}/{period}")
         drawn = self._space.sample(rng, NUM_DRAWN)
         if self._run_starts:
@@ -119,7 +119,7 @@ class Pool:
         return self._plain(islice((near for one in best for near in self._neighbours_of(one)), NUM_NEAR))
 
     def _neighbours_of(self, schedule: Schedule) -> list[Schedule]:
-        """They are kept: the best stay the best for a while."""
+        """They are cached: the best stay the best for a while."""
         if schedule not in self._neighbours:
             self._neighbours[schedule] = self._space.neighbours(schedule)
         return self._neighbours[schedule]
@@ -155,7 +155,7 @@ class Pool:
 def draw_elsewhere(
     begin: Begin, pools: Mapping[PlanKind, Pool], every: Mapping[PlanKind, int], num_periods: int
 ) -> None:
-    """Begins with the draws of this many periods, in their order; of `every` so many, one is of that kind's pool."""
+    """Starts the draws of this many periods, in order; one in `every` is for that kind's pool."""
     drawn = {kind: pool for kind, pool in pools.items() if pool.is_drawn}
     calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
     for step in range(num_periods):
@@ -170,17 +170,17 @@ def draw_elsewhere(
 
 
 class Untried:
-    """A pool's schedules of one period, with their features; what is tried is withdrawn."""
+    """A pool's schedules of one period, with their features; what is tried is removed."""
 
     def __init__(self, pool: Pool, schedules: list[Schedule]) -> None:
         self.schedules = schedules
         self.features = pool.features(schedules)
-        #: [num_schedules] whether it is still unseen.
+        #: [num_schedules] whether it is still untried.
         self.is_left = np.ones(len(schedules), dtype=bool)
         self._index = {schedule: index for index, schedule in enumerate(schedules)}
 
     def withdraw(self, schedule: Schedule) -> None:
-        """Takes a schedule out, if it is in."""
+        """Removes a schedule, if it is there."""
         index = self._index.get(schedule)
         if index is not None:
             self.is_left[index] = False

@@ -1,4 +1,4 @@
-"""An Optuna sampler over a pool of legal, unseen schedules, ranked by a surrogate's expected improvement."""
+"""An Optuna sampler over a pool of legal, untried schedules, ranked by a surrogate's expected improvement."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tuner.search.model.axes import Features, from_params, to_params
 from tuner.search.model.pool import Pool, Untried
 from tuner.search.model.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
-#: After this many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
+#: After this many trials of its plan kind, the pool's near part and the surrogate's scales are renewed ...
 RENEWED_EVERY = 5
 #: ... and after this many such periods the part drawn from the whole space.
 REDRAWN_EVERY = 4
-#: One choice in this many is from all of the pool, the others among neighbours of the best. In jobs on cards 123 of
+#: One choice in this many is from the whole pool, the others from the neighbours of the best. In jobs on cards 123 of
 #: 2,595 neighbours and 31 of 2,630 others were faster than all before (docs/findings/README.md).
 FAR_EVERY = 4
 #: Best schedules whose neighbours join the pool.
 NUM_BEST = 4
-#: Trials that the surrogate is fitted to, at most: the best half of it, and the others evenly over time.
+#: Maximum number of trials that the surrogate is fitted to: the best half of it, and the others evenly over time.
 MAX_FITTED = 120
-#: A failed or rejected trial stands in with this quantile of the measured values, and makes failure likelier around
-#: it: bad, not unknown. A worse value (0.9) hid the best schedules beside one that had failed by chance.
+#: A failed or rejected trial counts as this quantile of the measured values, and makes failure more likely around it:
+#: bad, not unknown. A worse value (0.9) hid the best schedules next to one that had failed by chance.
 FAILED_QUANTILE = 0.6
 
 
@@ -49,12 +49,12 @@ class _Observed:
 
     schedule: Schedule
     features: Features
-    #: Natural logarithm of the value; None where it failed.
+    #: Natural logarithm of the value; None if it failed.
     log_value: float | None
 
 
 class PoolSampler(BaseSampler):
-    """Takes the pool's schedule of the greatest expected improvement; the same history gives the same schedule."""
+    """Takes the pool's schedule with the greatest expected improvement; the same history gives the same schedule."""
 
     def __init__(self, pool: Pool, axes: dict[str, BaseDistribution]) -> None:
         self._pool = pool
@@ -62,18 +62,18 @@ class PoolSampler(BaseSampler):
         self._period = -1
         self._drawn: list[Schedule] = []
         self._untried = Untried(pool, [])
-        #: This many of these, the first ones, are neighbours of the best.
+        #: The first this many are neighbours of the best.
         self._num_near = 0
         self._scales = Scales()
         self._history: list[_Observed] = []
-        #: Numbers of the study's trials that are in `_history`: the study's own order is that of asking.
+        #: Numbers of the study's trials that are in `_history`: the study itself has the order of requests.
         self._read_numbers: set[int] = set()
-        #: What is on its way.
+        #: What is in progress.
         self._withdrawn: set[Schedule] = set()
-        #: What each offered schedule promises, and the number of observed trials that this rests on.
+        #: The expected improvement of each available schedule, and the number of observed trials behind it.
         self._promise: Matrix = np.zeros(0)
         self._ranked_by = -1
-        #: Where there are any, a choice is made among schedules of these tilings, as long as such are left.
+        #: If there are any, a choice is made among schedules of these tilings, as long as some are left.
         self.preferred: frozenset[Tiling] = frozenset()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -83,8 +83,8 @@ class PoolSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Never asked: `sample_relative` gives every axis."""
-        raise AssertionError(f"{param_name} is no axis of a schedule")
+        """Never called: `sample_relative` returns every axis."""
+        raise AssertionError(f"{param_name} is not an axis of a schedule")
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -96,16 +96,16 @@ class PoolSampler(BaseSampler):
         """
         finished = (one for one in study.get_trials(deepcopy=False) if one.state.is_finished())
         self._history += [self._read(one) for one in finished if one.number not in self._read_numbers]
-        # The matrices are small: more threads only spin, and take the cores from whoever compiles meanwhile.
+        # The matrices are small: more threads only spin, and take the cores from compilers.
         with _BLAS.limit(limits=1, user_api="blas"):
             return self._next()
 
     def think_ahead(self) -> bool:
-        """Draws what the next redraw takes; whether that was still to be done."""
+        """Draws what the next redraw needs; returns whether that was still to be done."""
         return self._pool.draw_ahead(self._period // REDRAWN_EVERY + 1 if self._drawn else 0)
 
     def withdraw(self, schedule: Schedule) -> None:
-        """Has it not offered (again): it is on its way, or was tried."""
+        """Removes it: it is in progress, or was tried."""
         self._withdrawn.add(schedule)
         self._untried.withdraw(schedule)
 
@@ -138,7 +138,7 @@ class PoolSampler(BaseSampler):
         return int(left[np.argmax(self._promise[left])])
 
     def _rank(self, history: Sequence[_Observed]) -> Matrix:
-        """[num_schedules offered] what each promises; the pool's own order where nothing was measured."""
+        """[num_schedules available] the expected improvement of each; the pool's own order if nothing was measured."""
         measured = [one.log_value for one in history if one.log_value is not None]
         if not measured:
             return np.zeros(len(self._untried.schedules))
@@ -146,7 +146,7 @@ class PoolSampler(BaseSampler):
         return expected_improvement(expected, min(measured))
 
     def _renew(self) -> None:
-        """Brings pool and scales to the present period; they depend on what was observed before it began, alone."""
+        """Updates pool and scales to the current period; they depend only on what was observed before it began."""
         period = len(self._history) // RENEWED_EVERY
         if period == self._period:
             return
@@ -174,7 +174,7 @@ class PoolSampler(BaseSampler):
 
 
 def _num_ranked_by(num_observed: int) -> int:
-    """How many trials the ranking rests on: all at first, later all up to the last few, so that an ask stays cheap. A
+    """How many trials the ranking uses: all at first, later all except the last few, so that a choice stays cheap. A
     renewed pool is ranked again."""
     step = 1 if num_observed < 120 else RENEWED_EVERY
     return num_observed - num_observed % step

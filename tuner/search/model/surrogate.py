@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float64]
 
-#: Length scales and shares that are tried; the likeliest is taken.
+#: Length scales and shares that are tried; the most likely is used.
 _TILING_SCALES = (1.0, 2.0, 4.0)
 _WHOLE_SCALES = (1.5, 3.0)
 _TILING_SHARES = (0.3, 0.6, 0.85)
@@ -21,13 +21,13 @@ _NOISE = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Scales:
-    """What the process believes of smoothness."""
+    """The smoothness assumptions of the process."""
 
     #: Distance over which a tiling's effect fades.
     tiling: float = 2.0
     #: Distance over which the whole schedule's effect fades.
     whole: float = 3.0
-    #: Share of the variance that the tiling alone explains.
+    #: Share of the variance that only the tiling explains.
     tiling_share: float = 0.6
 
 
@@ -53,22 +53,22 @@ def _matern(square: Matrix, scale: float) -> Matrix:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What is expected at some rows; every array is [num_rows]."""
+    """The prediction for some rows; every array is [num_rows]."""
 
     mean: Matrix
     deviation: Matrix
-    #: How likely it is that there is a value at all.
+    #: The probability that there is a value at all.
     success: Matrix
 
 
 class Surrogate:
     """Fitted to rows of features, of which the first `num_tiling` belong to the tiling, to their values, and to
-    whether these are `real` (1), or stand in (0) for what failed."""
+    whether these are `real` (1), or replace (0) failures."""
 
     def __init__(
         self, features: Matrix, values: Matrix, real: Matrix, num_tiling: int, scales: Scales | None = None
     ) -> None:
-        """Without `scales` the likeliest are taken."""
+        """Without `scales` the most likely are used."""
         self._features = features
         self._num_tiling = num_tiling
         self._mean, self._deviation = float(values.mean()), float(values.std()) or 1.0
@@ -85,7 +85,7 @@ class Surrogate:
         return tiling, tiling + squared_distances(rows[:, split:], fitted[:, split:])
 
     def predict(self, features: Matrix) -> Prediction:
-        """What is expected at each row; far from all failures, success."""
+        """The prediction for each row; far from all failures, success."""
         cross = _kernel(self._squares(features), self.scales)
         white = self._whiten @ cross.T
         variance = np.maximum(1.0 - (white * white).sum(0), 1e-9)
@@ -116,7 +116,7 @@ def _log_likelihood(kernel: Matrix, values: Matrix) -> float:
 
 
 def expected_improvement(at: Prediction, best: float) -> Matrix:
-    """By how much each row is expected to fall below `best`, times how likely it is to succeed.
+    """How far each row is expected to fall below `best`, times how likely it is to succeed.
 
     Source: Jones, Schonlau, Welch, Efficient Global Optimization of Expensive Black-Box Functions (1998), eq. 15.
     """

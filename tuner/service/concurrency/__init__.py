@@ -1,1 +1,1 @@
-"""What the threads of a service share: claims, waiting, writes that are tried again."""
+"""What the threads of a service share: claims, waiting, writes with retries."""

@@ -1,6 +1,6 @@
-"""Who has what in hand: runners of one target draw from one queue, and no two may hold the same thing.
+"""Which runner works on what: runners of one target draw from one queue, and no two may work on the same thing.
 
-In memory, since one process owns the database: what a process had in hand is free when it has gone.
+In memory, since only one process owns the database: its claims end with the process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Held(Generic[K, T]):
         self._taken: set[K] = set()
 
     def besides(self, key: K) -> frozenset[K]:
-        """What others hold than whoever holds `key`."""
+        """What everyone holds except the holder of `key`."""
         with self._lock:
             return frozenset(self._taken - {key})
 
     @contextmanager
     def take(self, choose: Callable[[Collection[K]], T | None]) -> Iterator[T | None]:
-        """Holds what `choose` finds besides the keys that are taken, for the length of the block."""
+        """Holds what `choose` picks besides the taken keys, for the duration of the block."""
         with self._lock:
             found = choose(frozenset(self._taken))
             if found is not None:
@@ -47,7 +47,7 @@ class Held(Generic[K, T]):
 
 @dataclass(frozen=True)
 class Claims:
-    """What all runners of a service have in hand."""
+    """What all runners of a service are working on."""
 
     jobs: Held[str, JobRecord] = field(default_factory=lambda: Held(lambda job: job.id))
     inspections: Held[int, Inspection] = field(default_factory=lambda: Held(lambda inspection: inspection.seq))

@@ -1,5 +1,4 @@
-"""A wall clock may go forward or back in one step: that is told, and what was to end in this many seconds still
-does."""
+"""Handles steps of the wall clock, forward or back: they are logged, and deadlines of so many seconds stay correct."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from tuner.store.jobs import queue
 
 _log = logging.getLogger(__name__)
 
-#: What is less is how clocks are set right, bit by bit; seconds.
+#: Smaller differences are normal clock corrections; seconds.
 LEAST_STEP_S = 5.0
-#: So long after a step nothing is taken for too old, seconds: somebody may be about to set the clock back.
+#: For this long after a step, nothing counts as too old, seconds: somebody may be about to set the clock back.
 _UNSURE_S = 3600.0
 
 
 def steady_s() -> float:
-    """Seconds by a clock that nobody sets. It counts while the machine sleeps, where the system has such a clock."""
+    """Seconds of a clock that cannot be set. It counts while the machine sleeps, if the system has such a clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -36,12 +35,12 @@ class ClockSteps:
         self._stepped_at = float("-inf")
 
     def follow(self, *, leads: bool = True) -> None:
-        """Where the clock made a step since the last call, the deadlines of open jobs make it, too. They are judged by
-        the clock of the server that runs the jobs, so it moves them; one that stands by, and does not lead, says that
-        its clock was set. When it takes over, that step is behind it.
+        """If the clock stepped since the last call, moves the deadlines of open jobs by the same amount. Deadlines are
+        judged by the clock of the server that runs the jobs, so only that server moves them; a standby server only logs
+        that its clock was set. When it takes over, it ignores that step.
 
         Raises:
-            StoreUnavailable: the database takes no writes now; the next call does it.
+            StoreUnavailable: the database cannot be written now; the next call tries again.
         """
         with self._lock:
             ahead_s = self._clock() - self._steady()
@@ -51,11 +50,15 @@ class ClockSteps:
                     with self._store.write() as session:
                         queue.move_deadlines(session, step_s)
                 self._stepped_at = self._steady()
-                what = "deadlines of open jobs make it, too" if leads else "it moves no deadline, since another leads"
-                _log.warning("the clock made a step of %+.0f s; %s", step_s, what)
+                what = (
+                    "the deadlines of open jobs are shifted too"
+                    if leads
+                    else ("no deadline is shifted, since another server leads")
+                )
+                _log.warning("the clock jumped by %+.0f s; %s", step_s, what)
             self._ahead_s = ahead_s
 
     @property
     def is_sure(self) -> bool:
-        """Whether ages by the clock may be believed."""
+        """Whether ages by this clock can be trusted."""
         return self._steady() - self._stepped_at >= _UNSURE_S

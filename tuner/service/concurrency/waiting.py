@@ -1,4 +1,4 @@
-"""Waiting for a worker: without keeping the service from closing, and not for ever."""
+"""Waiting for a worker, but not forever, and without keeping the service from closing."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tuner.errors import Quarantined, TunerError, WorkerError
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-#: Pauses before a candidate is submitted again, where it is the worker that fails, seconds: it may be coming back.
-#: After the last one the job fails.
+#: Pauses before a candidate is submitted again after the worker failed, seconds: it may come back. After the last one
+#: the job fails.
 RETRY_PAUSES_S = (0.5, 2.0)
 
 
 class Stopped(Exception):
-    """The service is closing: leave everything as it is."""
+    """The service is closing: leave everything unchanged."""
 
 
 class GaveWay(Exception):
-    """The job is left open: it was paused, or it is another job's turn."""
+    """The job stays open: it was paused, or it is another job's turn."""
 
 
 class JobFailed(TunerError):
@@ -34,7 +34,7 @@ def result_of(future: Future[T], stop: threading.Event) -> T:
     """What a worker answers.
 
     Raises:
-        Stopped: `stop` was set first; closing pulls the workers from under what is in flight.
+        Stopped: `stop` was set first; closing stops the workers during their calls.
     """
     while not future.done():
         wait_for_one([future], stop)
@@ -44,7 +44,7 @@ def result_of(future: Future[T], stop: threading.Event) -> T:
 
 
 def wait_for_one(futures: Collection[Future[Any]], stop: threading.Event) -> None:
-    """Returns when one of them is done, or after a moment.
+    """Returns when one of them is done, or after a short time.
 
     Raises:
         Stopped: `stop` is set.
@@ -55,7 +55,7 @@ def wait_for_one(futures: Collection[Future[Any]], stop: threading.Event) -> Non
 
 
 class Patience:
-    """How often in a row a worker may fail before its job does."""
+    """How often in a row a worker may fail before its job fails."""
 
     def __init__(self, target_id: str, stop: threading.Event) -> None:
         self._target_id = target_id
@@ -63,15 +63,15 @@ class Patience:
         self._num_failures = 0
 
     def worked(self) -> None:
-        """The worker came through: what it failed before is forgotten."""
+        """The worker succeeded: earlier failures no longer count."""
         self._num_failures = 0
 
     def failed(self, error: WorkerError) -> None:
-        """Pauses, so that what failed can be sent again.
+        """Pauses before the failed call is repeated.
 
         Raises:
             JobFailed: the worker failed too often.
-            Quarantined: the card is not fit; the job continues when it is.
+            Quarantined: the card is not usable; the job continues when it is.
         """
         if isinstance(error, Quarantined):
             raise error
@@ -83,7 +83,7 @@ class Patience:
         self._num_failures += 1
 
     def result(self, submit: Callable[[], Future[T]]) -> T:
-        """The result of what `submit` sends, sent again where the worker failed.
+        """The result of the call that `submit` makes, repeated if the worker failed.
 
         Raises:
             JobFailed, Quarantined: as `failed`.

@@ -1,4 +1,4 @@
-"""Who goes to the finals, and what the finals say."""
+"""Which candidates take part in the finals, and the verdict."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict, kernel_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
 
-#: Finalists beside the usual ones where the least energy is requested, at most; the energy of each takes over a second.
+#: Maximum finalists besides the usual ones when the least energy is requested; the energy of each takes over a second.
 NUM_FOR_ENERGY = 8
-#: Given schedules that share the rounds of the finals, at most: of a sweep all, and of a long list the fastest.
+#: Maximum given schedules that share the rounds of the finals: all of a sweep, and the fastest of a long list.
 MAX_SHARED = 64
-#: By this share a time is clearly shorter. Beside PyTorch's attention a kind in seven had such a trial, by up to 9 %;
-#: beside cuBLASLt alone none had one.
+#: A time that is lower by this share is clearly shorter. Next to PyTorch's attention, one kind in seven had such a
+#: trial, by up to 9 %; with only cuBLASLt none had one.
 CLEARLY_SHORTER = 0.02
 
 
@@ -31,20 +31,21 @@ class Judgement:
     verdict: Verdict
     winner: PlanKind
     tie_band: float
-    #: By which the finals were held.
+    #: How the finals were held.
     procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
-    #: What is asked for takes the least energy of what is slower than the fastest by this many per cent at most.
+    #: The requested kernel is the one with the least energy among those that are at most this many percent slower than
+    #: the fastest.
     energy_within_percent: float | None = None
 
     @property
     def kernel(self) -> FinalRow | None:
-        """The finalist whose kernel is worth fetching."""
+        """The finalist whose kernel is worth downloading."""
         return kernel_row(self.rows, self.winner, self.energy_within_percent)
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest of `kernel`: the verdict, and the kernel's own figures beside the library's."""
+        """For the manifest of `kernel`: the verdict, and the kernel's figures compared with the library."""
         kernel = asdict(self.kernel) if self.kernel else {}
         figures = ("trial_number", "time_us", "spread", "speedup", "speedup_ci95", "energy_mj")
         return {
@@ -58,9 +59,9 @@ class Judgement:
 
 
 def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float | None:
-    """Of ours against the library, `before` included: what others must come near to; None before the first.
+    """Our best speed-up over the library, including `before`: what others must come near; None before the first.
 
-    A truncated trial's figure is too rough to be the measure of others.
+    A truncated trial's figure is too imprecise as a reference for others.
     """
     found = [
         trial.outcome.speedup
@@ -71,8 +72,8 @@ def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float 
 
 
 def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[Trial, ...]:
-    """The fastest trials of ours, measured whole, that are slower than the best by this many per cent at most: of these
-    the finals find the one that takes the least energy."""
+    """The fastest completely measured trials of ours that are at most this many percent slower than the best: the
+    finals choose the one with the least energy."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     ours = [(outcome.speedup, trial) for outcome, trial in measured if trial.candidate.plan_kind.is_ours]
     best = best_speedup(trial for _, trial in ours) or 0.0
@@ -82,8 +83,8 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
 
 
 def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[Trial, ...]:
-    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds, or
-    the fastest `MAX_SHARED` where they are more."""
+    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds,
+    or the fastest `MAX_SHARED` if there are more."""
     measured = ((trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured))
     ranked = sorted(
         (item for item in measured if item[1].candidate in given),
@@ -93,9 +94,9 @@ def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[
 
 
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:
-    """The best measured trials of each kind by their ratios to the library, which comes first, and those `besides`; a
-    truncated one only where its kind has no other. A library has faster and slower minutes, some by a sixth. So one
-    whose own time is clearly shorter than theirs is there, too; not under sustained load, where it may have met a
+    """The best measured trials of each kind by their ratios to the library, which comes first, and `besides`; a
+    truncated one only if its kind has no other. A library has faster and slower minutes, by up to a sixth. So a
+    trial whose own time is clearly shorter is included, too; not under sustained load, where it may have run at a
     higher clock."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     measured.sort(key=lambda item: (item[0].truncated, -item[0].speedup, item[1].number))
@@ -110,7 +111,7 @@ def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) ->
 
 
 def _of_kind(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
-    """The first few, and the one of the shortest time where these take clearly longer."""
+    """The first few, and the one with the shortest time if these are clearly slower."""
     chosen = _first(ranked, count)
     is_sustained = any(outcome.procedure and outcome.procedure.regime is Regime.SUSTAINED for outcome, _ in ranked)
     if is_sustained or not all(trial.candidate.plan_kind.is_ours for trial in chosen):
@@ -122,7 +123,7 @@ def _of_kind(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial
 
 
 def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
-    """The first few whose rounds did not end early, or the first alone."""
+    """The first few whose rounds did not end early, or only the first."""
     whole = [trial for outcome, trial in ranked if not outcome.truncated]
     return whole[:count] or [trial for _, trial in ranked[:1]]
 
@@ -133,8 +134,8 @@ def judge(
     procedure: FinalsProcedure,
     energies_mj: Sequence[float | None] | None = None,
 ) -> Judgement:
-    """The verdict of finals that were held by `procedure`; the first finalist is the library, which must have times.
-    `energies_mj` are those of the finalists, where they were measured already."""
+    """The verdict of finals held with `procedure`; the first finalist is the library, which must have times.
+    `energies_mj` are those of the finalists, if they were measured already."""
     rows, by_kind = [], dict[PlanKind, tuple[float, ...]]()
     library_us = times.times_us[0]
     assert library_us is not None

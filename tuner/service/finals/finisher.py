@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Finisher:
-    """Ends the jobs of one runner, in its thread."""
+    """Finishes the jobs of one runner, in its thread."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Finisher:
         stop: threading.Event,
         clock: Callable[[], float],
     ) -> None:
-        """`finals` says how those of a job are held; `disk_limit_bytes` is what may be left on disk behind it."""
+        """`finals` says how a job's finals are held; `disk_limit_bytes` limits the disk space used afterwards."""
         self._store = store
         self._writer = writer
         self._lane = lane
@@ -59,21 +59,20 @@ class Finisher:
         self._clock = clock
 
     def _await(self, submit: Callable[[], Future[T]]) -> T:
-        """The result of what `submit` sends, sent again where the worker failed, a bounded number of times.
+        """The result of the call that `submit` makes, repeated if the worker failed, a limited number of times.
 
         Raises:
             JobFailed: the worker failed each time.
-            Quarantined: the card is not fit; the job continues when it is.
+            Quarantined: the card is not usable; the job continues when it is.
         """
         return Patience(self._lane.target.id, self._stop).result(submit)
 
     def finish(self, job: JobRecord, past: list[Trial], besides: Sequence[Trial] = ()) -> None:
-        """Measures the finalists of `past`, and those `besides`, against each other, keeps the winner's files and the
-        result.
+        """Measures the finalists of `past`, and `besides`, against each other; keeps the winner's files and the result.
 
         Raises:
             JobFailed: there is nothing to compare with, or the worker failed each time.
-            Quarantined: the card is not fit; the job continues when it is.
+            Quarantined: the card is not usable; the job continues when it is.
             Stopped: the service is closing.
         """
         begin_s = time.monotonic()
@@ -118,7 +117,7 @@ class Finisher:
     def _energies_mj(
         self, problem: Problem, candidates: Sequence[Candidate], times: FinalsTimes
     ) -> tuple[float | None, ...]:
-        """Energies of those that have times, millijoules of one run."""
+        """Energies of those that have times, millijoules per run."""
 
         def of(candidate: Candidate) -> float | None:
             return self._await(lambda: self._lane.energy(problem, candidate)).run_mj
@@ -133,11 +132,11 @@ class Finisher:
         return policy_times(job.spec.workload, self._lane.target.gpu, row.candidate.schedule, past)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
-        """The zip of the best kernel of ours, whatever won; None where none of ours came through, or a kind of op has
-        no form in an artifact."""
+        """The zip of our best kernel, whatever won; None if none of ours succeeded, or if an op's kind cannot be put
+        into an artifact."""
         row = judgement.kernel
         if without := without_artifact(problem.workload):
-            _log.warning("%s: an artifact has no form for %s", job.id, " and ".join(without))
+            _log.warning("%s: there is no artifact format for %s", job.id, " and ".join(without))
         if row is None or without:
             return None
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}

@@ -1,1 +1,1 @@
-"""The cards that a service measures on, and what they did."""
+"""The cards that a service measures on, and their work."""

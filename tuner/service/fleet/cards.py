@@ -18,9 +18,9 @@ from tuner.store.jobs import jobs
 from tuner.store.listings import failures
 from tuner.store.listings.failures import JobFailures
 
-#: Jobs under way that are named at most: there are as many as cards.
+#: Maximum running jobs that are listed: there are as many as cards.
 _MAX_RUNNING = 100
-#: Jobs with failed trials that are named at most.
+#: Maximum listed jobs with failed trials.
 _MAX_FAILED = 20
 
 
@@ -31,7 +31,7 @@ class Worker:
     target: Target
     #: Its number among those of the target.
     number: int
-    #: None where its evaluator cannot say.
+    #: None if its evaluator does not know.
     environment: Environment | None
     quarantine: Quarantine | None
     work: CardWork
@@ -52,7 +52,7 @@ class Fleet:
         self._metrics = metrics
 
     def num_fit(self, target_id: str) -> int:
-        """How many cards of a target take jobs side by side."""
+        """How many cards of a target can run jobs in parallel."""
         return num_fit(self._dispatcher, target_id)
 
     def workers(self) -> list[Worker]:
@@ -70,7 +70,7 @@ class Fleet:
         ]
 
     def running(self) -> list[JobRecord]:
-        """Jobs under way."""
+        """Running jobs."""
         with self._store.read() as session:
             return [
                 job
@@ -79,7 +79,7 @@ class Fleet:
             ]
 
     def failures(self) -> list[JobFailures]:
-        """The newest jobs that had trials fail, and how these did."""
+        """The newest jobs with failed trials, and how they failed."""
         with self._store.read() as session:
             return failures.newest(session, _MAX_FAILED)
 
@@ -89,7 +89,7 @@ class Fleet:
             return jobs.counts_by_state(session)
 
     def cards(self) -> Sequence[CardReading]:
-        """The cards of this machine, as the driver sees them now."""
+        """The cards of this machine, as the driver reports them now."""
         return machine_cards()
 
     def _environment(self, target_id: str, number: int) -> Environment | None:

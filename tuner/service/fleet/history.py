@@ -1,4 +1,4 @@
-"""What the cards did in the last day, minute by minute, as long as this process runs. Prometheus keeps longer."""
+"""What the cards did in the last day, minute by minute, since this process started. Prometheus keeps longer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuner.service.fleet.cards import Fleet
 
 _log = logging.getLogger(__name__)
 
-#: Between two samples, and how many are kept: a day's.
+#: Time between two samples, and the number that is kept: one day.
 PERIOD_S = 60.0
 _MOST = 24 * 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetSample:
-    """What the cards did in the time before."""
+    """What the cards did since the previous sample."""
 
     #: Seconds since the epoch.
     at: float
@@ -29,7 +29,7 @@ class FleetSample:
     seconds: float
     #: Recorded trials of the whole fleet in that time, by outcome.
     trials: Mapping[str, int]
-    #: The cards of this machine at the end of it.
+    #: The cards of this machine at the end of that time.
     cards: Sequence[CardReading]
 
     @property
@@ -39,7 +39,7 @@ class FleetSample:
 
 
 class FleetHistory:
-    """Takes samples in a thread of its own. Thread-safe."""
+    """Takes samples in its own thread. Thread-safe."""
 
     def __init__(self, fleet: Fleet, clock: Callable[[], float], period_s: float = PERIOD_S) -> None:
         self._fleet = fleet
@@ -56,20 +56,20 @@ class FleetHistory:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has the thread end soon."""
+        """Tells the thread to end soon."""
         self._stop.set()
 
     def join(self) -> None:
-        """Waits for the thread's end."""
+        """Waits until the thread has ended."""
         if self._thread.ident is not None:
             self._thread.join()
 
     def samples(self) -> list[FleetSample]:
-        """Those of the last day, the oldest first."""
+        """Samples of the last day, oldest first."""
         return list(self._samples)
 
     def take(self) -> None:
-        """Takes a sample: what was recorded since the one before."""
+        """Takes a sample: what was recorded since the previous one."""
         counted: dict[str, int] = {}
         for worker in self._fleet.workers():
             for outcome, count in worker.work.trials.items():
@@ -84,5 +84,5 @@ class FleetHistory:
         while not self._stop.wait(self._period_s):
             try:
                 self.take()
-            except Exception:  # a picture less is no reason to end the service
+            except Exception:  # one missing sample is no reason to end the service
                 _log.exception("the fleet's history has a gap")

@@ -1,1 +1,1 @@
-"""Jobs of one ladder, and what a ladder answers."""
+"""Jobs of one ladder, and a ladder's result."""

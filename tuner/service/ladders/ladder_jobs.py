@@ -1,4 +1,4 @@
-"""What the jobs of a ladder take over from each other: priors, trials, finalists."""
+"""What the jobs of a ladder share with each other: priors, trials, finalists."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ from tuner.search.model.pool import canonical
 from tuner.store import Store
 from tuner.store.jobs import batches
 
-#: Of each job, this many of its fastest are tried by the others.
+#: This many of each job's fastest candidates are tried by the others.
 NUM_SHARED = 2
-#: Of these, this many are the job's own fastest kernel in other orders, which needs no build.
+#: This many of these are the job's own fastest kernel in other orders, which needs no build.
 NUM_REORDERED = 5
-#: This many of a job's fastest say what it knows.
+#: This many of a job's fastest candidates represent what it knows.
 NUM_KNOWN = 12
-#: Kernels within so much of the fastest are as good in the search, relative: it is rougher than finals are.
+#: Kernels within this relative distance of the fastest count as equally good in the search: it is less precise than
+#: finals are.
 SEARCH_SLACK = 0.02
-#: Finalists that a job has for its ladder, at most, and how near to its fastest they are.
+#: Maximum finalists that a job adds for its ladder, and their maximum distance from its fastest.
 MOST_FINALISTS = 4
 FINALISTS_SLACK = 0.03
 
 
 class GivenCandidates:
-    """Gives what it was given, one after the other: in place of a searcher, where there is nothing to search."""
+    """Returns given candidates one after the other: replaces a searcher when nothing is searched."""
 
     #: It never waits for an outcome.
     waits_for_all = False
@@ -48,14 +49,14 @@ class GivenCandidates:
         self._left = deque(candidates)
 
     def ask(self) -> Candidate | None:
-        """The next one; None at the end."""
+        """The next candidate; None at the end."""
         return self._left.popleft() if self._left else None
 
     def tell(self, trial: Trial) -> None:
-        """What came of one changes nothing."""
+        """Outcomes change nothing."""
 
     def think_ahead(self) -> bool:
-        """There is nothing to think about."""
+        """There is nothing to prepare."""
         return False
 
     def wind_up(self) -> None:
@@ -64,7 +65,7 @@ class GivenCandidates:
 
 
 def given_to(job: JobRecord, past: Sequence[Trial]) -> GivenCandidates:
-    """What a job was given to try, beside the library, and has not tried."""
+    """What a job was given to try, besides the library, and has not tried."""
     done = {trial.candidate for trial in past}
     return GivenCandidates(one for one in dict.fromkeys((LIBRARY, *job.spec.tried)) if one not in done)
 
@@ -76,7 +77,7 @@ class LadderJobs:
         self._store = store
 
     def are_behind(self, job: JobRecord) -> bool:
-        """Whether some have not come as far as `job`, which has to wait for them.
+        """Whether some are behind `job`, which has to wait for them.
 
         Raises:
             StoreUnavailable: the database stays locked.
@@ -85,7 +86,7 @@ class LadderJobs:
             return batches.is_behind(session, job.id)
 
     def found(self, job: JobRecord, kernel_version: str) -> list[Found]:
-        """What those that have searched may give as priors; none for a job that was asked for alone."""
+        """What the jobs that have searched offer as priors; nothing for a job that was submitted alone."""
         return [
             Found(
                 workload=sibling.spec.workload,
@@ -104,8 +105,8 @@ class LadderJobs:
 
     def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
         """What `job` has not tried: its own fastest kernels, of all and of the fused ones, in one launch with waits
-        slice by slice, to which a short search does not come; the fastest in the orders that the others found; those
-        with deeper rings; then the kernels of the others, where its rows can be served by them."""
+        slice by slice, which a short search does not reach; the fastest in the orders that the others found; those
+        with deeper rings; then the kernels of the others, if they can serve its rows."""
         near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
         offered = dict.fromkeys(trial.candidate for _, trials in near for trial in trials[:NUM_SHARED])
         past = tuple(past)
@@ -121,8 +122,8 @@ class LadderJobs:
         return tuple(islice(dict.fromkeys(chain(first, new(new_kernels(space, past)), new(offered))), MOST_SHARED))
 
     def finalists(self, job: JobRecord, past: Sequence[Trial]) -> tuple[Trial, ...]:
-        """Trials of `job` that its finals should have for the sake of the ladder: of the few kernels that would do for
-        all its rows, those that are fast here."""
+        """Trials of `job` that its finals should include for the ladder: among the few kernels that would serve all
+        its rows, those that are fast here."""
         known = self._known(job)
         if not known:
             return ()
@@ -143,7 +144,7 @@ class LadderJobs:
 
 
 def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
-    """The fastest of a job's trials, and the fastest fused one where that is another."""
+    """The fastest of a job's trials, and the fastest fused one if that is different."""
     known = [trial for trial in past if trial.candidate.schedule is not None]
     fastest = [trial.candidate for trial in sorted(known, key=_time_us)]
     fused = [one for one in fastest if one.plan_kind.is_fused]
@@ -151,8 +152,8 @@ def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
 
 
 def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
-    """What a job will try of what has to be built, by now: its own fastest with rings of weights as deep as fits. That
-    depends on its rows more than on what others found. None of an attention."""
+    """What a job will try that has to be built, as known now: its own fastest kernel with rings of weights as deep
+    as fits. That depends on its rows more than on what others found. None of an attention."""
     for own in _own_fastest(past):
         if own.schedule is None or own.schedule.launch_ops:
             continue
@@ -161,8 +162,8 @@ def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
 
 
 def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candidate]:
-    """The kernel of a candidate, launched as it is, in the order of each of the others whose ops share launches in the
-    same way."""
+    """The kernel of a candidate, unchanged, in the order of each of the others whose ops share launches in the same
+    way."""
     kind = own.plan_kind
     for other in others:
         is_alike = (other.plan_kind.is_fused, other.plan_kind.is_in_runs) == (kind.is_fused, kind.is_in_runs)
@@ -171,7 +172,7 @@ def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candid
 
 
 def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
-    """The kernel of a candidate in one launch, programmatic where its launches are, with waits slice by slice."""
+    """The kernel of a candidate in one launch, programmatic if its launches are, with waits slice by slice."""
     is_programmatic = own.plan_kind.is_programmatic
     kind = next(one for one in PlanKind if one.is_fused and one.is_programmatic == is_programmatic)
     for schedule in by_slice(space, canonical(kind, own.schedule)) if own.schedule else ():
@@ -197,7 +198,7 @@ def _is_legal(space: AnySpace, candidate: Candidate) -> bool:
 
 
 def _measurement(job: JobRecord, trials: Sequence[Trial]) -> Measurement | None:
-    """What the search of a job measured, as if it were its finals; None where it measured nothing."""
+    """What the search of a job measured, in the form of finals; None if it measured nothing."""
     outcomes = [(trial.candidate, trial.outcome) for trial in trials if isinstance(trial.outcome, Measured)]
     if not outcomes:
         return None

@@ -1,4 +1,4 @@
-"""Answers ladders: when all jobs of one have ended, which kernel runs for which rows, and these kernels' artifacts."""
+"""Finishes ladders: when all its jobs have ended, which kernel runs for which rows, and these kernels' artifacts."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tuner.store.results.artifacts import register
 
 _log = logging.getLogger(__name__)
 
-#: A ladder, by its batch and its number there.
+#: A ladder, by its batch and its number in the batch.
 Key = tuple[str, int]
 
 
 class LadderMaker(BackgroundWork):
-    """Answers the ladders of one target, one at a time, in the thread of its runner."""
+    """Finishes the ladders of one target, one at a time, in the thread of its runner."""
 
     def take_one(self) -> bool:
-        """Answers a ladder that waits for it, if there is one; whether there was.
+        """Finishes a waiting ladder, if there is one; returns whether there was.
 
         Raises:
             Stopped: the service is closing; it continues at the next start.
-            Quarantined: the card is not fit; it continues when it is.
+            Quarantined: the card is not usable; it continues when it is.
         """
 
         def choose(taken: Collection[Key]) -> Key | None:
@@ -59,7 +59,7 @@ class LadderMaker(BackgroundWork):
         with self._store.read() as session:
             members = [job for job, _ in batches.jobs_of(session, batch_id, number)]
             measured = [(job, best) for job in members if (best := bests.find(session, job.id))]
-        workloads = sorted((job.spec.workload for job in members), key=rows_of)  # none where all jobs were deleted
+        workloads = sorted((job.spec.workload for job in members), key=rows_of)  # empty if all jobs were deleted
         largest = workloads[-1].describe() if workloads else ""
         try:
             ladder = self._ladder(largest, measured)
@@ -68,10 +68,10 @@ class LadderMaker(BackgroundWork):
         except (JobFailed, WorkerError) as error:
             ladder = without_answer(largest, str(error))
         except Exception as error:
-            if self._stop.is_set():  # closing pulled the worker from under it
+            if self._stop.is_set():  # closing stopped the worker meanwhile
                 raise Stopped from error
             _log.error("ladder %d of %s failed", number, batch_id, exc_info=error)
-            ladder = without_answer(largest, f"a fault of {culprit(error)}: {type(error).__name__}: {error}")
+            ladder = without_answer(largest, f"an error in {culprit(error)}: {type(error).__name__}: {error}")
         now = self._clock()
         self._writer.write(lambda session: batches.answer(session, batch_id, number, ladder, now))
         _log.info("ladder %d of %s: %d kernels for %d jobs", number, batch_id, len(ladder.kernels), len(members))
@@ -85,8 +85,8 @@ class LadderMaker(BackgroundWork):
         return replace(ladder, kernels=tuple(self._with_artifact(one, jobs[one.job_id]) for one in ladder.kernels))
 
     def _with_artifact(self, kernel: LadderKernel, job: JobRecord) -> LadderKernel:
-        """The kernel with its files, which are made for the most rows that it runs for; as it is, where a kind of op
-        has no form in an artifact."""
+        """The kernel with its files, made for the largest number of rows that it runs for; unchanged if a kind of op
+        cannot be put into an artifact."""
         if without_artifact(job.spec.workload):
             return kernel
         serves = {name: value for name, value in asdict(kernel).items() if name in ("m_lo", "m_hi")}
@@ -105,12 +105,12 @@ class LadderMaker(BackgroundWork):
 
 
 def without_answer(workload: str, reason: str) -> Ladder:
-    """A ladder that says why there is none."""
+    """A ladder with the reason why it has no result."""
     return Ladder(workload=workload, rungs=(), kernels=(), slack=DEFAULT_SLACK, least=0, reason=reason)
 
 
 def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
-    """What the finals of a job say; None where the library has no time."""
+    """The measurements of a job's finals; None if the library has no time."""
     workload = job.spec.workload
     library_us = next(
         (row.time_us for row in best.finals if not row.candidate.plan_kind.is_ours and row.time_us is not None), None

@@ -1,1 +1,1 @@
-"""What one may know of jobs and trials."""
+"""Queries about jobs and trials."""

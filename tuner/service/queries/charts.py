@@ -1,5 +1,5 @@
-"""What the charts of a job show: its trials as points, and which axes decided their times. Answers are kept for a
-while, since trials never change; what costs a second of a core is worked out once, for all who ask."""
+"""Data for the charts of a job: its trials as points, and which axes decided their times. Results are cached for a
+while, since trials never change; what costs a second of a core is computed once, for all requests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tuner.store.trials.points import TrialPoints
 
 T = TypeVar("T")
 
-#: Axes are judged by this many measured trials of ours at most, at even distances.
+#: Axes are judged by at most this many of our measured trials, evenly spaced.
 MAX_JUDGED = 400
-#: Of a job that continues, they are judged again after this many more trials.
+#: For a job that continues, they are judged again after this many more trials.
 _JUDGED_EVERY = 20
 _NUM_KEPT = 8
 
 
 class JobCharts:
-    """Reads a job's trials for charts. Thread-safe; each call answers in the thread that asks."""
+    """Reads a job's trials for charts. Thread-safe; each call runs in the caller's thread."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class JobCharts:
         self._importances: _Kept[AxisImportances] = _Kept(_NUM_KEPT)
 
     def points(self, job_id: str) -> TrialPoints:
-        """The job's trials, or evenly chosen ones of many.
+        """The job's trials, or an even selection if there are many.
 
         Raises:
             NotFound: no such job.
@@ -43,7 +43,7 @@ class JobCharts:
         return self._points.get((job_id, num_trials), lambda: self._read_points(job_id))
 
     def importances(self, job_id: str) -> AxisImportances:
-        """Which axes decided the times of the job's trials; of an open job, not of the last few.
+        """Which axes decided the times of the job's trials; for an open job, without the last few.
 
         Raises:
             NotFound: no such job.
@@ -54,8 +54,8 @@ class JobCharts:
         return self._importances.get((job_id, period), lambda: self._judge(job_id))
 
     def forecasts(self, job_id: str) -> list[tuple[float, float]]:
-        """(forecast in microseconds, measured time over the library's) of fused trials, launched in one way: a
-        thousand at most.
+        """(forecast in microseconds, measured time relative to the library's) of fused trials with one kind of launch:
+        at most a thousand.
 
         Raises:
             NotFound: no such job.
@@ -74,7 +74,7 @@ class JobCharts:
 
 
 class _Kept(Generic[T]):
-    """The last few answers; the same question is worked out once, and one question at a time."""
+    """A cache of the last few results; each is computed only once, and one at a time."""
 
     def __init__(self, size: int) -> None:
         self._size = size

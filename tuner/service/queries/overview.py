@@ -1,4 +1,4 @@
-"""What is known over all jobs: which have a verdict, and where open ones stand."""
+"""What is known about all jobs: their verdicts, and the positions of open ones."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tuner.store.results import bests
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where an open job stands."""
+    """Position of an open job."""
 
-    #: Jobs that come before it; None where it is not in the queue.
+    #: Jobs ahead of it; None if it is not queued.
     position: int | None
-    #: Seconds to its end; None where nobody can know.
+    #: Estimated seconds until its end; None if unknown.
     eta_s: float | None
 
 
 class Overview:
-    """Reads what listings show beside the jobs. Thread-safe."""
+    """Reads what listings show besides the jobs. Thread-safe."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Overview:
         num_cards: Callable[[str], int],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`num_cards` says of a target how many cards take jobs side by side."""
+        """`num_cards` returns how many cards of a target can run jobs in parallel."""
         self._store = store
         self._num_cards = num_cards
         self._clock = clock
@@ -49,13 +49,13 @@ class Overview:
         self._finals: dict[str, Mapping[str, KnownFinals]] = {}
 
     def shipped(self) -> list[tuple[str, Found]]:
-        """(target, fastest winner) of each problem that the program's own winners are of."""
+        """(target, fastest winner) of each problem of the built-in winners."""
         if self._shipped is None:
             self._shipped = [] if self._winners is None else _fastest_of(self._winners)
         return self._shipped
 
     def shipped_finals(self, target_id: str) -> Mapping[str, KnownFinals]:
-        """What finals on a target said, by the source of the winners that come with the program."""
+        """Results of finals on a target, by the source of the built-in winners."""
         if target_id not in self._finals:
             self._finals[target_id] = {} if self._winners is None else self._winners.finals(target_id)
         return self._finals[target_id]
@@ -75,7 +75,7 @@ class Overview:
             return bests.verdicts(session, job_ids)
 
     def entries(self, cursor: str | None, limit: int, order: Order, **chosen: Any) -> Page[Entry]:
-        """Rows of jobs and batches; `chosen` is as `tuner.store.jobs.jobs.JobFilter` has it.
+        """Rows of jobs and batches; `chosen` is described in `tuner.store.jobs.jobs.JobFilter`.
 
         Raises:
             InvalidInput: a cursor of another listing, or a limit out of range.
@@ -85,7 +85,7 @@ class Overview:
             return entries.page(session, cursor, limit, jobs.JobFilter(**chosen), order)
 
     def num_open(self) -> int:
-        """Jobs that are queued or under way."""
+        """Jobs that are queued or running."""
         with self._store.read() as session:
             counts = jobs.counts_by_state(session)
         return sum(count for (_, state), count in counts.items() if not JobState(state).is_final)

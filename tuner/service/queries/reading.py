@@ -1,4 +1,4 @@
-"""What one may know of the trials and the events of a job; nothing is changed."""
+"""Queries about the trials and the events of a job; nothing is changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TrialReader:
         reason: FailureKind | None = None,
         sort: trials.SortKey = "number",
     ) -> Page[Trial]:
-        """Trials of a job; `time` sorts the fastest first, `speedup` the greatest first, the unmeasured last.
+        """Trials of a job; `time` sorts by time, `speedup` by descending speed-up, with unmeasured trials last.
 
         Raises:
             NotFound: no such job.
@@ -58,7 +58,7 @@ class TrialReader:
             return trials.get(session, job_id, number)
 
     def fastest(self, job_id: str) -> dict[PlanKind, tuple[float, int]]:
-        """The fastest measured trial of each plan kind of ours that has one: its time in microseconds, and its number.
+        """The fastest measured trial of each of our plan kinds that has one: its time in microseconds, and its number.
 
         Raises:
             NotFound: no such job.
@@ -70,17 +70,17 @@ class TrialReader:
         """The source of a trial's kernel.
 
         Raises:
-            NotFound: no such job or trial, or it runs no kernel of ours.
-            IllegalSchedule: its tiling is legal no more.
+            NotFound: no such job or trial, or it does not run a kernel of ours.
+            IllegalSchedule: its tiling is no longer legal.
         """
         with self._store.read() as session:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
         if trial.candidate.schedule is None:
-            raise NotFound(f"trial {number} of {job_id} runs the library's kernels, which have no source here")
+            raise NotFound(f"trial {number} of {job_id} runs the library's kernels, whose source is not available")
         return source_of(job.spec.workload, trial.candidate.schedule)
 
     def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
-        """A trial and its outcome, whose rounds are still there.
+        """A trial and its outcome with its rounds.
 
         Raises:
             NotFound: no such job or trial, or it has no raw samples; the message says why.
@@ -94,7 +94,7 @@ class TrialReader:
         return trial, trial.outcome
 
     def outcome_counts(self, job_id: str) -> dict[str, int]:
-        """Trials by outcome: measured, rejected, and each kind of failure that happened.
+        """Trials by outcome: measured, rejected, and each kind of failure that occurred.
 
         Raises:
             NotFound: no such job.
@@ -103,7 +103,7 @@ class TrialReader:
             return trials.outcome_counts(session, job_id)
 
     def best_so_far(self, job_id: str) -> list[tuple[int, float, float | None]]:
-        """(trial number, its time, library), microseconds, of each trial of ours that was the best so far.
+        """(trial number, its time, library), microseconds, of each trial of ours that was the best until then.
 
         Raises:
             NotFound: no such job.
@@ -112,7 +112,7 @@ class TrialReader:
             return trials.best_so_far(session, job_id)
 
     def forecast_quality(self, job_id: str) -> ForecastQuality:
-        """How well the simulator's forecasts ranked the job's fused trials so far.
+        """How well the simulator's forecasts have ranked the job's fused trials.
 
         Raises:
             NotFound: no such job.
@@ -133,11 +133,11 @@ class TrialReader:
             return events.after(session, job_id, after_id, limit)
 
     def listening(self, job_id: str, wake: Wake) -> AbstractContextManager[None]:
-        """Within the block `wake` is set whenever the job may have another event."""
+        """Within the block, `wake` is set whenever the job may have another event."""
         return self._store.commits.listening([job_id], wake)
 
     def priors(self, job_id: str) -> list[PriorUse]:
-        """What the job's search began with, and what each prior gave; none before the search began.
+        """What the job's search started from, and the result of each prior; none before the search began.
 
         Raises:
             NotFound: no such job.

@@ -1,1 +1,1 @@
-"""Results as they leave: how well one fits, packs, zip files."""
+"""Results for export: how well one fits, packs, zip files."""

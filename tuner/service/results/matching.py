@@ -1,4 +1,4 @@
-"""How well a stored result fits what an asker wants, and the machine that will run it."""
+"""How well a stored result fits a request, and the machine that will run it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
     distance = shape_distance(spec.workload, workload)
     differences = [] if same_target else [f"measured on {spec.target_id}, not {question.target_id}"]
     if spec.workload != workload:
-        differences.append(f"for {spec.workload.describe()}, not {workload.describe()}: {distance:.3g} away")
+        differences.append(f"for {spec.workload.describe()}, not {workload.describe()}: distance {distance:.3g}")
     if spec.objective.l2 is not objective.l2:
         differences.append(f"measured with a {spec.objective.l2} L2, not a {objective.l2} one")
     if spec.objective.regime is not objective.regime:
@@ -25,7 +25,7 @@ def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
     if spec.energy_within_percent is not None:
         differences.append(f"chosen for its energy, up to {spec.energy_within_percent:g} % slower than the fastest")
     if spec.torch_compile:
-        differences.append("judged against torch.compile, too")
+        differences.append("compared with torch.compile as well")
     if same_target:
         differences += question.machine.differences(best.environment)
     kind = MatchKind.ANY if not same_target else MatchKind.NEAREST if differences else MatchKind.EXACT
@@ -33,14 +33,14 @@ def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
 
 
 def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> BestMatch:
-    """How well the closest result that there is fits, if at least as well as is asked.
+    """Checks that the closest existing result fits at least as well as requested.
 
     Raises:
         NotFound: it does not; the message names it.
     """
     wanted = f"{question.workload.describe()} on {question.target_id}"
     if found is None:
-        raise NotFound(f"there is no result for {wanted}, nor for one like it; submit a job")
+        raise NotFound(f"there is no result for {wanted}, nor for anything similar; submit a job")
     fit = _compare(*found, question)
     words = f"the closest is {fit.match}: {'; '.join(fit.differences)}"
     remedies = [] if _ORDER.index(fit.match) <= _ORDER.index(question.match) else [f"match={fit.match}"]

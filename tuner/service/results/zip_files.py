@@ -1,4 +1,4 @@
-"""The zip that a pipeline fetches: the same files give the same bytes, and so the same digest."""
+"""The zip that a pipeline downloads: the same files give the same bytes, and so the same digest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The job loop of a worker: candidates in flight, outcomes recorded."""
+"""The job loop of a worker: candidates in progress, outcomes recorded."""

@@ -1,4 +1,4 @@
-"""How many candidates of a job are on their way at a time: arithmetic on what was seen of the job so far."""
+"""How many candidates of a job are in progress at a time, computed from what the job has shown so far."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import math
 from collections import deque
 from statistics import mean, median_low
 
-#: Of a budget, at most one trial in this many is on its way: a search that knows nothing yet chooses them all blindly.
+#: At most one trial in this many of a budget is in progress: a search that knows nothing yet chooses them all blindly.
 BUDGET_SHARE = 6
-#: This many may be on their way where they are a third of the budget at most: a small budget is spent on priors and
-#: first guesses, which need not know anything.
+#: This many may be in progress if they are at most a third of the budget: a small budget is spent on priors and first
+#: guesses, which need no results.
 NUM_GUESSED = 6
-#: Candidates that an estimate rests on, the last ones.
+#: An estimate uses this many of the last candidates.
 WINDOW = 8
 
 
 class Ahead:
-    """Keeps the card from waiting, and the search from choosing before it must.
+    """Keeps the card from waiting, and the search from choosing earlier than necessary.
 
-    By Little's law the makers hold as many candidates as the cards measure while one is made. One more is at each card,
-    and one is ready for it. Until the card has measured something, it is starting, and as many as may be are made.
+    By Little's law, the builders hold as many candidates as the cards measure while one is built. One more is at each
+    card, and one is ready for it. Until the card has measured something, it is starting, and the maximum number is
+    built.
     """
 
     def __init__(self, *, num_places: int, num_trials: int, max_ahead: int | None = None) -> None:
-        """`num_places` is how many builds run at a time, `num_trials` the budget, and `max_ahead` how many candidates
-        may be on their way besides one, at most."""
+        """`num_places` is how many builds run at a time, `num_trials` the budget, and `max_ahead` the maximum number
+        of candidates in progress besides one."""
         most = min(num_places + 2, max(num_trials // BUDGET_SHARE, min(NUM_GUESSED, num_trials // 3)))
         self._most = max(1, most if max_ahead is None else min(most, 1 + max_ahead))
         self._made_s = deque[float](maxlen=WINDOW)
@@ -33,19 +34,19 @@ class Ahead:
         self.num_lanes = 1
 
     def saw_made(self, seconds: float) -> None:
-        """A candidate was made ready, or refused, in that time, its turn not counted."""
+        """A candidate became ready, or was refused, after that time, without its waiting time."""
         self._made_s.append(seconds)
 
     def saw_measured(self, seconds: float) -> None:
-        """A candidate had the card for that time."""
+        """A candidate occupied the card for that time."""
         self._measured_s.append(seconds)
 
     @property
     def depth(self) -> int:
-        """How many candidates may be on their way now, at least 1."""
+        """How many candidates may be in progress now, at least 1."""
         if not self._made_s or not self._measured_s:
             return self._most
-        # What was built before takes no time to make, and says nothing of the next build.
+        # A cached build takes no time, and tells nothing about the next build.
         slower_half = sorted(self._made_s)[len(self._made_s) // 2 :]
         # One that hangs takes a hundred times longer to measure: the median passes over it.
         at_a_time = mean(slower_half) / max(median_low(self._measured_s), 1e-6)

@@ -1,4 +1,4 @@
-"""What was forecast for a candidate when it was prepared, so that its trial keeps both."""
+"""The forecast made for a candidate when it was prepared, so that its trial stores both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.core.trial.outcome import Measured, Outcome
 
 
 def with_forecast(outcome: Outcome, forecast: float | None) -> Outcome:
-    """`outcome` with its forecast among the metrics, where it was measured and there is one."""
+    """`outcome` with its forecast among the metrics, if it was measured and there is one."""
     if forecast is None or not isinstance(outcome, Measured):
         return outcome
     return replace(outcome, metrics=(*outcome.metrics, forecast_metric(forecast)))

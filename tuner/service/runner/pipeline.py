@@ -1,10 +1,10 @@
-"""The candidates of one search: chosen by the searcher, made ready by the build pool, measured by the lane.
+"""The candidates of one search: chosen by the searcher, built by the build pool, measured by the lane.
 
-All three continue at the same time. An outcome that is there before others that were chosen earlier does not wait for
-them; only the library's trial is overtaken by none, since it is what the others are compared with.
+All three work at the same time. An outcome that arrives before those of earlier candidates does not wait for them; only
+the library's trial always comes first, since the others are compared with it.
 
-Lanes of cards that have nothing else to do may help. What one of these refuses or fails is measured again by the job's
-own card, and one that does not work is not asked again.
+Lanes of idle cards may help. What such a lane refuses or fails is measured again by the job's own card, and a lane that
+does not work is not used again.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ from tuner.service.runner.progress import Progress
 
 _log = logging.getLogger(__name__)
 
-#: Candidates that are handed to a lane: one that is measured, and one behind it, so that the card does not wait for
-#: this thread.
+#: Candidates that are queued in a lane: one being measured, and one behind it, so that the card does not wait for this
+#: thread.
 IN_LANE = 2
-#: Times that the library's trial is measured, where the card's process dies in it: without it nothing can be compared.
+#: Number of times that the library's trial is measured if the card's process dies during it: without it nothing can be
+#: compared.
 LIBRARY_TRIES = 3
 
 
 class Chooser(Protocol):
-    """Says what is tried next: a search, or a list. As `Searcher` has it."""
+    """Chooses what is tried next: a search, or a list. As `Searcher` has it."""
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether the next choice is better made when nothing is on its way."""
+        """Whether the next choice is better made when nothing is in progress."""
         ...
 
     def ask(self) -> Candidate | None:
-        """The next candidate; None where there is none until another trial is known."""
+        """The next candidate; None if there is none until another trial is known."""
         ...
 
     def tell(self, trial: Trial) -> None:
@@ -56,11 +57,11 @@ class Chooser(Protocol):
         ...
 
     def think_ahead(self) -> bool:
-        """Does a piece of the work that a later choice needs; whether there was any."""
+        """Does part of the work that a later choice needs; returns whether there was any."""
         ...
 
     def wind_up(self) -> None:
-        """Chooses nothing new any more."""
+        """Chooses nothing new from now on."""
         ...
 
 
@@ -74,44 +75,44 @@ class Arrival:
     num_known: int
     #: When it was chosen, seconds since the epoch.
     chosen_at: float
-    #: Seconds for which it had the job's own card.
+    #: Seconds that it occupied the job's own card.
     card_s: float
-    #: Where it was measured; None where it never came to a card.
+    #: Where it was measured; None if it never reached a card.
     lane: MeasureLane | None
 
 
 @dataclass(kw_only=True)
 class _Traveller:
-    """A candidate on its way."""
+    """A candidate in progress."""
 
     candidate: Candidate
     num_known: int
     chosen_at: float
     preparing: Future[Preparation]
     prepared: Prepared | None = None
-    #: Where it is measured, and the outcome to come; None before.
+    #: Where it is measured, and the future outcome; None before.
     lane: MeasureLane | None = None
     measuring: Future[Outcome] | None = None
     #: Whether the job's own card has to measure it.
     is_own: bool = False
     outcome: Outcome | None = None
-    #: When it was handed to the lane, and when it came out, by the monotonic clock; 0 before.
+    #: When it entered the lane, and when it left it, by the monotonic clock; 0 before.
     sent_at: float = 0.0
     done_at: float = 0.0
-    #: Seconds between on the job's own card, without those behind another candidate.
+    #: Seconds in between on the job's own card, without those behind another candidate.
     card_s: float = 0.0
-    #: Times that the card's process died in it.
+    #: Number of times that the card's process died during it.
     num_crashes: int = 0
 
     @property
     def pending(self) -> Future[Any] | None:
-        """What it waits for; None while it waits for its turn, and at its end."""
+        """What it waits for; None while it is queued, and at its end."""
         if self.outcome is not None:
             return None
         return self.preparing if self.prepared is None else self.measuring
 
     def is_to_be_repeated(self, outcome: Outcome) -> bool:
-        """Whether this outcome of the library's trial tells of the process at the card only; counts it."""
+        """Whether this outcome of the library's trial is only due to the process at the card; counts it."""
         if self.candidate.plan_kind.is_ours or not isinstance(outcome, Failed) or outcome.kind != FailureKind.CRASH:
             return False
         self.num_crashes += 1
@@ -119,7 +120,7 @@ class _Traveller:
 
 
 class Pipeline:
-    """One search. Its methods are called by one thread; the searcher works in a thread of its own meanwhile."""
+    """One search. Its methods are called by one thread; meanwhile the searcher works in its own thread."""
 
     def __init__(
         self,
@@ -136,8 +137,8 @@ class Pipeline:
         helpers: Lanes = tuple,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`searcher` knows `num_known` trials already; with those there are to be `num_trials`. Once `drain` is set,
-        it ends by itself when what is at the card has its outcome. `helpers` says which lanes measure, too."""
+        """`searcher` knows `num_known` trials already; in the end there should be `num_trials`. Once `drain` is set,
+        it ends as soon as the candidate at the card has its outcome. `helpers` knows which lanes measure, too."""
         self._searcher = searcher
         self._problem = problem
         self._builds = builds
@@ -159,17 +160,17 @@ class Pipeline:
         self._travellers: list[_Traveller] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search {lane.target.id}")
         self._choosing: Future[tuple[Candidate | None, int, float]] | None = None
-        #: Work ahead of a later choice, while none is wanted; None where there is none left.
+        #: Work in advance for a later choice, while none is wanted; None if there is none left.
         self._thinking: Future[bool] | None = None
         self._has_thought = False
-        #: When each lane gave its last outcome, by its identity.
+        #: When each lane returned its last outcome, by its identity.
         self._free_at: dict[int, float] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drops what is on its way."""
+        """Drops what is in progress."""
         for one in self._travellers:
             one.preparing.cancel()
             if one.measuring is not None:
@@ -177,11 +178,12 @@ class Pipeline:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def next(self, incumbent_speedup: float | None) -> Arrival | None:
-        """The next outcome; None where nothing is on its way, and nothing is left to choose.
+        """The next outcome; None if nothing is in progress, and nothing is left to choose.
 
         Raises:
-            JobFailed: the worker fails again and again.
-            Quarantined: the card is not fit, and all outcomes that are there were given; the search goes on when it is.
+            JobFailed: the worker fails repeatedly.
+            Quarantined: the card is not usable, and all outcomes so far were returned; the search continues when it is
+                usable.
             Stopped: the service is closing.
         """
         while True:
@@ -189,7 +191,7 @@ class Pipeline:
                 self.end()
             self._take_choice()
             unfit = self._note_all()
-            if self._stop.is_set():  # closing may have made an end of what was looked at
+            if self._stop.is_set():  # closing may have ended what was waited for
                 raise Stopped
             if (arrival := self._arrived()) is not None:
                 return arrival
@@ -207,13 +209,12 @@ class Pipeline:
             wait_for_one(pending, self._stop)
 
     def record(self, trial: Trial) -> None:
-        """Has the searcher know a trial from its next choice on."""
+        """Tells the searcher about a trial before its next choice."""
         self._unobserved.append(trial)
         self._is_exhausted = False
 
     def wind_up(self) -> None:
-        """Has the searcher choose nothing new any more, only what the kinds lack for the finals; what is on its way
-        arrives."""
+        """Makes the searcher choose only what the kinds lack for the finals; what is in progress arrives."""
         self._is_winding_up, self._is_exhausted = True, False
 
     def end(self) -> None:
@@ -224,7 +225,7 @@ class Pipeline:
         self._travellers = [one for one in self._travellers if one.measuring and not one.measuring.cancel()]
 
     def _choose(self) -> None:
-        """Has the searcher choose one more, where one is wanted."""
+        """Makes the searcher choose one more, if one is wanted."""
         num_preparing = sum(one.pending is one.preparing for one in self._travellers)
         if (
             self._choosing is None
@@ -241,7 +242,7 @@ class Pipeline:
             self._think_ahead()
 
     def _think_ahead(self) -> None:
-        """Has the searcher work ahead, as long as there is something to do before the next choice."""
+        """Makes the searcher work in advance, as long as there is something to do before the next choice."""
         if self._has_thought:
             return
         if self._thinking is not None and self._thinking.done():
@@ -258,13 +259,13 @@ class Pipeline:
         return self._searcher.ask(), self._num_known, self._clock()
 
     def _take_choice(self) -> None:
-        """Sends what was chosen to the build pool."""
+        """Sends the chosen candidate to the build pool."""
         if self._choosing is None or not self._choosing.done():
             return
         candidate, num_known, chosen_at = self._choosing.result()
         self._choosing, self._has_thought = None, False
         if candidate is None:
-            self._is_exhausted = True  # until another trial says what to vary
+            self._is_exhausted = True  # until another trial shows what to vary
             return
         self._num_left -= 1
         preparing = self._builds.prepare(self._problem, candidate)
@@ -278,8 +279,8 @@ class Pipeline:
         )
 
     def _note_all(self) -> Quarantined | None:
-        """Notes how far all have come; what the card was found unfit by, if it was. An outcome that was there before
-        is a trial all the same."""
+        """Updates the progress of all candidates; returns why the card was quarantined, if it was. An outcome that
+        came before still counts as a trial."""
         unfit = None
         for one in self._travellers:
             try:
@@ -289,7 +290,7 @@ class Pipeline:
         return unfit
 
     def _note_progress(self, one: _Traveller) -> None:
-        """Notes how far a candidate has come, if it has."""
+        """Updates the progress of a candidate, if there is any."""
         if one.pending is None or not one.pending.done():
             return
         try:
@@ -301,7 +302,7 @@ class Pipeline:
             if one.lane is None or one.lane is self._lane:
                 self._patience.failed(error)
             else:
-                _log.warning("a card that helps failed, and is left out: %s", error)
+                _log.warning("a helper card failed, and is no longer used: %s", error)
                 self._forsaken.append(one.lane)
             if one.measuring is not None:
                 one.measuring = None
@@ -320,7 +321,7 @@ class Pipeline:
         free_at = self._free_at.get(id(one.lane), 0.0)
         card_s = max(0.0, one.done_at - max(one.sent_at, free_at))
         self._free_at[id(one.lane)] = max(free_at, one.done_at)
-        if one.candidate.plan_kind.is_ours and card_s > 0:  # in the library's trial the card's process starts
+        if one.candidate.plan_kind.is_ours and card_s > 0:  # during the library's trial the card's process starts
             self._ahead.saw_measured(card_s)
         if is_own and one.is_to_be_repeated(outcome):
             _log.warning("the library's trial is measured again: %s", getattr(outcome, "reason", ""))
@@ -334,7 +335,7 @@ class Pipeline:
             one.measuring, one.is_own = None, True
 
     def _arrived(self) -> Arrival | None:
-        """The first of those chosen whose outcome is there, taken off the way."""
+        """The earliest chosen candidate whose outcome has arrived, which is removed."""
         for one in self._travellers:
             if one.outcome is not None:
                 self._travellers.remove(one)
@@ -352,7 +353,7 @@ class Pipeline:
         return None
 
     def _feed(self, incumbent_speedup: float | None) -> None:
-        """Hands to the lane what is ready, the first that was chosen first."""
+        """Sends ready candidates to the lane, the earliest chosen first."""
         helpers = [lane for lane in self._helpers() if lane not in self._forsaken]
         self._ahead.num_lanes = 1 + len(helpers)
         in_lane = Counter(id(one.lane) for one in self._travellers if one.measuring is not None)
@@ -377,7 +378,7 @@ class Pipeline:
 
 
 def end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
-    """Has nothing more chosen where the time is over, and nothing new where there was no progress for too long."""
+    """Stops all choices if the time is over, and new ones if there was no progress for too long."""
     if left_s <= 0:
         pipeline.end()
     elif progress.is_over:

@@ -1,10 +1,9 @@
-"""The beginning of the next job while the card is at work on the one before.
+"""The start of the next job while the card still works on the one before.
 
 A search computes for a second before its first choice, and then every place builds while the card waits. Both are done
-in advance: the next job's search is begun, and what it will most likely try first is built, so that the builds are
-found where they are kept. What is foreseen and not yet built in the job's turn is built then, all at once: its own
-choices come a few at a time. What is tried stays the same: a choice is made when its job is at work, with what is known
-then.
+in advance: the next job's search is started, and what it will most likely try first is built, so that the builds are in
+the cache. What is foreseen but not built by the job's turn is built then, all at once: its own choices come a few at a
+time. What is tried stays the same: each choice is made during the job's turn, with what is known then.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from tuner.service.runner.searching import BegunSearch, Search, order_of
 
 _log = logging.getLogger(__name__)
 
-#: Where fewer builds run at a time, they are all wanted for the job at work.
+#: With fewer build places, all are used for the current job.
 LEAST_PLACES = 4
-#: Of a budget, the share that is built in advance, at most: the rest varies what is found.
+#: The maximum share of a budget that is built in advance: the rest varies what was found.
 BUDGET_SHARE = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextJob:
-    """A job that will be at work soon."""
+    """A job that will run soon."""
 
     problem: Problem
-    #: With the priors that are known by now.
+    #: With the priors known so far.
     order: SearchOrder
 
 
 def next_job(job: JobRecord, gpu: Gpu, priors: PriorBook, environment: Environment) -> NextJob:
-    """How a job would begin now.
+    """How a job would start now.
 
     Raises:
         StoreUnavailable: the database stays locked.
@@ -60,12 +59,12 @@ def next_job(job: JobRecord, gpu: Gpu, priors: PriorBook, environment: Environme
 
 @dataclass(kw_only=True)
 class _Begun:
-    """A search that was begun in advance. Its thread alone asks it, until `search` takes it over."""
+    """A search that was started in advance. Only its thread uses it, until `search` takes it over."""
 
     stack: ExitStack = field(default_factory=ExitStack)
     job: NextJob | None = None
     search: BegunSearch | None = None
-    #: What is built, or under way.
+    #: What is built, or being built.
     built: set[Candidate] = field(default_factory=set)
     #: What it foresees besides.
     unbuilt: deque[Candidate] = field(default_factory=deque)
@@ -76,14 +75,14 @@ class Prefetch:
     """For one runner, whose thread calls its methods."""
 
     def __init__(self, search_by: Search, builds: Callable[[], BuildPool], name: str) -> None:
-        """`search_by` begins a search, and `builds` says who makes candidates ready."""
+        """`search_by` starts a search, and `builds` returns the build pool."""
         self._search_by = search_by
         self._builds = builds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beforehand {name}")
         self._begun: tuple[_Begun, Future[None]] | None = None
 
     def begin(self, find: Callable[[], NextJob | None]) -> None:
-        """Begins with the job that `find` names, in a thread of its own; what was begun before is dropped."""
+        """Starts with the job that `find` returns, in a separate thread; what was started before is dropped."""
         self.drop()
         builds = self._builds()
         if builds.num_places >= LEAST_PLACES:
@@ -92,7 +91,7 @@ class Prefetch:
 
     @contextmanager
     def search(self, order: SearchOrder) -> Iterator[Chooser]:
-        """The search of a job: the one that was begun in advance, where that is of the same job."""
+        """The search of a job: the one that was started in advance, if that is for the same job."""
         begun = self._taken()
         with begun.stack:
             if begun.search and begun.job and replace(begun.job.order, priors=()) == replace(order, priors=()):
@@ -104,7 +103,7 @@ class Prefetch:
             yield search
 
     def build(self, problem: Problem, candidates: Iterable[Candidate]) -> None:
-        """Has candidates of a job that waits for others built, so that its turn finds them; nothing is waited for."""
+        """Builds candidates of a job that waits for others, so that they are ready at its turn; returns at once."""
         builds = self._builds()
         for candidate in candidates if builds.num_places >= LEAST_PLACES else ():
             builds.prepare(problem, candidate)
@@ -114,13 +113,13 @@ class Prefetch:
         self._taken().stack.close()
 
     def close(self) -> None:
-        """Ends what was begun, without waiting for it."""
+        """Ends what was started, without waiting for it."""
         if self._begun:
             self._begun[0].is_wanted.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _taken(self) -> _Begun:
-        """What was begun, as far as it is; its thread lets go of it."""
+        """What was started, as far as it got; its thread no longer uses it."""
         if self._begun is None:
             return _Begun()
         (begun, working), self._begun = self._begun, None
@@ -137,12 +136,12 @@ class Prefetch:
             search = begun.stack.enter_context(self._search_by(job.order))
             self._build(begun, search, job, builds)
             begun.job, begun.search = job, search
-        except Exception as error:  # whatever it is, its job meets it again, or never
-            _log.info("what was begun beforehand is dropped: %s: %s", type(error).__name__, error)
+        except Exception as error:  # whatever it is, its job will meet it again, or never
+            _log.info("a prefetched build was dropped: %s: %s", type(error).__name__, error)
 
     @staticmethod
     def _build(begun: _Begun, search: BegunSearch, job: NextJob, builds: BuildPool) -> None:
-        """Has built what the search foresees, in half of the places: the others are for the job at work."""
+        """Builds what the search foresees, in half of the places: the others are for the current job."""
         at_work, num_left = set[Future[Preparation]](), int(BUDGET_SHARE * (job.order.num_trials or 0))
         while (num_left or begun.unbuilt) and not begun.is_wanted.is_set():
             candidate = search.foresee() if num_left else None
@@ -155,7 +154,7 @@ class Prefetch:
             at_work = wait(at_work, timeout=0 if num_left else 0.2, return_when=FIRST_COMPLETED).not_done
 
     def _build_rest(self, begun: _Begun, problem: Problem, priors: Sequence[Candidate]) -> None:
-        """Has the job's priors and what it foresees built, as far as they are not."""
+        """Builds the job's priors and what it foresees, unless already built."""
         builds = self._builds()
         for candidate in dict.fromkeys((*priors, *begun.unbuilt)):
             if candidate not in begun.built:

@@ -1,4 +1,4 @@
-"""What a job begins with: chosen once, when its search begins, and kept, so that a restart begins with the same."""
+"""What a job starts from: chosen once, when its search begins, and kept, so that a restart begins with the same."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuner.store.results import imports, priors
 
 
 class PriorBook:
-    """Looks up prior results: in the database, and in what came with the program."""
+    """Looks up earlier results: in the database, and among the built-in ones."""
 
     def __init__(
         self, store: Store, writer: RetryingWriter, winners: KnownWinners | None, clock: Callable[[], float]
     ) -> None:
-        """`winners` are those that are kept outside of the database, where there are any."""
+        """`winners` are stored outside of the database, if there are any."""
         self._store = store
         self._writer = writer
         self._winners = winners
@@ -32,7 +32,7 @@ class PriorBook:
     def of(self, job: JobRecord, space: AnySpace, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
         """The priors of a job that has these trials already; none for a search that began in an older version.
 
-        What others of its ladder found is no earlier search, so that a fair one begins with it too.
+        Results of other jobs of its ladder are not an earlier search, so a fair one also starts from them.
 
         Raises:
             StoreUnavailable: the database stays locked.
@@ -46,7 +46,7 @@ class PriorBook:
         return chosen
 
     def by_now(self, job: JobRecord, space: AnySpace, kernel_version: str) -> tuple[Prior, ...]:
-        """The priors that a job would have if it began now; nothing is kept.
+        """The priors that a job would have if it started now; nothing is stored.
 
         Raises:
             StoreUnavailable: the database stays locked.
@@ -61,7 +61,7 @@ class PriorBook:
         return choose_priors(asked, [*self._ladder_jobs.found(job, kernel_version), *before])
 
     def _known(self, job: JobRecord) -> list[Found]:
-        """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""
+        """What is known about the job's target: for a simulated one, only simulated results."""
         with self._store.read() as session:
             found = priors.known(session, job.spec.workload, job.spec.target_id, self._store.shapes)
             found += imports.known(session, job.spec.target_id)

@@ -1,4 +1,4 @@
-"""A card in quarantine is probed until it is fit again."""
+"""A card in quarantine is probed until it is usable again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.service.concurrency.waiting import Stopped, result_of
 
 _log = logging.getLogger(__name__)
 
-#: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
+#: Pauses before the probes of a card in quarantine, seconds; the last one repeats.
 PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 #: Polling interval for the end of a quarantine, seconds.
@@ -30,7 +30,7 @@ class Probing:
         self._num_probes = 0
 
     def is_fit(self) -> bool:
-        """Whether the card may be measured on; one in quarantine is probed, after a pause that grows."""
+        """Whether the card may be measured on; one in quarantine is probed, after increasing pauses."""
         if not self._is_quarantined:
             self._num_probes = 0
             return True
@@ -44,7 +44,7 @@ class Probing:
         except (Stopped, WorkerError) as error:
             _log.info("%s stays in quarantine: %s", target_id, error)
             return False
-        _log.warning("%s is fit again", target_id)
+        _log.warning("%s is usable again", target_id)
         return True
 
     @property
@@ -52,8 +52,8 @@ class Probing:
         return self._dispatcher.quarantine(self._lane.target.id, self._worker) is not None
 
     def _pause(self, pause_s: float) -> bool:
-        """Waits before a probe, or until the quarantine has ended without one, as it does where a worker has come back;
-        whether the service continues."""
+        """Waits before a probe, or until the quarantine has ended without one, e.g. because a worker has come back;
+        returns whether the service continues."""
         end = time.monotonic() + pause_s
         while (left := end - time.monotonic()) > 0:
             if self._stop.wait(min(left, _RECHECK_S)):

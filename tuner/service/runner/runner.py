@@ -1,4 +1,4 @@
-"""The job loop of one worker: takes outcomes from the pipeline and records them; then the finals are held."""
+"""The job loop of one worker: takes outcomes from the pipeline and records them; then holds the finals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher, MeasureLane
 from tuner.dispatch.sources import kernel_version_for
-from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
+from tuner.errors import Conflict, IllegalSchedule, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
 from tuner.logs import about
 from tuner.search import search_here
 from tuner.service.concurrency.claims import Claims
@@ -48,13 +48,13 @@ from tuner.store.trials import trials
 
 _log = logging.getLogger(__name__)
 
-#: A runner that has nothing to do asks so often whether there is something, where no write says so, seconds. To ask
-#: costs milliseconds of the interpreter, and there is a runner for each card.
+#: Polling interval of an idle runner if no write wakes it, seconds. Polling costs milliseconds of the interpreter, and
+#: there is a runner for each card.
 _ASK_AGAIN_S = 1.0
 
 
 class Runner:
-    """Works off the open jobs of one target, the oldest first, with one worker and in a thread of its own."""
+    """Works through the open jobs of one target, oldest first, with one worker and in its own thread."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Runner:
         search: Search = search_here,
         helpers: Helpers | None = None,
     ) -> None:
-        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` says how those of a job are held.
-        Jobs begin with `winners`, where they suit; at most `max_ahead` candidates are on their way besides one."""
+        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` says how a job's finals are
+        held. Jobs start from `winners`, if they fit; at most `max_ahead` candidates are in progress besides one."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -92,10 +92,10 @@ class Runner:
         self._prefetch = Prefetch(search, lambda: dispatcher.builds(target.id, worker), f"{target.id} {worker}")
         self._lost = LostSearches()
         self._num_failures = 0
-        #: What ended the thread, where it was no request to stop; empty otherwise.
+        #: What ended the thread, if it was not a request to stop; empty otherwise.
         self.fault = ""
         self._stop = threading.Event()
-        #: Set where it is to end when what is at the card has its outcome.
+        #: Set if it should end when the candidate at the card has its outcome.
         self._drain = threading.Event()
         self._is_working = False
         self._probing = Probing(dispatcher, self._lane, worker, self._stop)
@@ -112,23 +112,22 @@ class Runner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has the thread end soon; a trial in flight is dropped, unrecorded."""
+        """Tells the thread to end soon; a trial in progress is dropped, unrecorded."""
         self._stop.set()
 
     def drain(self) -> None:
-        """Has the thread end when the trial at the card is recorded, or the finals are; the job continues at the next
-        start."""
+        """Tells the thread to end after the current trial or finals; the job continues at the next start."""
         self._drain.set()
         if not self._is_working:
             self._stop.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Waits for the thread's end, at most so long."""
+        """Waits until the thread has ended, with a time limit."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def join(self) -> None:
-        """Waits for the thread's end."""
+        """Waits until the thread has ended."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -149,22 +148,22 @@ class Runner:
                 self._turn()
         except Exception as error:
             if self._stop.is_set() or isinstance(error, Stopped):
-                return  # closing pulls the workers from under it: all goes on at the next start
+                return  # closing stops the workers meanwhile: everything continues at the next start
             self.fault = f"{type(error).__name__}: {error}"
-            _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
+            _log.critical("the runner of %s has stopped; restart the server", self.target.id, exc_info=error)
         finally:
             self._helpers.withdraw(self._lane)
             self._prefetch.close()
 
     def _turn(self) -> None:
-        """One ladder whose jobs have ended, one job, one inspection, or a short wait for any."""
+        """One ladder whose jobs have ended, one job, one inspection, or a short wait for any of these."""
         try:
             if not self._probing.is_fit():
                 self._helpers.withdraw(self._lane)
                 return
             seen = self._store.commits.num_works
             is_busy = self._ladders.take_one() or self._work_on_next() or self._inspector.take_one()
-        except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
+        except Quarantined as error:  # what was started stays open, and continues from its recorded trials
             self._helpers.withdraw(self._lane)
             _log.warning("%s is in quarantine: %s", self.target.id, error)
             self._metrics.saw_quarantine(self.target.id, self._worker)
@@ -182,7 +181,7 @@ class Runner:
             self._rest(seen)
 
     def _rest(self, seen: int) -> None:
-        """Waits for a write that may bring work. Time alone may bring some, too: another runner leaves what it had."""
+        """Waits for a write that may bring work. Another runner may also release work without a write."""
         end = time.monotonic() + _ASK_AGAIN_S
         while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes it at once; the limit only bounds how long `stop` waits.
@@ -190,7 +189,7 @@ class Runner:
                 return
 
     def _work_on_next(self) -> bool:
-        """Works off one open job; whether there was one that no other runner has."""
+        """Works on one open job; returns whether there was one that no other runner has."""
         with self._claims.jobs.take(self._next_job) as job:
             if job is None:
                 return False
@@ -201,7 +200,7 @@ class Runner:
                     self._work(job)
             except GaveWay:
                 _log.info("%s gives way", job.id)
-            except SearchLost as error:  # what was on its way is chosen again
+            except SearchLost as error:  # the candidates in progress are chosen again
                 if self._stop.is_set():
                     raise
                 if (failure := self._lost.saw(job.id, error)) is not None:
@@ -221,23 +220,23 @@ class Runner:
             return queue.next_open(session, self.target.id, self._clock(), besides=taken, kinds=kinds)
 
     def _end(self, job_id: str, error: Exception) -> None:
-        """Ends a job that `error` stopped; the other jobs continue."""
+        """Ends a job that failed with `error`; the other jobs continue."""
         match error:
             case Conflict() | NotFound() if self._has_ended(job_id):
-                _log.info("%s was ended by a client", job_id)
+                _log.info("%s was cancelled by a client", job_id)
                 return
-            case JobFailed() | WorkerError():
+            case JobFailed() | WorkerError() | IllegalSchedule():
                 reason = str(error)
             case _:
                 _log.error("%s failed", job_id, exc_info=error)
-                reason = f"a fault of {culprit(error)}: {type(error).__name__}: {error}"
+                reason = f"an error in {culprit(error)}: {type(error).__name__}: {error}"
         try:
             self._step(job_id, JobState.FAILED, reason)
         except (Conflict, NotFound):
-            _log.info("%s was ended by a client before it failed: %s", job_id, reason)
+            _log.info("%s was cancelled by a client before it failed: %s", job_id, reason)
 
     def _has_ended(self, job_id: str) -> bool:
-        """Whether it is over, or deleted since."""
+        """Whether it has ended or was deleted meanwhile."""
         with self._store.read() as session:
             try:
                 return jobs.get(session, job_id).state.is_final
@@ -250,7 +249,7 @@ class Runner:
         return self._writer.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
 
     def _work(self, job: JobRecord) -> None:
-        """Takes an open job from whatever state it is in to its end."""
+        """Takes an open job from its current state to its end."""
         if job.state is JobState.QUEUED:
             if job.deadline_at is not None and job.deadline_at <= self._clock():
                 raise JobFailed("its deadline passed while it waited")
@@ -264,10 +263,10 @@ class Runner:
         self._finisher.finish(job, past, self._ladder_jobs.finalists(job, past))
 
     def _share(self, job: JobRecord) -> None:
-        """Tries what others of the job's ladder found, once all of these have searched.
+        """Tries what other jobs of the ladder found, once all of these have searched.
 
         Raises:
-            GaveWay: it waits for them; without them for nothing.
+            GaveWay: it waits for them; without them there is nothing to wait for.
         """
         if job.batch_step is None:
             return
@@ -291,7 +290,7 @@ class Runner:
             return trials.history(session, job_id)
 
     def _search(self, job: JobRecord) -> None:
-        """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
+        """Records the pipeline's outcomes until the budget is spent or nothing legal is left to try."""
         past, budget = self._history(job.id), job.spec.budget
         due_s = job.due_s(self._clock())
         left_s = min(budget.seconds - job.search_s, due_s)
@@ -309,7 +308,7 @@ class Runner:
             self._prefetch.build(problem_of(job), new_kernels(space, self._history(job.id)))
 
     def _next_to_search(self, job_id: str) -> NextJob | None:
-        """The job that will most likely be searched after this one, if that has not begun yet."""
+        """The job that will most likely be searched after this one, if that has not started yet."""
         job = self._next_job({*self._claims.jobs.besides(job_id), job_id})
         if job is None or job.state is not JobState.QUEUED or job.spec.tried:
             return None
@@ -326,7 +325,7 @@ class Runner:
         patience: int | None = None,
         priors: Sequence[Prior] = (),
     ) -> None:
-        """Records what becomes of the candidates that `chooser` gives, until there are so many trials or the time is
+        """Records the outcomes of the candidates that `chooser` picks, until there are this many trials or the time is
         over.
 
         Raises:
@@ -361,11 +360,12 @@ class Runner:
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                # Once its patience has run out a few last trials are left: another stay would cost more than they take.
+                # Once its patience has run out, a few last trials are left: another turn would cost more than they
+                # take.
                 gives_way = gives_way or (not progress.is_over and turn.is_over())
                 end_if_due(pipeline, progress, 0.0 if gives_way else left_s)
                 if not self._drain.is_set():
-                    self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
+                    self._inspector.take_one(urgent_only=True)  # at most one, so that the search continues
                 mark = time.monotonic()
         if self._drain.is_set():
             raise Stopped
@@ -373,7 +373,7 @@ class Runner:
             raise GaveWay
 
     def _tell(self, job_id: str, trial: Trial, lane: MeasureLane | None) -> None:
-        """Tells whoever counts of a recorded trial, and which card measured it; without a `lane` it is this one's."""
+        """Reports a recorded trial, and which card measured it, to the metrics; without a `lane` it is this one's."""
         worker = lane.worker if isinstance(lane, WatchedLane) else self._worker
         with about(trial_number=str(trial.number)):
             _log.debug("trial %d is %s", trial.number, type(trial.outcome).__name__.lower())
@@ -383,7 +383,7 @@ class Runner:
     def _pipeline(
         self, job: JobRecord, chooser: Chooser, past: list[Trial], num_trials: int, helpers: Lanes
     ) -> Pipeline:
-        """The way of the candidates that are still to be tried."""
+        """The pipeline for the candidates that are still to be tried."""
         builds = self._dispatcher.builds(self.target.id, self._worker)
         return Pipeline(
             chooser,

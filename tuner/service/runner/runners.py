@@ -1,4 +1,4 @@
-"""The runners of a service: one per worker that is there, and one more for each that comes."""
+"""The runners of a service: one per existing worker, and one more for each new worker."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tuner.service.runner.runner import Runner
 
 
 class Runners:
-    """Thread-safe. Those that come before `start` begin with it, and those that come after `begin_drain` or `stop`
-    never."""
+    """Thread-safe. Workers that arrive before `start` begin with it; those that arrive after `begin_drain` or `stop`
+    never begin."""
 
     def __init__(self, make: Callable[[Target, int, Claims], Runner]) -> None:
-        """`make` gives the runner of a target's worker, by its number; all share the claims."""
+        """`make` returns the runner for a target's worker, by its number; all share the claims."""
         self._make = make
         self._claims = Claims()
-        #: Reentrant, since the handler of a signal drains, and its thread may be in any method then.
+        #: Reentrant, since a signal handler drains, and its thread may be in any method then.
         self._lock = threading.RLock()
         self._runners: list[Runner] = []
         self._is_started = False
         self._is_stopped = False
 
     def join_in(self, target: Target, worker: int) -> None:
-        """A worker is there: it gets a runner."""
+        """A new worker: it gets a runner."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -37,21 +37,21 @@ class Runners:
                 runner.start()
 
     def start(self) -> None:
-        """Starts those that are there."""
+        """Starts the existing ones."""
         with self._lock:
             self._is_started = True
             for runner in self._runners:
                 runner.start()
 
     def begin_drain(self) -> None:
-        """Has all end when what is at their cards is recorded. Waits for nothing, and may be called again."""
+        """Has all end once the trials at their cards are recorded. Does not wait, and may be called repeatedly."""
         with self._lock:
             self._is_stopped = True
             for runner in self._runners:
                 runner.drain()
 
     def drain(self, timeout_s: float) -> None:
-        """Returns when all have ended so, or after `timeout_s`."""
+        """Returns when all have ended, or after `timeout_s`."""
         self.begin_drain()
         deadline = time.monotonic() + timeout_s
         for runner in self._runners:
@@ -65,30 +65,27 @@ class Runners:
                 runner.stop()
 
     def join(self) -> None:
-        """Waits for the end of all."""
+        """Waits until all have ended."""
         for runner in self._runners:
             runner.join()
 
     def check_alive(self) -> None:
-        """Raises:
-        WorkerError: a runner has ended by a fault; only a restart helps.
-        """
+        """Raises: WorkerError: a runner ended with an error; only a restart helps."""
         with self._lock:
             for runner in self._runners:
                 if runner.fault:
                     raise WorkerError(
-                        f"the runner of {runner.target.id} has ended ({runner.fault}); restart the server"
+                        f"the runner of {runner.target.id} has stopped ({runner.fault}); restart the server"
                     )
 
     def check_ready(self) -> None:
         """Raises:
         StoreUnavailable: a runner waits for the database.
-        WorkerError: a runner has ended.
-        """
+        WorkerError: a runner has ended."""
         self.check_alive()
         with self._lock:
             for runner in self._runners:
                 if runner.trouble:
-                    raise StoreUnavailable(f"the work on {runner.target.id} waits: {runner.trouble}")
+                    raise StoreUnavailable(f"work on {runner.target.id} is suspended: {runner.trouble}")
                 if not runner.is_alive():
                     raise WorkerError(f"the runner of {runner.target.id} is not running; restart the server")

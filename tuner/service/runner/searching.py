@@ -1,4 +1,4 @@
-"""How a job's search begins, and begins again when its process has died."""
+"""How a job's search starts, and restarts if its process has died."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ from tuner.service.runner.pipeline import Chooser
 
 _log = logging.getLogger(__name__)
 
-#: A job whose search is lost so often with no trial recorded between is given up: it may be what kills the process.
+#: A job whose search is lost this often with no trial recorded in between is given up: the job may be what kills the
+#: process.
 MOST_LOST = 5
 
 
 class BegunSearch(Chooser, Protocol):
-    """A search before its first choice, as `Searcher` has it."""
+    """A search before its first choice, as in `Searcher`."""
 
     def foresee(self) -> Candidate | None:
-        """What it will most likely try, one after the other; None where it foresees no more."""
+        """What it will most likely try, one after the other; None if it foresees no more."""
         ...
 
     def begin_with(self, priors: Sequence[Candidate]) -> None:
-        """Has it try these first, in place of the priors that it was begun with."""
+        """Makes it try these first, instead of the priors that it was started with."""
         ...
 
 
-#: Begins a search, which ends with the block.
+#: Starts a search, which ends with the block.
 Search = Callable[[SearchOrder], AbstractContextManager[BegunSearch]]
 
 
 def order_of(job: JobRecord, gpu: Gpu, past: Iterable[Trial], priors: Iterable[Prior]) -> SearchOrder:
-    """The search of a job behind its recorded trials."""
+    """The search order of a job, after its recorded trials."""
     return SearchOrder(
         workload=job.spec.workload,
         gpu=gpu,
@@ -52,7 +53,7 @@ def order_of(job: JobRecord, gpu: Gpu, past: Iterable[Trial], priors: Iterable[P
 
 
 class LostSearches:
-    """Counts those of one runner since its last recorded trial."""
+    """Counts the lost searches of one runner since its last recorded trial."""
 
     def __init__(self) -> None:
         self._num = 0
@@ -62,10 +63,10 @@ class LostSearches:
         self._num = 0
 
     def saw(self, job_id: str, error: SearchLost) -> JobFailed | None:
-        """Counts one lost search; the reason to end the job where there were too many."""
+        """Counts one lost search; returns the reason to end the job if there were too many."""
         self._num += 1
         if self._num < MOST_LOST:
-            _log.warning("the search of %s is lost, and begins again from the recorded trials: %s", job_id, error)
+            _log.warning("the search of %s was lost, and restarts from the recorded trials: %s", job_id, error)
             return None
         self._num = 0
         return JobFailed(f"its search was lost {MOST_LOST} times in a row: {error}")

@@ -1,4 +1,4 @@
-"""When a job that is searching makes room: a paused one, and one whose turn is another's."""
+"""When a searching job gives up the card: if it is paused, or if it is another job's turn."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tuner.service.concurrency.claims import Claims
 from tuner.store import Store
 from tuner.store.jobs import jobs, queue
 
-#: A job of the same priority keeps the card at least so long, seconds: to change costs the inputs and the baseline.
+#: A job of the same priority keeps the card at least this long, seconds: a change costs new inputs and a new baseline.
 TURN_S = 30.0
-#: Between two questions to the database, seconds.
+#: Interval between two database queries, seconds.
 _CHECK_S = 0.5
 
 
 class Turn:
-    """One stay of a job at a card."""
+    """One turn of a job at a card."""
 
     def __init__(
         self,
@@ -28,18 +28,18 @@ class Turn:
         clock: Callable[[], float],
         kinds: Collection[str] | None = None,
     ) -> None:
-        """Of other jobs those count whose ops are of these kinds, where they are given."""
+        """Only other jobs whose ops are of these kinds count, if given."""
         self._store = store
         self._claims = claims
         self._job = job
         self._clock = clock
         self._kinds = kinds
-        #: By the monotonic clock. A stay begins with its first trial: what comes before is what a change costs.
+        #: By the monotonic clock. A turn starts with its first trial: everything before is the cost of a change.
         self._began_at: float | None = None
         self._checked_at = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether it is paused, a job of higher priority waits, or after a while another owner's turn has come."""
+        """Whether it is paused, a job of higher priority waits, or, after a while, another owner's turn has come."""
         now = time.monotonic()
         if self._began_at is None:
             self._began_at = now

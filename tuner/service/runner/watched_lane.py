@@ -1,4 +1,4 @@
-"""A measure lane whose card is known to be busy or idle."""
+"""A measure lane that records when its card is busy or idle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class WatchedLane:
-    """A `MeasureLane` that is another one, with a clock on the calls that need the card."""
+    """A `MeasureLane` that wraps another one, with a clock for the calls that need the card."""
 
     def __init__(self, lane: MeasureLane, worker: int, busy: BusyClock) -> None:
         self._lane = lane
-        #: Number of its card among those of its target.
+        #: The number of its card among those of its target.
         self.worker = worker
         self._busy = busy
 
@@ -34,7 +34,7 @@ class WatchedLane:
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """The kinds of ops that its worker has."""
+        """The kinds of ops that its worker supports."""
         return self._lane.kinds
 
     @property
@@ -51,7 +51,7 @@ class WatchedLane:
         return future
 
     def probe(self) -> Future[None]:
-        """Queues a look at the card."""
+        """Queues a probe of the card."""
         return self._watched(self._lane.probe())
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
@@ -76,17 +76,17 @@ class WatchedLane:
         return self._watched(self._lane.beside(problem, candidates, baselines, num_rounds, winner))
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
-        """Queues the measuring of a candidate's energy."""
+        """Queues the measurement of a candidate's energy."""
         return self._watched(self._lane.energy(problem, candidate))
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
-        """Queues the counting of a candidate."""
+        """Queues a measurement of a candidate's counters."""
         return self._watched(self._lane.count(problem, candidate, metrics))
 
     def trace(self, problem: Problem, candidate: Candidate) -> Future[Trace]:
-        """Queues the tracing of a candidate."""
+        """Queues a trace of a candidate."""
         return self._watched(self._lane.trace(problem, candidate))
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
-        """Queues the making of a candidate's files, which takes no card."""
+        """Queues building a candidate's files, which does not need the card."""
         return self._lane.artifact(problem, candidate, extra)

@@ -1,1 +1,1 @@
-"""Who may ask for jobs, and what becomes of what is asked."""
+"""Who may submit jobs, and how requests are handled."""

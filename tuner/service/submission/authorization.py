@@ -1,4 +1,4 @@
-"""Who a secret belongs to: looked up in the database, and remembered for a moment, so that a request costs no query."""
+"""Who a secret belongs to: looked up in the database, and cached briefly, so that a request costs no query."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tuner.service.paging import check_limit
 from tuner.store import Store
 from tuner.store.access import audit, ended_sessions, tokens
 
-#: What another process revokes or ends, a token or a session, is refused after this many seconds at the latest.
+#: A token or session that another process revokes or ends is refused after this many seconds at the latest.
 REMEMBERED_S = 1.0
 #: Seconds of a day.
 DAY_S = 24 * 3600.0
-#: Tokens that are remembered at most.
+#: Maximum number of cached tokens.
 _MAX_REMEMBERED = 10_000
 
 
@@ -27,7 +27,7 @@ class Access:
     """The tokens of one store; thread-safe."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time, *, always_asks: bool = False) -> None:
-        """`always_asks` has nobody let in who does not say who he is, though no token was made."""
+        """`always_asks` refuses requests without a token, even if no token was ever created."""
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class Access:
 
     @property
     def is_on(self) -> bool:
-        """Whether a token is needed: from the first one on that was ever made."""
+        """Whether a token is needed: always after the first one was created."""
         if self.is_known_to_be_on is None:
             with self._store.read() as session:
                 self._is_on = tokens.has_any(session)
@@ -48,11 +48,11 @@ class Access:
 
     @property
     def is_known_to_be_on(self) -> bool | None:
-        """What `is_on` answers, where it needs no database to say so; else None."""
+        """The result of `is_on`, if it is known without the database; else None."""
         return None if not self._is_on and time.monotonic() - self._asked_at > REMEMBERED_S else self._is_on
 
     def remembered(self, secret: str) -> Token | None:
-        """What `by_secret` answers, where it needs no database to say so; else None."""
+        """The result of `by_secret`, if it is known without the database; else None."""
         with self._lock:
             token, at = self._seen.get(tokens.digest_of(secret), (None, float("-inf")))
         is_fresh = token is not None and time.monotonic() - at <= REMEMBERED_S
@@ -63,11 +63,11 @@ class Access:
         return self._valid(tokens.digest_of(secret), lambda: self._find(secret))
 
     def by_session(self, token_id: str, proof: str) -> Token | None:
-        """The valid token of a session of the dashboard, whose random word is `proof`; None where it was ended."""
+        """The valid token of a session of the dashboard, whose random word is `proof`; None if it was ended."""
         return self._valid(f"{token_id} {proof}", lambda: self._get(token_id, proof))
 
     def end_session(self, caller: Caller, token_id: str, proof: str) -> None:
-        """Has a session refused from now on; other servers refuse it within `REMEMBERED_S`."""
+        """Ends a session from now on; other servers refuse it within `REMEMBERED_S`."""
         with self._store.write() as session:
             if ended_sessions.end(session, proof, now := self._clock()):
                 audit.append(session, caller, "session.end", token_id, now)
@@ -97,15 +97,15 @@ class Access:
         return token if token is not None and token.is_valid(self._clock()) else None
 
     def tokens(self) -> list[Token]:
-        """All tokens ever made, the oldest first."""
+        """All tokens ever created, oldest first."""
         with self._store.read() as session:
             return tokens.every(session)
 
     def make_token(self, caller: Caller, owner: str, role: Role, note: str, days: float | None) -> tuple[Token, str]:
-        """A new token, good for this many days or for ever, and its secret, which nobody can ask for again.
+        """A new token, valid for this many days or forever, and its secret, which cannot be read again.
 
         Raises:
-            InvalidInput: owner or note are too long, or the owner is no plain name.
+            InvalidInput: owner or note are too long, or the owner is not a plain name.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -116,7 +116,7 @@ class Access:
         return made, secret
 
     def revoke_token(self, caller: Caller, token_id: str) -> Token:
-        """Has a token refused from now on; other servers refuse it within `REMEMBERED_S`.
+        """Revokes a token from now on; other servers refuse it within `REMEMBERED_S`.
 
         Raises:
             NotFound: no such token.
@@ -129,7 +129,7 @@ class Access:
         return revoked
 
     def note(self, caller: Caller, action: str, subject: str) -> None:
-        """Writes an entry of the audit log for what changed no row."""
+        """Writes an entry into the audit log for an action that changed no row."""
         with self._store.write() as session:
             audit.append(session, caller, action, subject, self._clock())
 
@@ -145,7 +145,8 @@ class Access:
 
     @property
     def session_key(self) -> bytes:
-        """What sessions of the dashboard are signed with: random, kept in the data folder, for its owner's eyes."""
+        """The key with which dashboard sessions are signed: random, kept in the data folder, readable only by its
+        owner."""
         with self._lock:
             if self._session_key is None:
                 self._session_key = _kept_key(self._store.directory / "session.key")
@@ -153,13 +154,13 @@ class Access:
 
 
 def _kept_key(path: Path) -> bytes:
-    """The key at `path`, which is made where there is none."""
+    """The key at `path`, which is created if there is none."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         if key := path.read_bytes():
             return key
-        descriptor = os.open(path, os.O_WRONLY)  # the disk was full when it was made
+        descriptor = os.open(path, os.O_WRONLY)  # the disk was full when it was created
     key = secrets.token_hex(32).encode()
     with os.fdopen(descriptor, "wb") as file:
         file.write(key)

@@ -1,4 +1,4 @@
-"""Batches: asked for, looked at, and ended."""
+"""Batches: submitted, read, and ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.store.tables.batch_models import BatchRow
 
 
 class Batches:
-    """Jobs that are asked for together. Thread-safe."""
+    """Jobs that were submitted together. Thread-safe."""
 
     def __init__(self, store: Store, submissions: Submissions, clock: Callable[[], float]) -> None:
         self._store = store
@@ -42,14 +42,14 @@ class Batches:
         idempotency_key: str | None = None,
         body_digest: str = "",
     ) -> tuple[BatchRecord, bool]:
-        """The batch of these problems, and whether it is new: all of its jobs, or none.
+        """The batch of these problems, and whether it is new: either all of its jobs are accepted, or none.
 
-        The same problems, while `caller`'s batch of them is open, answer that batch. A problem on which another job
-        works becomes part of the batch by that job; with `reuse`, one that was solved too.
+        The same problems, while `caller`'s batch of them is open, return that batch. If another job works on a problem,
+        that job becomes part of the batch; with `reuse`, also one that has solved it.
 
         Raises:
-            InvalidInput: too few or too many problems, one twice, several targets, a target that nobody serves, or a
-                key that came with another body.
+            InvalidInput: too few or too many problems, a duplicate, several targets, a target without a worker, or a
+                key that was sent with another body.
             Forbidden: a priority above 0, and `caller` is no admin.
         """
         terms = terms or JobTerms()
@@ -84,7 +84,7 @@ class Batches:
             return batches.get(session, batch_id), True
 
     def get(self, batch_id: str) -> BatchRecord:
-        """A batch as it stands.
+        """A batch and its state.
 
         Raises:
             NotFound: no such batch.
@@ -105,7 +105,7 @@ class Batches:
             return batches.page(session, cursor, limit, owner, project)
 
     def jobs(self, batch_id: str, cursor: str | None = None, limit: int = 50) -> Page[tuple[JobRecord, int]]:
-        """Its jobs, each with its ladder, in the order in which they are searched.
+        """Its jobs, each with its ladder, in search order.
 
         Raises:
             NotFound: no such batch.
@@ -120,12 +120,12 @@ class Batches:
         )
 
     def cancel(self, batch_id: str, caller: Caller = LOCAL) -> BatchRecord:
-        """Ends a batch, and those of its open jobs that nobody else asks for: alone, or by another batch.
+        """Cancels a batch, and those of its open jobs that nobody else requested, alone or through another batch.
 
         Raises:
             NotFound: no such batch.
             Forbidden: it is somebody else's.
-            Conflict: it has ended by itself.
+            Conflict: it has already ended.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -134,7 +134,7 @@ class Batches:
             if batch.cancelled_at is not None:
                 return batch
             if batch.state.is_final:
-                raise Conflict(f"a batch that is {batch.state} cannot become cancelled")
+                raise Conflict(f"a batch that is {batch.state} cannot be cancelled")
             for job in batches.open_jobs(session, batch_id):
                 self._submissions.withdraw(session, job, batch, caller)
             batches.cancel(session, batch_id, now)
@@ -142,7 +142,8 @@ class Batches:
             return batches.get(session, batch_id)
 
     def pause(self, batch_id: str, caller: Caller, is_paused: bool) -> BatchRecord:
-        """Has its open jobs wait, or continue. Those whose run others share continue, unless `caller` is an admin.
+        """Pauses its open jobs, or lets them continue. Jobs whose run others share continue, unless `caller` is an
+        admin.
 
         Raises:
             NotFound: no such batch.
@@ -154,7 +155,7 @@ class Batches:
             batch = batches.get(session, batch_id)
             _check_owner(batch, caller, verb)
             if batch.state.is_final:
-                raise Conflict(f"{batch_id} has ended ({batch.state}), and can neither wait nor go on")
+                raise Conflict(f"{batch_id} has ended ({batch.state}), and can neither be paused nor resumed")
             for job in batches.open_jobs(session, batch_id):
                 is_shared = len(job.owners) > 1 and caller.role is not Role.ADMIN
                 if caller.owns(job.owners) and not (is_paused and is_shared):
@@ -163,15 +164,15 @@ class Batches:
             return batches.get(session, batch_id)
 
     def facts(self, batch_ids: Collection[str]) -> dict[str, BatchFacts]:
-        """What listings show of those that have jobs."""
+        """What listings show for those that have jobs."""
         with self._store.read() as session:
             return facts(session, batch_ids)
 
     def ladders(self, batch_id: str) -> dict[int, Ladder]:
-        """The answers that there are, by number.
+        """The existing results of its ladders, by number.
 
         Raises:
-            NotFound: no such batch, or it has no answer yet.
+            NotFound: no such batch, or it has no result yet.
         """
         with self._store.read() as session:
             found, batch = batches.ladders(session, batch_id), batches.get(session, batch_id)
@@ -181,7 +182,7 @@ class Batches:
         return found
 
     def workloads(self, batch_id: str) -> dict[str, Workload]:
-        """What its jobs are of, by their ids.
+        """The workloads of its jobs, by their ids.
 
         Raises:
             NotFound: no such batch.
@@ -201,7 +202,7 @@ class Batches:
             return batches.events_after(session, batch_id, after_id, limit)
 
     def listening(self, batch_id: str, wake: Wake) -> AbstractContextManager[None]:
-        """Within the block `wake` is set whenever one of its jobs may have another event.
+        """Within the block, `wake` is set whenever one of its jobs may have another event.
 
         Raises:
             NotFound: no such batch.
@@ -212,27 +213,25 @@ class Batches:
 
 
 def _check_owner(batch: BatchRecord, caller: Caller, verb: str) -> None:
-    """Raises:
-    Forbidden: it is somebody else's, who may not `verb` it.
-    """
+    """Raises: Forbidden: it belongs to somebody else, who may not `verb` it."""
     if not caller.owns((batch.owner,)):
         raise Forbidden(f"{batch.id} belongs to {batch.owner or 'nobody'}; only its owner and admins may {verb} it")
 
 
 def _digest_of(specs: Sequence[JobSpec]) -> str:
-    """Names the problems, in whatever order they came."""
+    """A digest of the problems, independent of their order."""
     return hashlib.sha256("\n".join(sorted(spec.problem_digest for spec in specs)).encode()).hexdigest()
 
 
 def _check_specs(specs: Sequence[JobSpec]) -> None:
     if not 1 <= len(specs) <= MAX_JOBS:
         raise InvalidInput(
-            "shapes", f"the batch has {len(specs)} jobs", f"give 1 to {MAX_JOBS}: cut it into several batches"
+            "shapes", f"the batch has {len(specs)} jobs", f"use 1 to {MAX_JOBS}: split it into several batches"
         )
     if len({spec.target_id for spec in specs}) > 1:
-        raise InvalidInput("target", "the jobs are of several targets", "give each target a batch of its own")
+        raise InvalidInput("target", "the jobs have several targets", "use a separate batch for each target")
     seen: set[str] = set()
     for spec in specs:
         if spec.problem_digest in seen:
-            raise InvalidInput("m", f"{spec.workload.describe()} is asked for twice", "ask for each problem once")
+            raise InvalidInput("m", f"{spec.workload.describe()} is requested twice", "ask for each problem once")
         seen.add(spec.problem_digest)

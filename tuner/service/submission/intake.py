@@ -1,4 +1,4 @@
-"""Takes in the jobs that many ask for at once: what arrives while a transaction is under way shares the next one."""
+"""Handles many simultaneous submissions: those that arrive during a transaction share the next one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tuner.core.trial.records import JobRecord
 from tuner.errors import StoreUnavailable
 from tuner.service.submission.submissions import Submission, Submissions
 
-#: Submissions of a transaction, at most: others wait for the database meanwhile.
+#: Maximum submissions per transaction: others wait for the database meanwhile.
 MAX_TOGETHER = 64
-#: From the beginning of a transaction to that of the next one, at least, seconds. Under load some requests share each;
-#: one that comes alone waits for nothing.
+#: Minimum seconds from the start of a transaction to the start of the next one. Under load several requests share each;
+#: a single request does not wait.
 PERIOD_S = 0.02
 
 Answer = Future[tuple[JobRecord, bool]]
 
 
 class Intake:
-    """One thread that submits for all. Nobody waits longer for it than for the transaction under way, or for its
-    period to end. While the database takes no writes, all that wait are told so at once."""
+    """One thread that submits for all. A request waits at most for the current transaction, or for its period to
+    end. While the database cannot be written, all waiting requests fail at once."""
 
     def __init__(self, submissions: Submissions) -> None:
         self._submissions = submissions
@@ -32,7 +32,7 @@ class Intake:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="intake")
 
     def submit(self, asked: Submission) -> Answer:
-        """What `Submissions.submit` answers, or raises, once it is in the database. Any thread may call."""
+        """What `Submissions.submit` returns or raises, once it is in the database. Any thread may call."""
         answer = Answer()
         with self._lock:
             self._waiting.append((asked, answer))
@@ -41,7 +41,7 @@ class Intake:
         return answer
 
     def close(self) -> None:
-        """Ends the thread; what was asked for is answered first."""
+        """Ends the thread after handling the requests that it has."""
         self._thread.shutdown()
 
     def _work(self) -> None:

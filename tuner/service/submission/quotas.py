@@ -1,4 +1,4 @@
-"""How much an owner or a project may have: set by admins, and held against each new job."""
+"""Limits for an owner or a project: set by admins, and checked for each new job."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tuner.store.engine.gathering import write_now
 
 
 class Quotas:
-    """The quotas of one store; thread-safe. Admins are bound by none."""
+    """The quotas of one store; thread-safe. Admins have no limits."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        #: What there is, so that a submission costs no query, and when it was read, by the monotonic clock.
+        #: A cache, so that a submission costs no query, and when it was read, by the monotonic clock.
         self._seen: dict[tuple[QuotaScope, str], Quota] = {}
         self._seen_at = float("-inf")
 
     def every(self) -> list[tuple[Quota, Usage | None]]:
-        """Each quota, and what is used of it; None for those of everybody."""
+        """Each quota, and how much of it is used; None for those that apply to everybody."""
         with self._store.read() as session:
             now = self._clock()
             return [
@@ -36,7 +36,7 @@ class Quotas:
             ]
 
     def put(self, quota: Quota, caller: Caller) -> None:
-        """Sets a quota; other servers hold to it a second later at most."""
+        """Sets a quota; other servers apply it at most a second later."""
         with self._store.write() as session:
             quotas.put(session, quota)
             audit.append(session, caller, "quota.set", f"{quota.scope}/{quota.name}"[:64], self._clock())
@@ -54,7 +54,7 @@ class Quotas:
         self._forget()
 
     def check(self, session: Session, caller: Caller, project: str) -> None:
-        """In a writing session: whether one more job of `caller` is within his quota and the project's.
+        """In a writing session: checks whether one more job of `caller` is within the caller's quota and the project's.
 
         Raises:
             Forbidden: it is not; the message says which quota, and what to do.

@@ -1,4 +1,4 @@
-"""Where jobs are requested and ended, and by whom; and why an open job waits."""
+"""Who submits and ends jobs, and how; and why an open job waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
-from tuner.core.legal.small_elements import conversion_problem
+from tuner.core.legal.runs import refusal
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
@@ -25,28 +25,28 @@ from tuner.store.admin import removal
 from tuner.store.engine.gathering import gathering, write_now
 from tuner.store.jobs import asking, batches, jobs, keys, queue, served, webhooks
 
-#: How a job is treated where nobody says anything else.
+#: How a job is treated by default.
 _PLAIN = JobTerms()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job that is requested."""
+    """A job submission."""
 
     spec: JobSpec
     #: Who asks.
     caller: Caller = LOCAL
     terms: JobTerms = _PLAIN
-    #: A name that the asker gave to the request: sent twice, it makes one job.
+    #: A name that the client gave to the request: sent twice, it makes one job.
     idempotency_key: str | None = None
-    #: Body digest of the request's body; another one must not come under the same key.
+    #: Digest of the request's body; the same key must not be used with another one.
     body_digest: str = ""
-    #: Whether a finished job of the same problem will do.
+    #: Whether a finished job of the same problem is accepted.
     reuse: bool = False
 
 
 class Submissions:
-    """Takes jobs in, and ends them at their owners' wish."""
+    """Accepts jobs, and ends them at their owners' request."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Submissions:
         leads: Callable[[], bool],
         policy: WebhookPolicy | None = None,
     ) -> None:
-        """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does. `policy`
-        says which webhooks may be requested: none, where it is not given."""
-        #: What each new job is held against.
+        """`leads` tells whether this server runs the jobs; if not, it accepts jobs for the server that does.
+        `policy` says which webhooks are allowed: none, if it is None."""
+        #: What each new job is checked against.
         self.quotas = Quotas(store, clock)
         self._policy = policy or WebhookPolicy()
         self._store = store
@@ -67,12 +67,12 @@ class Submissions:
         self._leads = leads
 
     def submit(self, asked: Submission) -> tuple[JobRecord, bool]:
-        """The job for what is asked, and whether it is new; the asker becomes one of its owners.
+        """The job for this submission, and whether it is new; the caller becomes one of its owners.
 
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
-            Forbidden: a priority above 0, and the asker is no admin; or more jobs than a quota allows.
-            StoreUnavailable: the database takes no writes now; nothing was changed.
+            Forbidden: a priority above 0, and the caller is not an admin; or more jobs than a quota allows.
+            StoreUnavailable: the database cannot be written now; nothing was changed.
         """
         (outcome,) = self.submit_together([asked])
         if isinstance(outcome, Exception):
@@ -80,8 +80,8 @@ class Submissions:
         return outcome
 
     def submit_together(self, asked: Sequence[Submission]) -> list[tuple[JobRecord, bool] | Exception]:
-        """As `submit` for each, in one transaction: a commit for all costs little more than one. What would be raised
-        is among the answers. Where one cannot be taken nothing is written, and each gets a transaction of its own."""
+        """As `submit` for each, in one transaction: a commit for all costs little more than one. Exceptions are
+        returned among the results. If one cannot be accepted, nothing is written, and each gets its own transaction."""
         try:
             with self._store.write() as session, gathering(session):
                 taken = jobs.open_among(session, {one.spec.problem_digest for one in asked})
@@ -93,7 +93,7 @@ class Submissions:
         return [(self.with_wait(job), is_new) for job, is_new in found]
 
     def _admit(self, session: Session, asked: Submission, taken: set[str]) -> tuple[JobRecord, bool]:
-        """As `submit`, in a writing session that gathers. `taken` are the problems of open jobs."""
+        """As `submit`, in a writing session that collects rows. `taken` are the problems of open jobs."""
         caller, terms, problem = asked.caller, asked.terms, asked.spec.problem_digest
         check_terms(terms, caller)
         if terms.webhook is not None:
@@ -110,7 +110,7 @@ class Submissions:
         if not job.state.is_final:
             asking.note_single(session, job.id, caller.owner)
         if key or terms.webhook is not None:
-            write_now(session)  # their rows name the job's
+            write_now(session)  # their rows refer to the job's row
         if terms.webhook is not None:
             has_ended = job.state.is_final
             webhooks.ask(session, job.id, caller.owner, terms.webhook, has_ended=has_ended, now=now)
@@ -129,12 +129,12 @@ class Submissions:
         is_free: bool = False,
         batch_id: str | None = None,
     ) -> tuple[JobRecord, bool]:
-        """In a writing session: the job that works on a problem, or solved it where `reuse` allows that, else a new one
-        of the batch, if there is one; and whether it is new. `is_free` says that no open job works on it.
+        """In a writing session: the job that works on a problem, or solved it if `reuse` allows that, otherwise a new
+        one of the batch, if there is one; and whether it is new. `is_free` tells that no open job works on it.
 
         Raises:
             InvalidInput: no worker serves the target, or its GPU does not run the workload.
-            Forbidden: a new job would be more than a quota allows.
+            Forbidden: a new job would exceed a quota.
         """
         now = self._clock()
         job = None if is_free else jobs.find_open(session, spec.problem_digest)
@@ -150,25 +150,25 @@ class Submissions:
         return job, True
 
     def join(self, session: Session, job: JobRecord, caller: Caller, terms: JobTerms) -> JobRecord:
-        """In a writing session: what another request for the problem of a job makes of it.
+        """In a writing session: adds another request to the job of the same problem.
 
         Raises:
-            InvalidInput: it would have more labels than a job may have.
+            InvalidInput: it would exceed the maximum number of labels.
         """
         is_owner = not caller.owner or caller.owner in job.owners
         if is_owner and terms.priority <= job.priority and set(terms.labels) <= set(job.labels):
             return job
         new = set(terms.labels) - set(job.labels)
         if new and (count := jobs.num_labels_of(session, job.id, caller.owner) + len(new)) > MAX_LABELS:
-            problem = f"{job.id} works on this problem, and would have {count} labels of yours with these"
-            remedy = f"an owner gives a job at most {MAX_LABELS}: leave some out, or use those that it has"
+            problem = f"{job.id} already works on this problem, and would have {count} of your labels with these"
+            remedy = f"an owner may give a job at most {MAX_LABELS} labels: leave some out, or reuse existing ones"
             raise InvalidInput("labels", problem, remedy)
         now = self._clock()
         audit.append(session, caller, "job.attach", job.id, now)
         return jobs.attach(session, job.id, caller.owner, terms, now)
 
     def cancel(self, job_id: str, caller: Caller) -> JobRecord:
-        """Ends a job; where others share its run, it continues, and `caller` is no owner of it any more.
+        """Cancels a job; if others share its run, it continues, and `caller` no longer owns it.
 
         Raises:
             NotFound: no such job.
@@ -190,7 +190,7 @@ class Submissions:
         return self._end_for_all(session, job.id, caller, now)
 
     def withdraw(self, session: Session, job: JobRecord, batch: BatchRecord, caller: Caller) -> None:
-        """In a writing session: a batch asks no more for an open job of its own. The job ends if nobody else does.
+        """In a writing session: a batch no longer needs one of its open jobs. The job ends if nobody else needs it.
         `caller` may end the batch."""
         others = {owner for owner in asking.who_else(session, job.id, batch.id) if not owner or owner in job.owners} | {
             owner for owner in job.owners if owner != batch.owner
@@ -202,13 +202,13 @@ class Submissions:
             self._detach(session, job.id, batch.owner, caller, now)
 
     def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
-        """Takes a job that has ended out of sight with all that is known of it, and answers None. Where others share
-        its run it stays theirs, open or not, and is answered as it is without `caller`.
+        """Deletes an ended job with all its data, and returns None. If others share its run, it stays theirs, open or
+        not, and is returned without `caller`.
 
         Raises:
-            NotFound: no such job, or it was deleted before.
+            NotFound: no such job, or it was already deleted.
             Forbidden: it is somebody else's.
-            Conflict: it is open, and nobody else's.
+            Conflict: it is open, and has no other owner.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -225,23 +225,23 @@ class Submissions:
         return jobs.set_state(session, job_id, JobState.CANCELLED, now)
 
     def _detach(self, session: Session, job_id: str, owner: str, caller: Caller, now: float) -> JobRecord:
-        """The job without one of its owners, and without his webhooks."""
+        """The job without one of its owners, and without that owner's webhooks."""
         audit.append(session, caller, "job.detach", job_id, now)
         webhooks.drop(session, job_id, owner)
         asking.drop_single(session, job_id, owner)
         return jobs.detach(session, job_id, owner)
 
     def webhooks(self, job_id: str) -> list[Webhook]:
-        """Who is told of a job's end, and how far that is."""
+        """Who is notified of a job's end, and the state of each notification."""
         with self._store.read() as session:
             return webhooks.of_job(session, job_id)
 
     def pause(self, job_id: str, caller: Caller, is_paused: bool) -> JobRecord:
-        """Has an open job wait, or continue. Of a search under way, what is at the card is recorded first.
+        """Pauses an open job, or lets it continue. If it is searching, the trial at the card is recorded first.
 
         Raises:
             NotFound: no such job.
-            Forbidden: it is somebody else's, or is to wait where others share its run.
+            Forbidden: it belongs to somebody else, or should be paused while others share its run.
             Conflict: it has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
@@ -249,23 +249,23 @@ class Submissions:
             job = jobs.get(session, job_id)
             check_owner(caller, job, verb)
             if is_paused and caller.role is not Role.ADMIN and len(job.owners) > 1:
-                raise Forbidden(f"others share the run of {job_id}; only an admin may pause it")
+                raise Forbidden(f"{job_id} is shared with others; only an admin may pause it")
             audit.append(session, caller, f"job.{verb}", job_id, now)
             return self.with_wait(jobs.set_paused(session, job_id, is_paused, now))
 
     def retry(self, job_id: str, caller: Caller) -> tuple[JobRecord, bool]:
-        """Submits the same problem again, on the same terms, and whether that made a job.
+        """Submits the same problem again, on the same terms; also returns whether that made a job.
 
         Raises:
             NotFound: no such job.
-            Conflict: it has not failed, nor was it cancelled.
+            Conflict: it has neither failed nor been cancelled.
         """
         with self._store.read() as session:
             job = jobs.get(session, job_id)
             own = [one.url for one in webhooks.of_job(session, job_id) if one.owner == caller.owner]
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             raise Conflict(
-                f"only a job that failed or was cancelled is tried again; {job_id} has the state {job.state}"
+                f"only a job that failed or was cancelled can be retried; {job_id} has the state {job.state}"
             )
         deadline_s = None if job.deadline_at is None else job.deadline_at - job.created_at
         priority = job.priority if caller.role is Role.ADMIN else min(job.priority, 0)
@@ -279,7 +279,7 @@ class Submissions:
         return self.submit(Submission(spec=job.spec, caller=caller, terms=terms))
 
     def place(self, job_id: str) -> tuple[int | None, float | None]:
-        """How many jobs come before an open one, and its seconds to the end; None where nobody can know.
+        """How many jobs are ahead of an open one, and its estimated seconds until the end; None if unknown.
 
         Raises:
             NotFound: no such job.
@@ -289,11 +289,11 @@ class Submissions:
 
     @property
     def own_target_id(self) -> str | None:
-        """What this server measures on, where it measures; neither a card nor the database is asked."""
+        """What this server measures on, if it measures; uses neither a card nor the database."""
         return next((target.id for target in self._dispatcher.targets), None)
 
     def default_target_id(self) -> str | None:
-        """What jobs without a target are for: this server's, or that of the server that runs the jobs."""
+        """The target of jobs without one: this server's, or that of the server that runs the jobs."""
         if self.own_target_id is not None or self._leads():
             return self.own_target_id
         with self._store.read() as session:
@@ -301,18 +301,17 @@ class Submissions:
 
     def _check_runs(self, spec: JobSpec) -> None:
         gpus = (target.gpu for target in self._dispatcher.targets if target.id == spec.target_id)
-        problem = next(filter(None, (conversion_problem(spec.workload, gpu) for gpu in gpus)), None)
-        if problem:
-            reason, _, remedy = problem.partition(": ")
-            raise InvalidInput("pair.dtype", reason, f"{remedy}, or another target")
+        if refused := next(filter(None, (refusal(spec.workload, gpu) for gpu in gpus)), None):
+            field, problem, remedy = refused
+            raise InvalidInput(f"pair.{field}", problem, remedy)
 
     def _check_served(self, session: Session, target_id: str) -> None:
         own = [target.id for target in self._dispatcher.targets]
         if target_id in own:
             return
-        parse_target(target_id)
+        other = f", or a server with --gpu {target_id}" if parse_target(target_id).simulated else ""
         if self._leads():
-            remedy = f"use one of {', '.join(own)}" if own else "start one with --gpu"
+            remedy = f"use one of {', '.join(own)}{other}" if own else "start one with --gpu"
             raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
         leaders = served.target_ids(session)
         if leaders and target_id not in leaders:
@@ -320,20 +319,20 @@ class Submissions:
             raise InvalidInput("target", problem, f"use one of {', '.join(leaders)}")
 
     def unserved(self, target_id: str) -> str:
-        """Why nobody will ever continue with an open job of that target here; empty where somebody may."""
+        """Why an open job of that target will never continue here; empty if it may."""
         if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
             return ""
         return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
 
     def waiting(self, target_id: str) -> str:
-        """Why nothing continues with an open job of that target; empty where something does."""
+        """Why an open job of that target does not continue; empty if it does."""
         quarantine = self._dispatcher.quarantine(target_id)
         if quarantine is None:
             return self.unserved(target_id)
-        return f"it waits, since {target_id} is in quarantine and probed again from time to time: {quarantine.reason}"
+        return f"it waits, since {target_id} is in quarantine and is checked repeatedly: {quarantine.reason}"
 
     def with_wait(self, job: JobRecord) -> JobRecord:
-        """The job with a reason if it is open and nothing continues with it."""
+        """The job with a reason if it is open and does not continue."""
         if job.state.is_final:
             return job
         waiting = "it is paused" if job.is_paused else self._lack(job) or self.waiting(job.spec.target_id)
@@ -341,11 +340,11 @@ class Submissions:
         return replace(job, reason=waiting) if waiting else job
 
     def _lack(self, job: JobRecord) -> str:
-        """Which kind of op nobody has here that an open job needs; empty where each is there."""
+        """Which kind of op that an open job needs is missing here; empty if all are available."""
         workload, target_id = job.spec.workload, job.spec.target_id
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
-            known = f"it has an op of kind {which}, which is not known here"
+            known = f"it has an op of the unknown kind {which}"
             broken = [f"{kind} cannot be used: {why}" for kind, why in broken_kinds().items() if kind in unknown]
             remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that provides it"
             return f"{known}: {remedy}, or cancel it"
@@ -357,12 +356,11 @@ class Submissions:
         if not lacking or not all(lacking):
             return ""
         which = " and ".join(sorted(sorted(lacking, key=len)[0]))
-        remedy = "install the package that provides it there, in this server's version"
-        return f"it waits, since no worker of {target_id} has the kind of op {which}: {remedy}, or cancel it"
+        remedy = "install the package that provides it there, in the same version as here"
+        return f"it waits, since no worker of {target_id} supports the kind of op {which}: {remedy}, or cancel it"
 
     def _wait_of_ladder(self, job: JobRecord) -> str:
-        """Which jobs of its ladder a job waits for, those first that continue only when somebody has them; empty where
-        it waits for none."""
+        """Which jobs of its ladder a job waits for, paused ones first; empty if it waits for none."""
         if job.state is not JobState.SEARCHING or not job.batch_step:
             return ""
         with self._store.read() as session:
@@ -371,19 +369,17 @@ class Submissions:
         if paused:
             return f"it waits for {', '.join(paused)} of its ladder, which {'is' if len(paused) == 1 else 'are'} paused"
         others = f"{len(found)} other job{'s' if len(found) > 1 else ''}"
-        return f"it waits for {others} of its ladder to come as far" if found else ""
+        return f"it waits for {others} of its ladder to catch up" if found else ""
 
 
 def check_terms(terms: JobTerms, caller: Caller) -> None:
-    """Raises:
-    Forbidden: a priority above 0, and `caller` is no admin.
-    """
+    """Raises: Forbidden: a priority above 0, and `caller` is not an admin."""
     if terms.priority > 0 and caller.role is not Role.ADMIN:
-        raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
+        raise Forbidden(f"only an admin may set a priority above 0, got {terms.priority}")
 
 
 def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:
-    """Refuses a change of somebody else's job.
+    """Refuses changes of somebody else's job.
 
     Raises:
         Forbidden: `caller` is neither one of its owners nor an admin.
@@ -394,7 +390,7 @@ def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:
 
 
 def key_of(caller: Caller, key: str | None) -> str | None:
-    """An idempotency key as it is kept: two owners may choose the same."""
+    """An idempotency key as it is stored: two owners may choose the same one."""
     if key is None or not caller.owner:
         return key
     return hashlib.sha256(f"{caller.owner}\0{key}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""One POST to a webhook: to an address that was checked, with one deadline for all of it, following nobody."""
+"""One POST to a webhook: to a checked address, with one deadline for everything, without following redirects."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ class NoAnswer(TunerError):
 
 
 class _Deadline:
-    """When all of an attempt must be over: limits of single reads alone would let a dripping answer continue for
-    ever."""
+    """When all of an attempt must be over: limits of single reads would let a slow answer continue forever."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """Raises:
-        httpcore.ReadTimeout: nothing is left.
-        """
+        """Raises: httpcore.ReadTimeout: no time is left."""
         left_s = self._end - time.monotonic()
         if left_s <= 0:
             raise httpcore.ReadTimeout("it took too long")
@@ -39,37 +36,37 @@ class _Deadline:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection whose every step ends at the deadline."""
+    """A connection on which every step ends at the deadline."""
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
         self._stream = stream
         self._deadline = deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """As its base has it."""
+        """As in its base class."""
         return self._stream.read(max_bytes, self._deadline.left_s())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """As its base has it."""
+        """As in its base class."""
         self._stream.write(buffer, self._deadline.left_s())
 
     def close(self) -> None:
-        """As its base has it."""
+        """As in its base class."""
         self._stream.close()
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """As its base has it."""
+        """As in its base class."""
         return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._deadline.left_s()), self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
-        """As its base has it."""
+        """As in its base class."""
         return self._stream.get_extra_info(info)
 
 
 class _Network(httpcore.NetworkBackend):
-    """Connects to the very addresses that were checked: a name that is looked up twice may lead elsewhere."""
+    """Connects to exactly the addresses that were checked: a second look-up of a name may give another address."""
 
     def __init__(self, policy: WebhookPolicy, deadline: _Deadline) -> None:
         self._policy = policy
@@ -84,7 +81,7 @@ class _Network(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """As its base has it; the first address that answers."""
+        """As in its base class; uses the first address that answers."""
         refusal: Exception | None = None
         for address in self._policy.addresses(host, port):
             try:
@@ -98,7 +95,7 @@ class _Network(httpcore.NetworkBackend):
 
 @cache
 def _authorities() -> ssl.SSLContext:
-    """Whose certificates are believed: the system's, or those of SSL_CERT_FILE. They take a while to read.
+    """Which certificates are trusted: the system's, or those of SSL_CERT_FILE. Reading them takes a while.
 
     Raises:
         Misconfigured: the variable names no certificates.
@@ -108,11 +105,11 @@ def _authorities() -> ssl.SSLContext:
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy, timeout_s: float) -> int:
-    """The status of the answer, whose body is not read. A redirect is an answer like others.
+    """The status of the answer; its body is not read. A redirect is treated like any other answer.
 
     Raises:
-        NotAllowed: the host's name leads to an address that is not allowed.
-        NoAnswer: why there is none.
+        NotAllowed: the host's name resolves to an address that is not allowed.
+        NoAnswer: the message says why.
     """
     try:
         context = _authorities() if url.startswith("https:") else None

@@ -1,4 +1,4 @@
-"""Where webhooks may go: hosts that the configuration names, by https, and to no private address behind a name."""
+"""Where webhooks may go: to configured hosts, with https, and not to private addresses behind a name."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tuner.errors import InvalidInput, TunerError
 
 Address = IPv4Address | IPv6Address
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-#: An IPv4 address within IPv6, for networks that translate: RFC 6052.
+#: IPv4 addresses embedded in IPv6, for networks that translate: RFC 6052.
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class NotAllowed(TunerError):
-    """The address of a webhook is none that the configuration allows."""
+    """The configuration does not allow the address of a webhook."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookPolicy:
-    """What may be told, and how a receiver knows that it was this service."""
+    """Which hosts may be notified, and how a receiver recognises this service."""
 
-    #: `name` or `name:port`, in lower case; without a port it is the scheme's own.
+    #: `name` or `name:port`, in lower case; without a port, the default of the scheme.
     hosts: frozenset[str] = frozenset()
-    #: Networks whose addresses a name may lead to, though they are private.
+    #: Private networks that a name may nevertheless resolve to.
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     #: Secret of the signatures.
     secret: str = ""
@@ -34,17 +34,19 @@ class WebhookPolicy:
         """Refuses an address that is not allowed.
 
         Raises:
-            InvalidInput: why, and what would be right.
+            InvalidInput: the message says why, and what is allowed.
         """
         if not self.hosts:
             raise InvalidInput(
-                "webhook", "is given, and this server sends none", "leave it out, or have TUNER_WEBHOOK_HOSTS set"
+                "webhook",
+                "is set, but this server sends no webhooks",
+                ("leave it out, or ask for TUNER_WEBHOOK_HOSTS to be set"),
             )
         try:
             self._check(_split(url))
         except NotAllowed as error:
             allowed = ", ".join(sorted(self.hosts))
-            raise InvalidInput("webhook", str(error), f"give https:// and one of the hosts {allowed}") from error
+            raise InvalidInput("webhook", str(error), f"use https:// and one of the hosts {allowed}") from error
 
     def _check(self, parts: SplitResult) -> None:
         host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
@@ -53,14 +55,14 @@ class WebhookPolicy:
         if not known & self.hosts:
             raise NotAllowed(f"the host {shown}:{port} is not allowed")
         if parts.scheme == "http" and not _names_loopback(host):
-            raise NotAllowed("http:// is for this machine alone")
+            raise NotAllowed("http:// is allowed only for this machine")
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses that a host's name leads to now, each of them allowed.
+        """The current addresses of a host's name, all of them allowed.
 
         Raises:
             NotAllowed: one of them is not.
-            OSError: the name leads nowhere.
+            OSError: the name does not resolve.
         """
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
@@ -74,32 +76,30 @@ class WebhookPolicy:
             return
         if _names_loopback(host):
             if not inner.is_loopback:
-                raise NotAllowed(f"{host} leads to {address}, which is not this machine")
+                raise NotAllowed(f"{host} resolves to {address}, which is not this machine")
             return
         if not inner.is_global or inner.is_multicast or inner.is_reserved:
-            raise NotAllowed(f"{host} leads to {address}, which is private; TUNER_WEBHOOK_NETWORKS allows such")
+            raise NotAllowed(f"{host} resolves to {address}, which is private; TUNER_WEBHOOK_NETWORKS can allow it")
 
 
 def _split(url: str) -> SplitResult:
-    """Raises:
-    NotAllowed: it is no plain address of the web.
-    """
+    """Raises: NotAllowed: it is not a plain web address."""
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
-        raise NotAllowed("it holds what no address holds")
+        raise NotAllowed("it has characters that no address may have")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise NotAllowed(f"it is no address: {error}") from error
+        raise NotAllowed(f"it is not an address: {error}") from error
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise NotAllowed("it is no address of https://")
+        raise NotAllowed("it is not an https:// address")
     if parts.username is not None or parts.fragment or parts.port == 0:
-        raise NotAllowed("it names a user, a fragment or the port 0")
+        raise NotAllowed("it contains a user, a fragment or port 0")
     return parts
 
 
 def _names_loopback(host: str) -> bool:
-    """Whether a host says of itself that it is this machine."""
+    """Whether a host name means this machine."""
     if host == "localhost":
         return True
     try:
@@ -109,7 +109,7 @@ def _names_loopback(host: str) -> bool:
 
 
 def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address carries, where it does."""
+    """The IPv4 address embedded in an IPv6 address, if there is one."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:

@@ -1,4 +1,4 @@
-"""Sends webhooks, in threads of its own: no job waits for a receiver, and no receiver for another one."""
+"""Sends webhooks in separate threads: no job waits for a receiver, and no receiver for another one."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
 _log = logging.getLogger(__name__)
 
-#: Pauses between attempts, seconds; after the last one it is given up.
+#: Pauses between attempts, seconds; after the last one, sending is given up.
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0)
-#: One attempt, from the name's look-up to the answer's status, seconds.
+#: Time limit for one attempt, from the name's look-up to the answer's status, seconds.
 ATTEMPT_S = 10.0
 #: Polling interval for webhooks that are due, seconds.
 PERIOD_S = 1.0
-#: A receiver that failed is left alone for so long, seconds; twice as long after each further failure, up to the most.
+#: After a failure, a receiver is left alone for this long, seconds; twice as long after each further failure, up to the
+#: maximum.
 _REST_S, _MOST_REST_S = 5.0, 300.0
-#: Attempts at a time, each at another receiver; and those of them at one host, so that none holds up the others.
+#: Simultaneous attempts, each at another receiver; and those at one host, so that none delays the others.
 _NUM_THREADS, _NUM_AT_HOST = 16, 4
-#: By which a receiver says that it wants no more of this one.
+#: With this status, a receiver wants no further attempts for this one.
 _GONE = 410
 
-#: What is sent: of a webhook, its job and the job's result.
+#: Builds the body of a webhook from its job and the job's result.
 BodyOf = Callable[[Webhook, JobRecord, Best | None], bytes]
 
 
 class WebhookSender:
-    """Works on the server that runs the jobs. What is due stands in the database, so a restart forgets nothing; a
-    process that is killed between a delivery and its note sends it again, under the same name."""
+    """Works on the server that runs the jobs. What is due is stored in the database, so a restart forgets nothing; a
+    process that is killed between a delivery and its note sends it again, with the same name."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class WebhookSender:
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`policy` says where anything may be sent; `leads` whether this server runs the jobs, and so sends."""
+        """`policy` says where anything may be sent; `leads` tells whether this server runs the jobs, and so sends."""
         self._store = store
         self._policy = policy
         self._body_of = body_of
@@ -65,8 +66,8 @@ class WebhookSender:
         self._wake = threading.Event()
         self._writer = RetryingWriter(store, self._stop)
         self._lock = threading.Lock()
-        #: Receivers that are being asked, by URL, each with its host; and those that failed: how often in a row, and
-        #: until when they rest, by the monotonic clock.
+        #: Receivers with a current attempt, by URL, each with its host; and failed ones: how often in a row, and until
+        #: when they are left alone, by the monotonic clock.
         self._busy: dict[str, str] = {}
         self._failing: dict[str, tuple[int, float]] = {}
         self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="webhook_sender")
@@ -74,7 +75,7 @@ class WebhookSender:
 
     @property
     def policy(self) -> WebhookPolicy:
-        """What is checked when a webhook is requested."""
+        """Checks requested webhooks."""
         return self._policy
 
     def start(self) -> None:
@@ -82,12 +83,12 @@ class WebhookSender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has it end soon; what is under way is sent again after the next start, if it does not end by then."""
+        """Tells it to end soon; an unfinished attempt is repeated after the next start."""
         self._stop.set()
         self._wake.set()
 
     def join(self) -> None:
-        """Waits for the thread's end, and for attempts under way, which have a deadline."""
+        """Waits until the thread and the current attempts have ended; these have a deadline."""
         if self._thread.ident is not None:
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
@@ -99,18 +100,18 @@ class WebhookSender:
                     pass
             except StoreUnavailable as error:
                 _log.warning("webhooks wait: %s", error)
-            except Exception:  # it is no reason to end the service, and the next look may do better
+            except Exception:  # this is no reason to end the service, and the next round may succeed
                 _log.exception("webhooks cannot be sent")
             self._wake.wait(PERIOD_S)
             self._wake.clear()
 
     def _hand_out(self) -> bool:
-        """Has a thread send what was due first; whether there was anything."""
+        """Has a thread send what was due first; returns whether there was anything."""
         with self._lock:
             if len(self._busy) >= _NUM_THREADS:
                 return False
             now, at_host = time.monotonic(), Counter(self._busy.values())
-            # One that rested for as long again as it had to may begin again.
+            # After waiting once more for as long as it had to, a receiver starts again without failures.
             self._failing = {url: one for url, one in self._failing.items() if one[1] + _MOST_REST_S > now}
             resting = [url for url, (_, until) in self._failing.items() if until > now]
             full = [host for host, count in at_host.items() if count >= _NUM_AT_HOST]
@@ -125,12 +126,12 @@ class WebhookSender:
         return True
 
     def _deliver(self, webhook: Webhook) -> None:
-        """One attempt, and its note."""
+        """One attempt, and a note of it."""
         is_well = False
         try:
             with about(job_id=webhook.job_id):
                 is_well = self._attempt(webhook)
-        except (Stopped, NotFound):  # it stays due; or its job was deleted, and it with it
+        except (Stopped, NotFound):  # it stays due; or its job was deleted, and it with the job
             pass
         except Exception:
             _log.exception("%s cannot be sent", webhook.delivery)
@@ -144,24 +145,24 @@ class WebhookSender:
             self._wake.set()
 
     def _attempt(self, webhook: Webhook) -> bool:
-        """Whether the receiver took it."""
+        """Whether the receiver accepted it."""
         problem, is_final = self._send(webhook)
         now = self._clock()
         if not problem:
             self._writer.write(partial(webhooks.delivered, seq=webhook.seq, now=now))
-            _log.info("%s is delivered to %s", webhook.delivery, webhook.host)
+            _log.info("%s was delivered to %s", webhook.delivery, webhook.host)
             return True
         if is_final or webhook.num_attempts >= len(PAUSES_S):
             self._writer.write(partial(webhooks.give_up, seq=webhook.seq, now=now, reason=problem))
-            _log.warning("%s to %s is given up: %s", webhook.delivery, webhook.host, problem)
+            _log.warning("%s to %s was given up: %s", webhook.delivery, webhook.host, problem)
             return False
         due_at = now + PAUSES_S[webhook.num_attempts]
         self._writer.write(partial(webhooks.postpone, seq=webhook.seq, due_at=due_at, reason=problem))
-        _log.info("%s to %s is tried again: %s", webhook.delivery, webhook.host, problem)
+        _log.info("%s to %s will be tried again: %s", webhook.delivery, webhook.host, problem)
         return False
 
     def _send(self, webhook: Webhook) -> tuple[str, bool]:
-        """Why it was not taken, empty where it was; and whether another attempt is of no use."""
+        """Why it was not accepted, empty if it was; and whether another attempt is useless."""
         body = self._body(webhook)
         headers = {
             "Host": webhook.host,
@@ -172,7 +173,7 @@ class WebhookSender:
             SIGNATURE_HEADER: sign(self._policy.secret, body, self._clock()),
         }
         try:
-            self._policy.check(webhook.url)  # what is allowed may have changed since it was asked for
+            self._policy.check(webhook.url)  # the allowed addresses may have changed since it was requested
         except InvalidInput as error:
             return str(error), True
         try:
@@ -183,8 +184,7 @@ class WebhookSender:
 
     def _body(self, webhook: Webhook) -> bytes:
         """Raises:
-        NotFound: the job was deleted meanwhile.
-        """
+        NotFound: the job was deleted meanwhile."""
         with self._store.read() as session:
             job, best = jobs.get(session, webhook.job_id), bests.find(session, webhook.job_id)
         return self._body_of(webhook, job, best)

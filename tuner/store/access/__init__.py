@@ -1,1 +1,1 @@
-"""Queries of tokens, quotas and sessions; the audit log."""
+"""Queries about tokens, quotas and sessions; the audit log."""

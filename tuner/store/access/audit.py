@@ -1,4 +1,4 @@
-"""The audit log: who changed what. An entry is written in the transaction of the change that it tells of."""
+"""The audit log: who changed what. An entry is written in the same transaction as the change."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuner.store.tables.access_models import AuditRow
 from tuner.store.tables.models import table_of
 
 _LISTING = "audit"
-#: By the table, since nobody asks the session for the row again.
+#: Uses the table, since nobody needs the row from the session afterwards.
 _INSERT = insert(table_of(AuditRow))
 
 
 def append(session: Session, caller: Caller, action: str, subject: str, now: float) -> None:
-    """Adds an entry, in the transaction of what it tells."""
+    """Adds an entry, in the transaction of the change."""
     values = {
         "at": now,
         "owner": caller.owner,
@@ -45,7 +45,7 @@ def page(session: Session, cursor: str | None, limit: int) -> Page[AuditEntry]:
 
 
 def last_subject(session: Session, action: str) -> str | None:
-    """What the newest entry of an action is about; None where there is none."""
+    """The subject of the newest entry of an action; None if there is none."""
     query = select(AuditRow.subject).where(AuditRow.action == action).order_by(AuditRow.seq.desc()).limit(1)
     return session.scalar(query)
 

@@ -1,4 +1,4 @@
-"""Sessions of the dashboard that somebody ended: their cookies are refused from then on, wherever a copy of one is."""
+"""Dashboard sessions that were ended: their cookies are refused from then on, wherever a copy exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _digest(proof: str) -> str:
 
 
 def end(session: Session, proof: str, now: float) -> bool:
-    """Ends the session whose random word is `proof`; whether it had not ended before."""
+    """Ends the session whose random word is `proof`; returns whether it was still active."""
     if is_ended(session, proof):
         return False
     session.add(EndedSessionRow(digest=_digest(proof), ended_at=now))
@@ -28,5 +28,5 @@ def is_ended(session: Session, proof: str) -> bool:
 
 
 def forget(session: Session, before: float) -> None:
-    """Forgets those that ended before that time, by when their cookies are too old."""
+    """Forgets sessions that ended before that time, when their cookies have expired."""
     session.execute(delete(EndedSessionRow).where(EndedSessionRow.ended_at < before))

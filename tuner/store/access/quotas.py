@@ -1,4 +1,4 @@
-"""Quotas of owners and projects, and what they have of the service."""
+"""Quotas of owners and projects, and their usage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def every(session: Session) -> list[Quota]:
 
 
 def put(session: Session, quota: Quota) -> None:
-    """Sets a quota, in place of one that there was."""
+    """Sets a quota, replacing an existing one."""
     session.merge(
         QuotaRow(
             scope=str(quota.scope),
@@ -47,12 +47,12 @@ def drop(session: Session, scope: QuotaScope, name: str) -> None:
     """
     one = (QuotaRow.scope == str(scope), QuotaRow.name == name)
     if session.scalar(select(QuotaRow.name).where(*one)) is None:
-        raise NotFound(f"there is no quota of the {scope} {name[:80]!r}; `tuner quota list` lists those there are")
+        raise NotFound(f"there is no quota for the {scope} {name[:80]!r}; `tuner quota list` lists all quotas")
     session.execute(delete(QuotaRow).where(*one))
 
 
 def usage(session: Session, scope: QuotaScope, name: str, now: float) -> Usage:
-    """What an owner, or a project, has at `now`, seconds since the epoch."""
+    """The usage of an owner, or a project, at `now`, seconds since the epoch."""
     own: list[ColumnElement[bool]] = [JobRow.deleted_at.is_(None)]
     if scope is QuotaScope.PROJECT:
         own.append(JobRow.project == name)

@@ -1,4 +1,4 @@
-"""Tokens: made, found by the digest of their secret, revoked. The secret itself is never kept."""
+"""Tokens: created, found by the digest of their secret, revoked. The secret itself is never stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core.access.names import is_name
 from tuner.errors import InvalidInput, NotFound
 from tuner.store.tables.access_models import TokenRow
 
-#: What every secret begins with, so that scanners for secrets find one that was published.
+#: Every secret starts with this, so that secret scanners find one that was published.
 SECRET_PREFIX = "tuner_"
 _SECRET_BYTES = 32
 
@@ -38,15 +38,17 @@ def _to_token(row: TokenRow) -> Token:
 def create(
     session: Session, owner: str, role: Role, now: float, *, note: str = "", expires_at: float | None = None
 ) -> tuple[Token, str]:
-    """A new token and its secret, which nobody can ask for again.
+    """A new token and its secret, which cannot be read again.
 
     Raises:
-        InvalidInput: owner or note are too long, or the owner is no plain name.
+        InvalidInput: owner or note are too long, or the owner is not a plain name.
     """
     if not is_name(owner):
-        raise InvalidInput("owner", f"{owner[:80]!r} is no name", "give 1 to 64 printable characters, e.g. `alice`")
+        raise InvalidInput(
+            "owner", f"{owner[:80]!r} is not a valid name", ("use 1 to 64 printable characters, e.g. `alice`")
+        )
     if len(note) > 255:
-        raise InvalidInput("note", f"has {len(note)} characters", "give at most 255")
+        raise InvalidInput("note", f"has {len(note)} characters", "use at most 255")
     secret = SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     row = TokenRow(
         id=f"tok-{secrets.token_hex(6)}",
@@ -64,7 +66,7 @@ def create(
 
 
 def find(session: Session, secret: str) -> Token | None:
-    """The token of a secret, revoked and expired ones too."""
+    """The token of a secret, including revoked and expired ones."""
     row = session.scalar(select(TokenRow).where(TokenRow.digest == digest_of(secret)))
     return _to_token(row) if row else None
 
@@ -76,24 +78,24 @@ def get(session: Session, token_id: str) -> Token | None:
 
 
 def every(session: Session) -> list[Token]:
-    """All tokens ever made, the oldest first."""
+    """All tokens ever created, oldest first."""
     return [_to_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.seq))]
 
 
 def has_any(session: Session) -> bool:
-    """Whether a token was ever made. From then on one is needed, though the last one may be revoked or expired."""
+    """Whether a token was ever created. From then on one is needed, even if the last one is revoked or expired."""
     return session.scalar(select(TokenRow.seq).limit(1)) is not None
 
 
 def revoke(session: Session, token_id: str, now: float) -> Token:
-    """Has a token refused from now on; one that is revoked already stays as it is.
+    """Revokes a token from now on; an already revoked one stays unchanged.
 
     Raises:
         NotFound: no such token.
     """
     row = session.scalar(select(TokenRow).where(TokenRow.id == token_id))
     if row is None:
-        raise NotFound(f"there is no token {token_id[:80]!r}; `tuner token list` lists those there are")
+        raise NotFound(f"there is no token {token_id[:80]!r}; `tuner token list` lists all tokens")
     if row.revoked_at is None:
         row.revoked_at = now
     return _to_token(row)

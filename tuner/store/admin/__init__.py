@@ -1,1 +1,1 @@
-"""Backups, migrations, removal, and which of several servers leads."""
+"""Backups, migrations, removal, and the choice of the leading server."""

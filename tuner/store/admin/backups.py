@@ -1,7 +1,7 @@
-"""Backups of a database: before its tables are changed, and whenever somebody asks.
+"""Backups of a database: before its tables are migrated, and on request.
 
-A backup is a zip of JSON lines, a file per table, with the revision of the tables. It can be restored into SQLite and
-into PostgreSQL, whichever it came from. Artifacts are files of their own and not in it.
+A backup is a zip of JSON lines, one file per table, with the revision of the tables. It can be restored into SQLite and
+into PostgreSQL, from either of them. Artifacts are separate files and not included.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from tuner.store.admin import migrate
 from tuner.store.admin.removal import compact
 from tuner.store.engine.faults import words_of
 
-#: What a backup says of itself.
+#: The format name inside a backup.
 FORMAT = 1
 _MANIFEST = "backup.json"
 _VERSION_TABLE = "alembic_version"
-_REMEDY = "give a file that `tuner db backup` wrote"
-#: Rows that are written at a time.
+_REMEDY = "pass a file that `tuner db backup` wrote"
+#: Rows written at a time.
 _SLICE = 1000
 
 
 def upgrade_with_backup(engine: Engine, directory: Path) -> Path | None:
-    """Brings the tables to this version; where they are of an older one, what is there is first kept in the folder
-    ``backups`` of `directory`. The backup's path, if one was made.
+    """Migrates the tables to this version; if they were older, first writes a backup to the folder ``backups`` of
+    `directory`. Returns the backup's path, if one was made.
 
     Raises:
         StoreError: the database was written by a newer version.
@@ -50,12 +50,12 @@ def upgrade_with_backup(engine: Engine, directory: Path) -> Path | None:
         back_up(engine, backup)
     migrate.upgrade(engine)
     if backup is not None and engine.dialect.name == "sqlite":
-        compact(engine)  # from then on free pages can be given back one by one
+        compact(engine)  # from then on free pages can be released one by one
     return backup
 
 
 def back_up(engine: Engine, path: Path) -> dict[str, int]:
-    """Writes a backup to `path`, from one consistent state; rows by table.
+    """Writes a backup to `path`, from one consistent state; returns rows by table.
 
     Raises:
         StoreError: the database is empty.
@@ -93,21 +93,22 @@ def _write_tables(engine: Engine, archive: zipfile.ZipFile, counts: dict[str, in
 
 
 def restore(engine: Engine, path: Path) -> dict[str, int]:
-    """Fills an empty database from a backup, and brings it to this version; rows by table.
+    """Fills an empty database from a backup, and migrates it to this version; returns rows by table.
 
     Raises:
-        StoreError: it is no backup, or of a newer version, or damaged; or the database is not empty.
+        StoreError: it is not a backup, or of a newer version, or damaged; or the database is not empty.
     """
     if set(inspect(engine).get_table_names()) - {_VERSION_TABLE}:
-        raise StoreError(f"the database at {engine.url!r} is not empty; give an empty one, or move it away")
+        raise StoreError(f"the database at {engine.url!r} is not empty; pass an empty one, or move it away")
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = _manifest(archive, path)
             if manifest["format"] != FORMAT:
-                raise StoreError(f"{path} is a backup of format {manifest['format']}, and this version reads {FORMAT}")
+                raise StoreError(f"{path} is a backup of format {manifest['format']}, but this version reads {FORMAT}")
             if str(manifest["revision"]) not in migrate.revisions():
                 raise StoreError(
-                    f"{path} is of revision {manifest['revision']}, and this version's tables go up to {migrate.head()}"
+                    f"{path} is of revision {manifest['revision']}, but this version's tables only go up to "
+                    f"{migrate.head()}"
                 )
             migrate.upgrade(engine, manifest["revision"])
             try:
@@ -115,7 +116,7 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
                 if counts != manifest["rows"]:
                     listed = manifest["rows"]
                     names = ", ".join(name for name in {**listed, **counts} if counts.get(name) != listed.get(name))
-                    raise StoreError(f"{path} is damaged: {_MANIFEST} counts other rows of {names}; {_REMEDY}")
+                    raise StoreError(f"{path} is damaged: {_MANIFEST} has other numbers of rows for {names}; {_REMEDY}")
             except BaseException:
                 migrate.downgrade(engine)
                 raise
@@ -124,13 +125,15 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
     except SQLAlchemyError as error:
         raise StoreError(f"{path} cannot be restored: {words_of(error)}; {_REMEDY}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
-        raise StoreError(f"{path} cannot be restored, since it is no intact zip: {error}; {_REMEDY}") from error
+        raise StoreError(
+            f"{path} cannot be restored, since it is not an intact zip file: {error}; {_REMEDY}"
+        ) from error
     migrate.upgrade(engine)
     return counts
 
 
 def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
-    """What a backup says of itself.
+    """The manifest of a backup.
 
     Raises:
         StoreError: names what is missing.
@@ -138,7 +141,7 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(archive.read(_MANIFEST))
     except (KeyError, ValueError) as error:
-        raise StoreError(f"{path} has no {_MANIFEST} that can be read; {_REMEDY}") from error
+        raise StoreError(f"{path} has no readable {_MANIFEST}; {_REMEDY}") from error
     for name, kind in (("format", int), ("revision", str), ("rows", dict)):
         if not isinstance(found, dict) or not isinstance(found.get(name), kind):
             raise StoreError(f"{path} has no {name} in its {_MANIFEST}; {_REMEDY}")
@@ -162,7 +165,7 @@ def _fill(engine: Engine, archive: zipfile.ZipFile, path: Path) -> dict[str, int
 
 
 def _set_sequence(connection: Any, table: Table) -> None:
-    """The next number that PostgreSQL gives a row is beyond those that there are."""
+    """Makes PostgreSQL's next row number larger than all existing ones."""
     for column in table.primary_key:
         named = text("select pg_get_serial_sequence(:table, :column)")
         sequence = connection.execute(named, {"table": table.name, "column": column.name}).scalar()
@@ -173,7 +176,7 @@ def _set_sequence(connection: Any, table: Table) -> None:
 
 
 def _tables(engine: Engine) -> list[Table]:
-    """As they are, each behind those that it refers to."""
+    """The existing tables, each after those that it refers to."""
     metadata = MetaData()
     metadata.reflect(engine)
     for table in metadata.tables.values():
@@ -197,7 +200,7 @@ def _rows(table: Table, lines: Iterable[bytes], path: Path) -> Iterator[dict[str
             yield _row(table, line)
         except (ValueError, KeyError, TypeError) as error:
             where = f"line {number} of {table.name}.jsonl"
-            raise StoreError(f"{path} is damaged: {where} is no row of that table; {_REMEDY}") from error
+            raise StoreError(f"{path} is damaged: {where} is not a row of that table; {_REMEDY}") from error
 
 
 def _row(table: Table, line: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whether the database of a folder is the one that its artifacts belong to, and in one piece."""
+"""Whether the database of a folder is intact, and the one that its artifacts belong to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.errors import StoreError
 from tuner.store.admin.migrate import revision_of
 from tuner.store.engine.directory import DATABASE_FILE
 
-#: A larger file is not read through at the start, which would take seconds for each gigabyte.
+#: Larger files are not read completely at the start, which would take seconds per gigabyte.
 _MAX_CHECKED_BYTES = 2**30
 
 
 def check_file(engine: Engine, directory: Path) -> None:
-    """Refuses an SQLite database that is damaged, or that is new or empty where artifacts show that one was there.
+    """Refuses an SQLite database that is damaged, or that is new or empty although artifacts show that there was one.
 
     Raises:
         StoreError: what is wrong, and what to do.
@@ -30,20 +30,20 @@ def check_file(engine: Engine, directory: Path) -> None:
     if (not is_there or revision_of(engine) is None) and _has_artifacts(directory):
         state = "has no tables" if path.exists() else "is gone"
         raise StoreError(
-            f"{path} {state}, but {directory / 'artifacts'} holds what its jobs found; put a backup in its place, "
-            "or, to begin anew, move the folder artifacts away"
+            f"{path} {state}, but {directory / 'artifacts'} has results of its jobs; restore a backup, or, to start "
+            "from scratch, move the folder artifacts away"
         )
 
 
 def check_tables(engine: Engine) -> list[str]:
-    """What the tables hold, in sentences.
+    """The contents of the tables, in sentences.
 
     Raises:
-        StoreError: they are damaged, or do not hold together.
+        StoreError: they are damaged or inconsistent.
     """
     found = revision_of(engine)
     if found is None:
-        raise StoreError(f"the database at {engine.url!r} has no tables; `tuner db upgrade` makes them")
+        raise StoreError(f"the database at {engine.url!r} has no tables; `tuner db upgrade` creates them")
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             for word in ("pragma integrity_check(1)", "pragma foreign_key_check"):
@@ -53,13 +53,13 @@ def check_tables(engine: Engine) -> list[str]:
         counted = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
         all_trials = "select count(*) from trials"
         if "deleted_at" in {column["name"] for column in inspect(connection).get_columns("jobs")}:
-            counted += " where deleted_at is null"  # of others some trials have gone already
+            counted += " where deleted_at is null"  # other jobs may have lost trials already
             all_trials += " join jobs on jobs.id = trials.job_id where jobs.deleted_at is null"
         num_jobs, promised = connection.execute(text(counted)).one()
         num_trials = connection.execute(text(all_trials)).scalar()
     if num_trials != promised:
-        raise StoreError(f"the jobs tell of {promised} trials, and there are {num_trials}; restore a backup")
-    return [f"the tables are at revision {found}", f"{num_jobs} jobs, {num_trials} trials: their numbers agree"]
+        raise StoreError(f"the jobs count {promised} trials, but there are {num_trials}; restore a backup")
+    return [f"the tables are at revision {found}", f"{num_jobs} jobs, {num_trials} trials: the counts agree"]
 
 
 def _has_artifacts(directory: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Bounds what artifacts, builds, samples and inspections take on disk; results, and the files they name, stay."""
+"""Limits the disk space of artifacts, builds, samples and inspections; results, and the files they name, stay."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tuner.store.results.artifacts import ArtifactFolder, is_named
 from tuner.store.tables.batch_models import BatchKernelRow
 from tuner.store.tables.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
 
-#: Rows that one writing session changes.
+#: Rows changed in one writing session.
 _SLICE = 200
-#: Pause between two slices, seconds: it lets other writers in.
+#: Pause between two slices, seconds: it lets others write.
 _PAUSE_S = 0.002
 
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
@@ -28,15 +28,15 @@ _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
 
 @dataclass(frozen=True, kw_only=True)
 class Freed:
-    """What one collection did."""
+    """The result of one collection."""
 
     num_files: int
     #: Jobs whose raw samples were dropped; their medians and spreads stay.
     num_jobs: int
-    #: Counters and traces of ended jobs that were dropped; they can be asked for again.
+    #: Dropped counters and traces of ended jobs; they can be requested again.
     num_inspections: int
     freed_bytes: int
-    #: What is left of artifacts, builds, samples, counters and traces.
+    #: The remaining size of artifacts, builds, samples, counters and traces.
     kept_bytes: int
 
 
@@ -48,7 +48,7 @@ Sessions = Callable[[], AbstractContextManager[Session]]
 class _Item:
     """Something that may go."""
 
-    #: Seconds since the epoch; the oldest goes first.
+    #: Seconds since the epoch; the oldest is removed first.
     at: float
     size_bytes: int
     #: ``file``, ``samples`` or ``inspection``.
@@ -58,7 +58,7 @@ class _Item:
 
 def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
     for path in root.rglob("*"):
-        with suppress(FileNotFoundError):  # a compiler's temporary file may be gone by now
+        with suppress(FileNotFoundError):  # a compiler's temporary file may have gone by now
             if path.is_file():
                 yield path, path.stat().st_mtime, path.stat().st_size
 
@@ -66,8 +66,8 @@ def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
 class Collector:
     """Removes builds, artifacts that no result names, and samples, counters and traces of ended jobs.
 
-    It never holds the writer for longer than a slice takes, however much there is: sizes are noted where things are
-    written, and looked up by reading sessions.
+    It holds the writer only for one slice at a time, however much there is: sizes are recorded when things are written,
+    and looked up in reading sessions.
     """
 
     def __init__(self, read: Sessions, write: Sessions, artifacts: ArtifactFolder, build_cache: Path) -> None:
@@ -77,8 +77,8 @@ class Collector:
         self._build_cache = build_cache
 
     def collect(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
-        """Removes the oldest things first, until all that is left fits `limit_bytes`. What is younger than `spared_s`
-        stays: a server that runs beside may have written a file that no row names yet."""
+        """Removes the oldest things first, until the rest fits `limit_bytes`. Things younger than `spared_s` stay:
+        another server may have written a file that no row names yet."""
         total_bytes, items = self._survey()
         freed_bytes, removed = 0, Counter[str]()
         before = time.time() - spared_s
@@ -98,7 +98,7 @@ class Collector:
         )
 
     def _survey(self) -> tuple[int, list[_Item]]:
-        """Bytes of all there is, and what of it may go."""
+        """The total size in bytes, and what may be removed."""
         with self._read() as session:
             named = set(session.scalars(_named()))
             sizes = (func.sum(JobRow.samples_bytes), func.sum(InspectionRow.result_bytes))
@@ -134,7 +134,8 @@ class Collector:
             yield _Item(at=at or 0.0, size_bytes=size_bytes, kind="inspection", remove=drop)
 
     def _drop_samples(self, job_id: str) -> None:
-        """A slice after the other; the job's size follows, so that a kill between two leaves it right."""
+        """One slice after the other; the job's size is updated, so that it is right even after a kill between two
+        slices."""
         last: int | None = -1
         while last is not None:
             with self._write() as session:
@@ -147,12 +148,12 @@ class Collector:
         time.sleep(_PAUSE_S)
 
     def _drop_artifact(self, path: Path) -> None:
-        with self._write() as session:  # a result that names it could have come meanwhile
+        with self._write() as session:  # a result that names it may have arrived meanwhile
             if not is_named(session, path.name):
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
-        """Strikes artifacts off the list whose files have gone, but for those that something names."""
+        """Removes artifacts from the list if their files have gone, except those that something names."""
         unnamed = (ArtifactRow.digest.not_in(_named()),)
         with self._read() as session:
             listed = list(session.scalars(select(ArtifactRow.digest).where(*unnamed)))
@@ -170,7 +171,8 @@ def _named() -> CompoundSelect[str]:
 
 
 def _drop_slice(session: Session, job_id: str, after: int) -> int | None:
-    """Drops the samples of the next `_SLICE` trials behind the number `after`; the last one's, None at the end."""
+    """Drops the samples of the next `_SLICE` trials after the number `after`; returns the last one's number, or None at
+    the end."""
     query = select(TrialRow.number, func.length(TrialRow.samples)).where(
         TrialRow.job_id == job_id, TrialRow.number > after
     )

@@ -1,6 +1,6 @@
-"""Which of several servers runs the jobs: exactly one, and another one when it has died, however it died.
+"""Which of several servers runs the jobs: exactly one, and another one once it has died in any way.
 
-The kernel drops a file's lock with its process. PostgreSQL drops an advisory lock with its connection.
+The kernel releases a file's lock when its process ends. PostgreSQL releases an advisory lock when its connection ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tuner.store.engine.directory import DirectoryLock, sign_of_life
 from tuner.store.engine.engines import LEADER_LOCK, writing
 from tuner.store.engine.faults import as_store_errors
 
-#: What the audit log calls the beginning of a leadership.
+#: The audit log's name for the start of a leadership.
 _ACTION = "server.lead"
 
 
@@ -35,14 +35,14 @@ class Leadership:
         self._engine = engine
         self._file: DirectoryLock | None = None
         self._connection: Connection | None = None
-        #: Of this leadership, in the audit log.
+        #: The name of this leadership in the audit log.
         self._name = ""
 
     def take(self) -> None:
         """Takes both locks, or neither.
 
         Raises:
-            StoreError: another server has one of them.
+            StoreError: another server holds one of them.
         """
         if self._file is not None:
             return
@@ -73,11 +73,11 @@ class Leadership:
 
     @property
     def may_be_lost(self) -> bool:
-        """Whether the database can drop its lock while this process lives."""
+        """Whether the database can release its lock while this process lives."""
         return self._engine.dialect.name == "postgresql"
 
     def is_held(self) -> bool:
-        """Whether both locks are still this process's; one that is lost is taken again by `regain` alone."""
+        """Whether this process still holds both locks; only `regain` takes a lost one again."""
         if self._file is None:
             return False
         if self._connection is None:
@@ -89,13 +89,13 @@ class Leadership:
         return True
 
     def beat(self) -> None:
-        """Gives who stands by a sign of life, where this server leads. Any thread may call it."""
+        """Updates the sign of life for standby servers, if this server leads. Any thread may call it."""
         if (file := self._file) is not None:
-            with suppress(OSError):  # a folder that cannot be written is told elsewhere
+            with suppress(OSError):  # an unwritable folder is reported elsewhere
                 file.beat()
 
     def sign_of_life(self) -> tuple[str, int]:
-        """Of who leads: its process id, and when it gave a sign last; whether that changes is what counts."""
+        """The leader's process id, and the time of its last sign of life; only whether that changes matters."""
         return sign_of_life(self._directory)
 
     @property
@@ -104,8 +104,7 @@ class Leadership:
         return self._directory
 
     def sign(self) -> None:
-        """Writes down who leads from now on, where a leadership may be lost; the tables are there. Call it once after
-        `take`.
+        """Records who leads from now on, if a leadership may be lost; the tables exist. Call it once after `take`.
 
         Raises:
             StoreUnavailable: the database cannot be written now.
@@ -117,10 +116,10 @@ class Leadership:
             audit.append(session, LOCAL, _ACTION, self._name, time.time())
 
     def regain(self) -> bool:
-        """Takes the lock again that the database has dropped; whether the database answers.
+        """Takes the lock again that the database has released; returns whether the database responds.
 
         Raises:
-            StoreError: another server has it, or had it meanwhile: what this one knows of the jobs may be old.
+            StoreError: another server has it, or had it meanwhile: what this one knows about the jobs may be outdated.
         """
         self._drop_connection()
         try:
@@ -134,19 +133,19 @@ class Leadership:
         except StoreUnavailable:
             return False
         if last != self._name:
-            raise StoreError(f"another server ran the jobs meanwhile: {last}")
+            raise StoreError(f"another server has run the jobs in the meantime: {last}")
         return True
 
     def _drop_connection(self) -> None:
-        """Ends the connection, and with it the lock."""
+        """Closes the connection, which releases the lock."""
         if self._connection is not None:
             if not self._connection.invalidated:
-                self._connection.detach()  # into the pool its lock would go with it
+                self._connection.detach()  # in the pool, the lock would stay with it
             self._connection.close()
             self._connection = None
 
     def release(self) -> None:
-        """Lets another server in; a second call does nothing."""
+        """Releases both locks for another server; a second call does nothing."""
         self._drop_connection()
         if self._file is not None:
             self._file.release()

@@ -1,4 +1,4 @@
-"""Brings a database to this version's tables, or back."""
+"""Migrates a database to this version's tables, or back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.versions import DISTRIBUTION
 
 
 def migrations_dir() -> Path:
-    """Where the migrations lie: inside the package in a wheel, beside it in a checkout."""
+    """Where the migrations are: inside the package in a wheel, next to it in a checkout."""
     package = Path(tuner.__file__).parent
     inside = package / "migrations"
     return inside if inside.is_dir() else package.parent / "migrations"
@@ -43,12 +43,11 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
 
 def _check_known(engine: Engine) -> None:
-    """Refuses tables that this version has never heard of."""
+    """Refuses tables that this version does not know."""
     if not is_known(engine):
         raise StoreError(
-            f"{engine.url!r} was written by a newer version: its tables are at revision {revision_of(engine)}, and "
-            f"{DISTRIBUTION} {__version__} knows them up to {head()}; "
-            "install that version, or pass another --data"
+            f"{engine.url!r} was written by a newer version: its tables are at revision {revision_of(engine)}, but "
+            f"{DISTRIBUTION} {__version__} supports only up to {head()}; install that version, or pass another --data"
         )
 
 
@@ -74,7 +73,7 @@ def head() -> str:
 
 
 def revision_of(engine: Engine) -> str | None:
-    """What the database says of its tables, the number of the last migration; None where it is empty."""
+    """The database's revision, the number of the last migration; None if it is empty."""
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 

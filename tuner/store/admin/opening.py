@@ -1,4 +1,4 @@
-"""A database as it lies, whatever its tables are: beside a server, or while no server has it."""
+"""A database in its current state, whatever its tables are: next to a running server, or while no server uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.store.engine.faults import words_of
 
 @contextmanager
 def engine_beside_servers(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
-    """The database for the length of the block, which must be there; a server may write to it meanwhile.
+    """The database for the duration of the block, which must exist; a server may write to it meanwhile.
 
     Raises:
         StoreError: it cannot be used.
@@ -34,10 +34,10 @@ def engine_beside_servers(directory: Path, database_url: str | None, lock_patien
 
 @contextmanager
 def locked_engine(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
-    """Locks `directory`, which is made where it is not there, and its database for the length of the block.
+    """Locks `directory`, which is created if missing, and its database for the duration of the block.
 
     Raises:
-        StoreError: a server has it, or it cannot be used.
+        StoreError: a server uses it, or it cannot be used.
     """
     make_folder(directory, holds_database=database_url is None)
     with engine_beside_servers(directory, database_url, lock_patience_s) as engine:

@@ -1,7 +1,7 @@
-"""Jobs that are no longer kept: taken out of sight at once, then removed slice by slice with all that is known of them.
+"""Removal of jobs: marked as deleted at once, then removed slice by slice with all their data.
 
-A job may have 100,000 trials, so its rows go in slices, between which others write. A kill between two slices leaves it
-out of sight, and the next sweep continues.
+A job may have 100,000 trials, so its rows are removed in slices, between which others write. After a kill between two
+slices it stays marked as deleted, and the next sweep continues.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from tuner.store.tables.models import (
 )
 
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
-#: Rows that one writing session removes.
+#: Rows removed in one writing session.
 _SLICE = 500
-#: Pause between two slices, seconds: it lets other writers in.
+#: Pause between two slices, seconds: it lets others write.
 _PAUSE_S = 0.002
-#: Pages that are given back to the disk at a time.
+#: Pages released to the disk at a time.
 _PAGES = 500
 
 _log = logging.getLogger(__name__)
 
 
 def expired(session: Session, *, before: float | None, num_kept: int | None, keeps_best: bool = False) -> list[str]:
-    """Ids of ended jobs, the oldest first: those that ended `before`, and those beyond the newest `num_kept`.
+    """Ids of ended jobs, oldest first: those that ended `before`, and those beyond the newest `num_kept`.
 
-    With `keeps_best` a job stays whose result `GET /best` answers an exact question with.
+    With `keeps_best`, a job stays if `GET /best` answers an exact question with its result.
     """
     ended = select(JobRow.id).where(JobRow.state.in_(_FINAL_STATES), IS_KEPT)
     found: set[str] = set()
@@ -65,7 +65,7 @@ def expired(session: Session, *, before: float | None, num_kept: int | None, kee
 
 
 def mark(session: Session, job_id: str, now: float, reason: str) -> None:
-    """Takes a job that has ended out of sight, with its result; `Sweeper` removes its rows. `reason` says by whom.
+    """Marks an ended job and its result as deleted; `Sweeper` removes its rows. `reason` says by whom.
 
     Raises:
         NotFound: there is no such job.
@@ -73,7 +73,7 @@ def mark(session: Session, job_id: str, now: float, reason: str) -> None:
     """
     row = row_of(session, job_id)
     if not JobState(row.state).is_final:
-        raise Conflict(f"{job_id} is {row.state}; cancel it before it is deleted")
+        raise Conflict(f"{job_id} is {row.state}; cancel it before deleting it")
     row.deleted_at = now
     session.add(DeletedJobRow(job_id=job_id, deleted_at=now, reason=reason[:255]))
     for model in (ResultKeyRow, IdempotencyKeyRow, WebhookRow):
@@ -91,7 +91,7 @@ class Swept:
 
 
 class Sweeper:
-    """Removes the rows and the artifacts of jobs that are out of sight, and gives their space back to the disk."""
+    """Removes the rows and the artifacts of deleted jobs, and releases their space to the disk."""
 
     def __init__(self, engine: Engine, read: Sessions, write: Sessions, artifacts: ArtifactFolder) -> None:
         self._engine = engine
@@ -100,10 +100,10 @@ class Sweeper:
         self._artifacts = artifacts
 
     def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
-        """Removes all there is, or as much until `goes_on` is false; the rest is the next sweep's.
+        """Removes everything, or as much as possible until `goes_on` is false; the next sweep removes the rest.
 
         Raises:
-            StoreUnavailable: the database takes no writes now.
+            StoreUnavailable: the database cannot be written now.
         """
         num_jobs = num_trials = num_files = 0
         while goes_on() and (job_id := self._next()) is not None:
@@ -123,7 +123,7 @@ class Sweeper:
             return session.scalar(select(JobRow.id).where(~IS_KEPT).order_by(JobRow.seq).limit(1))
 
     def _remove_slice(self, model: type[InspectionRow | EventRow | TrialRow], job_id: str) -> int:
-        """Removes some rows of a job; how many."""
+        """Removes some rows of a job; returns how many."""
         key = {InspectionRow: InspectionRow.seq, EventRow: EventRow.id, TrialRow: TrialRow.number}[model]
         some = select(key).where(model.job_id == job_id).order_by(key).limit(_SLICE)
         with self._write() as session:
@@ -133,7 +133,8 @@ class Sweeper:
         return len(keys)
 
     def _end(self, job_id: str) -> int:
-        """Removes the job's own row, its result, and the artifact that nothing else names; how many files went."""
+        """Removes the job's own row, its result, and the artifact if nothing else names it; returns how many files were
+        removed."""
         with self._write() as session:
             row = session.scalars(select(JobRow).where(JobRow.id == job_id)).one()
             digest = session.scalar(select(BestRow.artifact_digest).where(BestRow.job_id == job_id))
@@ -150,7 +151,7 @@ class Sweeper:
 
 
 def _delete_empty_batches(session: Session) -> None:
-    """Deletes batches that have no job left, with their answers."""
+    """Deletes batches that have no jobs left, with their results."""
     empty = list(session.scalars(select(BatchRow.seq).where(BatchRow.seq.not_in(select(BatchJobRow.batch_seq)))))
     for model in (BatchKernelRow, BatchLadderRow):
         session.execute(delete(model).where(model.batch_seq.in_(empty)))
@@ -158,8 +159,8 @@ def _delete_empty_batches(session: Session) -> None:
 
 
 def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) -> None:
-    """Gives free pages back to the disk, a few at a time, beside whoever reads and writes. The file of an older SQLite
-    database stays as large as it is until `compact`. PostgreSQL's tables are vacuumed, which locks nobody out."""
+    """Releases free pages to the disk, a few at a time, while others read and write. The file of an older SQLite
+    database keeps its size until `compact`. PostgreSQL's tables are vacuumed, which locks nobody out."""
     if engine.dialect.name == "postgresql":
         _vacuum(engine)
         return
@@ -168,19 +169,19 @@ def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) ->
         cursor = raw.cursor()
         free_before = None
         while goes_on() and (free := cursor.execute("pragma freelist_count").fetchone()[0]) and free != free_before:
-            cursor.executescript(f"pragma incremental_vacuum({_PAGES})")  # a row for each page, to the last one
+            cursor.executescript(f"pragma incremental_vacuum({_PAGES})")  # a row for each page, including the last
             free_before = free
             time.sleep(_PAUSE_S)
         cursor.execute("pragma wal_checkpoint(passive)").fetchall()
-    except sqlite3.OperationalError as error:  # somebody writes for long; the next sweep tries again
-        _log.info("the database's file stays as large as it is for now: %s", error)
+    except sqlite3.OperationalError as error:  # somebody writes for a long time; the next sweep tries again
+        _log.info("the database file keeps its size for now: %s", error)
     finally:
         raw.close()
 
 
 def compact(engine: Engine) -> None:
-    """Writes the database again, as small as it can be, while nobody else uses it. Of an older SQLite database free
-    pages can be given back one by one from then on."""
+    """Rewrites the database at minimum size, while nobody else uses it. From then on, free pages of an older SQLite
+    database can be released one by one."""
     if engine.dialect.name == "postgresql":
         _vacuum(engine)
         return

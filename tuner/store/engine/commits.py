@@ -1,4 +1,5 @@
-"""Commits, and who waits for one: each is woken by what concerns it, since to look costs the interpreter's time."""
+"""Commits, and who waits for one: each waiter is woken only by relevant commits, since polling costs the interpreter's
+time."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from sqlalchemy.orm import Session
 from tuner.store.engine.foreign import POLL_S, ForeignWrites
 
 _KEY = "tuner.store.engine.commits"
-#: What one may wait for, beside the events of a job, which its id names.
+#: What can be waited for, besides the events of a job, which are named by its id.
 _ANY, _WORK = "any commit", "work"
 
 
 class Wake(Protocol):
-    """What is told of a commit, by any thread and at once: a `threading.Event`, or what wakes a task of a loop."""
+    """Is told about a commit, by any thread and at once: a `threading.Event`, or something that wakes a task of an
+    event loop."""
 
     def set(self) -> None:
         """Notes that there was one."""
@@ -31,24 +33,24 @@ def note_event(session: Session, job_id: str) -> None:
 
 
 def jobs_with_events(session: Session) -> frozenset[str]:
-    """Jobs of which the transaction adds events."""
+    """Jobs to which the transaction adds events."""
     return frozenset(session.info.get(_KEY, ()))
 
 
 class Commits:
-    """How many there were since the store was opened. Thread-safe. Those of other processes are seen where `foreign`
-    looks for them, and may concern anybody."""
+    """The number of commits since the store was opened. Thread-safe. Those of other processes are noticed when
+    `foreign` looks for them, and may be relevant to anybody."""
 
     def __init__(self, foreign: ForeignWrites | None) -> None:
         self._foreign = foreign
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Wake]] = {}
         self._watcher: threading.Thread | None = None
-        #: All, and those that may bring work to a runner.
+        #: All commits, and those that may bring work to a runner.
         self.num_writes = self.num_works = 0
 
     def note(self, job_ids: Collection[str] | None, *, brings_work: bool) -> None:
-        """Counts one, which added events of these jobs; None where that is not known."""
+        """Counts one, which added events to these jobs; None if unknown."""
         with self._lock:
             self.num_writes += 1
             self.num_works += brings_work
@@ -58,7 +60,7 @@ class Commits:
                     one.set()
 
     def wait_for_write(self, seen: int, timeout_s: float) -> int:
-        """Blocks until there are more than `seen`, at most `timeout_s`; answers their number."""
+        """Blocks until there are more than `seen`, at most `timeout_s`; returns their number."""
         self._wait(_ANY, lambda: self.num_writes > seen, timeout_s)
         return self.num_writes
 
@@ -69,8 +71,8 @@ class Commits:
 
     @contextmanager
     def listening(self, job_ids: Collection[str], wake: Wake) -> Iterator[None]:
-        """Within the block `wake` is set whenever one of these jobs may have another event. It holds no thread, however
-        many listen."""
+        """Within the block, `wake` is set whenever one of these jobs may have another event. It needs no thread,
+        however many listen."""
         with self._lock:
             for job_id in job_ids:
                 self._waiting.setdefault(job_id, []).append(wake)

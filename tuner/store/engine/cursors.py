@@ -1,4 +1,4 @@
-"""Cursors: opaque to clients, and good for the listing that gave them alone."""
+"""Cursors: opaque to clients, and only valid for the listing that returned them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from tuner.errors import InvalidInput
 
 
 def encode_cursor(listing: str, position: list[Any]) -> str:
-    """A cursor for the rows after `position` of `listing`, e.g. ``trials of job-… by time``."""
+    """A cursor for the rows after `position` in `listing`, e.g. ``trials of job-… by time``."""
     text = json.dumps([listing, position], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode_cursor(listing: str, cursor: str, shape: tuple[type, ...]) -> list[Any]:
-    """Inverse of `encode_cursor`; `shape` gives the types of the position's members.
+    """Inverse of `encode_cursor`; `shape` is the types of the position's members.
 
     Raises:
-        InvalidInput: no cursor, or one of another listing.
+        InvalidInput: not a cursor, or one of another listing.
     """
     try:
         owner, position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidInput("cursor", "is not a cursor of this service", "give next_cursor as it was sent") from None
+        raise InvalidInput(
+            "cursor", "is not a cursor of this service", ("pass next_cursor exactly as it was sent")
+        ) from None
     if owner != listing:
         raise InvalidInput(
             "cursor", "belongs to another listing", "use it with the job, filters and order that it came from"
         )
     if not isinstance(position, list) or [type(value) for value in position] != list(shape) or not _fits(position):
-        raise InvalidInput("cursor", "is not a cursor of this service", "give next_cursor as it was sent")
+        raise InvalidInput("cursor", "is not a cursor of this service", "pass next_cursor exactly as it was sent")
     return position
 
 

@@ -1,4 +1,4 @@
-"""The data directory: on a local disk, and one server at a time."""
+"""The data directory: on a local disk, and used by one server at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 #: The SQLite database in the data directory.
 DATABASE_FILE = "tuner.db"
-#: What an earlier version may have left open to others: in the folder, and folders in it.
+#: What an earlier version may have left readable to others: in the folder, and folders in it.
 _ONCE_OPEN = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", "lock", "artifacts", "backups", "build")
 
 #: File systems whose locks or shared memory do not hold across machines, which SQLite's WAL needs.
@@ -28,7 +28,7 @@ _NETWORK_KINDS = frozenset(
 def mount_of(path: Path, mounts: str) -> tuple[str, str]:
     """Mount point and file-system kind that hold `path`, read from the text of ``/proc/mounts``."""
     found = ("/", "unknown")
-    for line in filter(None, mounts.split("\n")):  # a name may have what else ends a line, or parts words
+    for line in filter(None, mounts.split("\n")):  # a name may contain other separators
         point, kind = line.split(" ")[1:3]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
         # A later mount covers an earlier one at the same point.
@@ -38,10 +38,10 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str]:
 
 
 def make_folder(directory: Path, *, holds_database: bool) -> None:
-    """Makes the data directory, where it is not there, and takes it from other users, unless it is somebody else's.
+    """Creates the data directory if missing, and makes it private, unless it belongs to somebody else.
 
     Raises:
-        StoreError: it cannot be made, or its database would lie on a network mount.
+        StoreError: it cannot be created, or its database would be on a network mount.
     """
     try:
         make_private_folder(directory)
@@ -49,10 +49,10 @@ def make_folder(directory: Path, *, holds_database: bool) -> None:
         for path in filter(Path.exists, (directory / name for name in _ONCE_OPEN)):
             close_to_others(path)
     except OSError as error:
-        raise StoreError(f"{directory} cannot be made: {error.strerror}; pass another --data") from error
+        raise StoreError(f"{directory} cannot be created: {error.strerror}; pass another --data") from error
     if is_open:
         _log.warning(
-            "%s is not this user's, and other users may look into it; its owner can close it: chmod 700", directory
+            "%s belongs to another user, and others may read it; its owner can restrict it: chmod 700", directory
         )
     if holds_database:
         check_local(directory)
@@ -72,8 +72,8 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     point, kind = mount_of(path.resolve(), mounts)
     if kind in _NETWORK_KINDS:
         raise StoreError(
-            f"{path} is on a network mount ({kind} at {point}), where SQLite can lose data; "
-            "pass a directory on a local disk as --data, or the URL of a PostgreSQL as --database-url"
+            f"{path} is on a network mount ({kind} at {point}), where SQLite can lose data; pass a directory on a "
+            "local disk as --data, or a PostgreSQL URL as --database-url"
         )
 
 
@@ -82,8 +82,8 @@ def _lock_path(directory: Path) -> Path:
 
 
 def sign_of_life(directory: Path) -> tuple[str, int]:
-    """Process id of the server that took the lock last, as it wrote it; and when it gave a sign, by the folder's clock,
-    nanoseconds: whether that changes is what counts."""
+    """Process id of the server that took the lock last, as it wrote it; and the time of its last sign of life, by
+    the folder's clock, nanoseconds: only whether that changes matters."""
     path = _lock_path(directory)
     try:
         return path.read_text(errors="replace").strip()[:32] or "unknown", path.stat().st_mtime_ns
@@ -92,13 +92,13 @@ def sign_of_life(directory: Path) -> tuple[str, int]:
 
 
 class DirectoryLock:
-    """Held as long as a server uses the directory; the kernel drops it when the process dies, however it dies."""
+    """Held as long as a server uses the directory; the kernel releases it when the process dies in any way."""
 
     def __init__(self, directory: Path) -> None:
         """Takes the lock.
 
         Raises:
-            StoreError: another process holds it, whose pid the message names; or the folder cannot be written.
+            StoreError: another process holds it, whose pid is in the message; or the folder cannot be written.
         """
         path = _lock_path(directory)
         try:
@@ -119,11 +119,11 @@ class DirectoryLock:
         os.write(self._file, f"{os.getpid()}\n".encode())
 
     def beat(self) -> None:
-        """A sign of life, which `sign_of_life` sees."""
+        """Updates the sign of life that `sign_of_life` reads."""
         os.utime(self._file)
 
     def release(self) -> None:
-        """Lets another server in; a second call does nothing."""
+        """Releases the lock for another server; a second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -1,4 +1,4 @@
-"""Engines of SQLite and PostgreSQL, made so that the same queries mean the same: one writes, others wait."""
+"""Engines of SQLite and PostgreSQL, configured so that the same queries mean the same: one writes, others wait."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tuner.private import make_private_file
 from tuner.store.engine.directory import DATABASE_FILE
 from tuner.versions import install_command
 
-#: Numbers of our advisory locks in PostgreSQL, which are a database's own: who writes, and who runs the jobs.
+#: Numbers of our advisory locks in PostgreSQL, which are separate in each database: who writes, and who runs the jobs.
 WRITER_LOCK = 0x74756E01
 LEADER_LOCK = 0x74756E02
 
 
 def make_engine(directory: Path, database_url: str | None, lock_patience_s: float) -> Engine:
-    """The engine of `database_url`, by default of SQLite in `directory`. A transaction of the execution option
-    `is_writing` waits up to `lock_patience_s` for another one's end.
+    """The engine of `database_url`, by default SQLite in `directory`. A transaction with the execution option
+    `is_writing` waits up to `lock_patience_s` for the end of another one.
 
     Raises:
-        StoreError: it is no URL, or of a database that is not supported, or its driver is not installed.
+        StoreError: it is not a URL, or the database is not supported, or its driver is not installed.
     """
     url = _url(directory, database_url)
     if url.drivername in ("postgresql", "postgres"):
@@ -36,36 +36,36 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
         elif url.drivername == "postgresql+psycopg":
             engine = _postgresql(url, lock_patience_s)
         else:
-            raise StoreError(f"{url.drivername} is no database that tuner knows; use SQLite or postgresql://")
+            raise StoreError(f"{url.drivername} is not supported; use SQLite or postgresql://")
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise StoreError(f"the driver of {url.drivername} is missing: {install_command('postgres')}") from error
     return engine
 
 
 def has_database(directory: Path, database_url: str | None = None) -> bool:
-    """Whether the file of an SQLite database is there; of another database only its server can say it.
+    """Whether the file of an SQLite database exists; for other databases, only their server knows.
 
     Raises:
-        StoreError: `database_url` is no URL.
+        StoreError: `database_url` is not a URL.
     """
     url = _url(directory, database_url)
     return url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()
 
 
 def _url(directory: Path, database_url: str | None) -> URL:
-    if database_url is None:  # a folder's name is no text of a URL: it may have a % or a ?
+    if database_url is None:  # a folder's name need not be valid in a URL: it may contain a % or a ?
         return URL.create("sqlite", database=str((directory / DATABASE_FILE).resolve()))
     try:
         return make_url(database_url)
     except ArgumentError as error:
         raise StoreError(
-            f"{database_url!r} is no URL of a database; give postgresql://USER@HOST/NAME, or leave it out"
+            f"{database_url!r} is not a database URL; use postgresql://USER@HOST/NAME, or leave it out"
         ) from error
 
 
 def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
-    """WAL, and transactions that SQLAlchemy begins: the driver's own would commit before DDL. Free pages of a new file
-    can be given back a few at a time."""
+    """WAL, and transactions that SQLAlchemy starts: the driver's own would commit before DDL. Free pages of a new
+    file can be released a few at a time."""
     busy_timeout = f"busy_timeout = {round(1000 * lock_patience_s)}"
 
     @event.listens_for(engine, "do_connect")
@@ -80,25 +80,24 @@ def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
         cursor = connection.cursor()
         cursor.execute(f"pragma {busy_timeout}")
         if cursor.execute("pragma page_count").fetchone() == (0,):
-            cursor.execute(
-                "pragma auto_vacuum = incremental"
-            )  # of a file that is there it would take the writers' lock
-        # In WAL mode a commit outlives the process with synchronous=NORMAL; only a power cut may take the last ones.
+            cursor.execute("pragma auto_vacuum = incremental")  # for an existing file it would take the writers' lock
+        # In WAL mode a commit survives the process with synchronous=NORMAL; only a power cut may lose the last ones.
         for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on"):
             cursor.execute(f"pragma {pragma}")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
-        # A transaction that reads first and then writes is refused at once where another one writes: SQLite does not
-        # let it wait, since what it read may be stale. One that means to write says so when it begins, and waits.
+        # A transaction that reads first and then writes is refused at once while another one writes: SQLite does not
+        # let it wait, since what it read may be outdated. A transaction that will write declares that when it begins,
+        # and waits.
         is_writing = connection.get_execution_options().get("is_writing", False)
         connection.exec_driver_sql("begin immediate" if is_writing else "begin")
 
 
 def _postgresql(url: Any, lock_patience_s: float) -> Engine:
-    """A reading transaction sees one state. A writing one first takes the writers' lock, so that what it reads cannot
-    go stale; it must not see a state of before it waited."""
+    """A reading transaction sees one state. A writing one first takes the writers' lock, so that what it reads
+    cannot become outdated; it must not see a state from before it waited."""
     options = f"-c lock_timeout={round(1000 * lock_patience_s)}"
     engine = create_engine(
         url,
@@ -116,7 +115,7 @@ def _postgresql(url: Any, lock_patience_s: float) -> Engine:
 
 
 def writing(engine: Engine) -> Engine:
-    """The same engine, whose transactions write."""
+    """The same engine with writing transactions."""
     if engine.dialect.name == "postgresql":
         return engine.execution_options(is_writing=True, isolation_level="READ COMMITTED")
     return engine.execution_options(is_writing=True)

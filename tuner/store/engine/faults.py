@@ -1,4 +1,4 @@
-"""What the database's and the disk's own errors mean, in sentences."""
+"""The meaning of errors from the database and the disk, in sentences."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from tuner.errors import StoreUnavailable
 
-#: SQLite's primary result codes -> what they mean. A full quota, or a limit of a file's size, is an I/O error.
+#: SQLite's primary result codes -> their meanings. A full quota, or a limit on a file's size, is an I/O error.
 _MEANINGS = {
     5: "the database is locked by another program",
     6: "the database is locked by another program",
     8: "the database is read-only",
-    10: "the disk refuses to be read or written; it may be full",
+    10: "the disk cannot be read or written; it may be full",
     11: "the database is damaged",
     13: "the disk is full",
     14: "the database cannot be opened",
@@ -25,31 +25,31 @@ _MEANINGS = {
 
 
 def meaning_of(error: DBAPIError) -> str:
-    """A clause that says what is wrong, with the database's own words."""
+    """A clause that describes the problem, with the database's own message."""
     code = getattr(error.orig, "sqlite_errorcode", None)
     meaning = None if code is None else _MEANINGS.get(code & 0xFF)
     return f"{meaning} ({error.orig})" if meaning else f"the database does not answer ({error.orig})"
 
 
 def words_of(error: Exception) -> str:
-    """What the database's driver says, without what SQLAlchemy adds for a programmer."""
+    """The message of the database's driver, without what SQLAlchemy adds for a programmer."""
     return str(getattr(error, "orig", None) or error)
 
 
 @contextmanager
 def as_store_errors() -> Iterator[None]:
-    """Turns the errors of a block that come from outside into sentences.
+    """Turns external errors in a block into readable store errors.
 
     Raises:
         StoreUnavailable: the database cannot be used now.
     """
     try:
         yield
-    except (IntegrityError, ProgrammingError):  # a fault of this program's
+    except (IntegrityError, ProgrammingError):  # a fault in this program
         raise
     except DBAPIError as error:
         raise StoreUnavailable(f"{meaning_of(error)}; nothing was changed, try again later") from error
-    except sqlite3.Error as error:  # of a new connection's first words, which SQLAlchemy does not see
+    except sqlite3.Error as error:  # from the first statements of a new connection, which SQLAlchemy does not see
         raise StoreUnavailable(
             f"the database cannot be opened ({error}); nothing was changed, try again later"
         ) from error

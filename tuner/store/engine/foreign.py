@@ -1,4 +1,4 @@
-"""What other processes write into a store that is shared."""
+"""What other processes write to a shared store."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import time
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-#: A store that others write to, too, is looked at so often for their writes, seconds.
+#: Polling interval for writes of other processes to a shared store, seconds.
 POLL_S = 0.2
 
 
 class ForeignWrites:
-    """Whether another process has written; any thread may ask, and the database is asked only so often."""
+    """Whether another process has written; any thread may ask, and the database is queried only this often."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
         self._asked_at = 0.0
-        #: Of SQLite, which tells each connection of others' writes.
+        #: For SQLite, which tells each connection about others' writes.
         self._connection = None if engine.dialect.name == "postgresql" else engine.raw_connection()
         self._version = self._ask()
 
     def have_come(self) -> bool:
-        """Whether the database has changed since it was asked last."""
+        """Whether the database has changed since the last query."""
         with self._lock:
             if time.monotonic() < self._asked_at + POLL_S / 2:
                 return False
@@ -47,5 +47,5 @@ class ForeignWrites:
             cursor.execute("pragma data_version")
             version: object = cursor.fetchone()
             return version
-        except (DBAPIError, sqlite3.Error):  # whoever waits asks the database itself, and is told
+        except (DBAPIError, sqlite3.Error):  # the waiting caller queries the database itself, and gets the error
             return None

@@ -1,4 +1,4 @@
-"""Who asks for a job: requests for it alone, and batches."""
+"""Who requested a job: individual requests, and batches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tuner.store.tables.models import JobRow, table_of
 
 _OWNER: BindParameter[str] = bindparam("owner", type_=String(64))
 _IS_KNOWN = exists().where(SingleRequestRow.job_seq == JobRow.seq, SingleRequestRow.owner == _OWNER)
-#: As a select: the job's number is the database's, and who asks twice is noted once.
+#: As a select: the database assigns the job's number, and a repeated request is noted once.
 _NOTE = sql_insert(table_of(SingleRequestRow)).from_select(
     ["job_seq", "owner"], select(JobRow.seq, _OWNER).where(JobRow.id == bindparam("job_id"), ~_IS_KNOWN)
 )
 
 
 def note_single(session: Session, job_id: str, owner: str) -> None:
-    """Somebody asks for a job alone; `owner` is empty where the service knows no tokens."""
+    """Notes an individual request for a job; `owner` is empty if the service has no tokens."""
     gathering.add(session, _NOTE, {"job_id": job_id, "owner": owner})
 
 
@@ -35,8 +35,8 @@ def drop_single(session: Session, job_id: str, owner: str) -> None:
 
 
 def who_else(session: Session, job_id: str, batch_id: str) -> set[str]:
-    """Who asks for a job besides one of its batches: alone, or by another batch that was not ended. Empty is who asked
-    where the service knew no tokens.
+    """Who requested a job besides one of its batches: individually, or by another batch that was not ended. Empty means
+    a request while the service had no tokens.
 
     Raises:
         NotFound: no such job.

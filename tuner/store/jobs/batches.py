@@ -1,4 +1,4 @@
-"""Batches: which jobs they have, how far these are with their ladders, and what the ladders answer."""
+"""Batches: their jobs, the progress of their ladders, and the ladders' results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
 def row_of_batch(session: Session, batch_id: str) -> BatchRow:
     """Raises:
-    NotFound: no such batch.
-    """
+    NotFound: no such batch."""
     row = session.scalar(select(BatchRow).where(BatchRow.id == batch_id))
     if row is None:
         raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists those there are")
@@ -34,12 +33,12 @@ def row_of_batch(session: Session, batch_id: str) -> BatchRow:
 
 
 def new_id() -> str:
-    """The id of a batch that is to be."""
+    """The id of a future batch."""
     return f"batch-{secrets.token_hex(6)}"
 
 
 def insert(session: Session, row: BatchRow, jobs: Sequence[tuple[str, int]]) -> None:
-    """Adds a batch with its jobs, by id and ladder, in the order in which they are searched."""
+    """Adds a batch with its jobs, by id and ladder, in search order."""
     session.add(row)
     session.flush()
     seqs = {job_id: row_of(session, job_id).seq for job_id, _ in jobs}
@@ -50,8 +49,7 @@ def insert(session: Session, row: BatchRow, jobs: Sequence[tuple[str, int]]) -> 
 
 def get(session: Session, batch_id: str) -> BatchRecord:
     """Raises:
-    NotFound: no such batch.
-    """
+    NotFound: no such batch."""
     return _records(session, [row_of_batch(session, batch_id)])[0]
 
 
@@ -64,13 +62,15 @@ def by_key(session: Session, key: str, body_digest: str) -> BatchRecord | None:
     row = session.scalar(select(BatchRow).where(BatchRow.idempotency_key == key))
     if row is not None and row.body_digest != body_digest:
         raise InvalidInput(
-            "Idempotency-Key", f"was used for another body, which made {row.id}", "use a new key for a new request"
+            "Idempotency-Key",
+            (f"was used for a different body, which created {row.id}"),
+            "use a new key for a new request",
         )
     return _records(session, [row])[0] if row else None
 
 
 def find_open(session: Session, digest: str, owner: str) -> BatchRecord | None:
-    """The newest batch of an owner that works on the very same problems."""
+    """The newest batch of an owner that works on exactly the same problems."""
     query = select(BatchRow).where(BatchRow.digest == digest, BatchRow.owner == owner, BatchRow.cancelled_at.is_(None))
     row = session.scalar(query.order_by(BatchRow.seq.desc()).limit(1))
     found = _records(session, [row])[0] if row else None
@@ -102,12 +102,12 @@ class _Sums:
     planned: int
     paused: int
     search_s: float
-    #: None where an older version did not count that of one of them.
+    #: None if an older version did not count it for one of them.
     card_s: float | None
-    #: Finals whose seconds are known, and these.
+    #: Finals with a known duration, and their total.
     finals: int
     finals_s: float
-    #: The last of their deadlines; None where one has none.
+    #: The last of their deadlines; None if one has none.
     deadline_at: float | None
 
 
@@ -118,7 +118,7 @@ _MOST_TRIALS = JobRow.spec["budget"]["trials"].as_integer() + case(
 _TRIES_ON = JobRow.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
     func.coalesce(JobRow.batch_step, int(BatchStep.SEARCH)) < int(BatchStep.FINALS)
 )
-#: What a job in or after its finals did not try, nobody waits for.
+#: Trials that a job in or after its finals did not run are no longer expected.
 _NUM_PLANNED = case((_TRIES_ON & (_NUM_TRIALS < _MOST_TRIALS), _MOST_TRIALS), else_=_NUM_TRIALS)
 
 
@@ -198,7 +198,7 @@ def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool
 
 
 def jobs_of(session: Session, batch_id: str, ladder: int | None = None) -> list[tuple[JobRecord, int]]:
-    """A batch's jobs, each with its ladder, in the order in which they are searched.
+    """A batch's jobs, each with its ladder, in search order.
 
     Raises:
         NotFound: no such batch.
@@ -253,7 +253,7 @@ def open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
 
 
 def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
-    """The fastest trials of ours of a job that were measured whole, without their rounds."""
+    """The fastest completely measured trials of ours of a job, without their rounds."""
     ours = [str(kind) for kind in PlanKind if kind.is_ours]
     query = (
         select(TrialRow)
@@ -267,7 +267,7 @@ def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
 
 
 def cancel(session: Session, batch_id: str, now: float) -> None:
-    """Notes that its owner ended it; its jobs are another matter."""
+    """Notes that its owner cancelled it; its jobs are handled separately."""
     row_of_batch(session, batch_id).cancelled_at = now
 
 
@@ -279,7 +279,7 @@ def advance(session: Session, job_id: str, step: BatchStep) -> JobRecord:
 
 
 def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
-    """The other jobs of the ladder of a job, in the batch that made it."""
+    """The other jobs in the ladder of a job, in the batch that made it."""
     if job.batch_id is None:
         return []
     of_batch = jobs_of(session, job.batch_id)
@@ -287,13 +287,12 @@ def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
     return [one for one, number in of_batch if number == ladder and one.id != job.id]
 
 
-#: Has had its own trials.
+#: Has completed its own trials.
 _SHARES = (JobRow.state == str(JobState.SEARCHING)) & (JobRow.batch_step > int(BatchStep.SEARCH))
 
 
 def _behind() -> Select[str, bool]:
-    """As SQL, of a job that shares: those of its ladder that have not come as far as it has, by id, and whether they
-    are paused."""
+    """As SQL, for a job that shares: those of its ladder that are behind it, by id, and whether they are paused."""
     own, place, other = aliased(BatchJobRow), aliased(BatchJobRow), aliased(JobRow)
     still_searches = (other.state == str(JobState.QUEUED)) | (
         (other.state == str(JobState.SEARCHING)) & (func.coalesce(other.batch_step, int(BatchStep.SEARCH)) == 0)
@@ -313,7 +312,7 @@ def _behind() -> Select[str, bool]:
 
 
 def must_wait() -> ColumnElement[bool]:
-    """As SQL, of a job: whether others of its ladder have not come as far as it has."""
+    """As SQL, for a job: whether others of its ladder are behind it."""
     return _SHARES & _behind().exists()
 
 
@@ -330,7 +329,7 @@ def is_behind(session: Session, job_id: str) -> bool:
 
 @cache
 def _unanswered() -> Select[str, int]:
-    """Built once: each runner without work asks it."""
+    """Built once: each idle runner uses it."""
     answer, open_job = aliased(BatchLadderRow), aliased(JobRow)
     place = aliased(BatchJobRow)
     is_answered = select(answer.ladder).where(
@@ -355,14 +354,14 @@ def _unanswered() -> Select[str, int]:
 def next_unanswered(
     session: Session, target_id: str, besides: Collection[tuple[str, int]] = ()
 ) -> tuple[str, int] | None:
-    """A ladder of a target, by batch and number, all of whose jobs have ended and that has no answer yet."""
+    """A ladder of a target, by batch and number, whose jobs have all ended and that has no result yet."""
     rows = session.execute(_unanswered(), {"target_id": target_id})
     found = ((str(batch_id), int(ladder)) for batch_id, ladder in rows)
     return next((one for one in found if one not in besides), None)
 
 
 def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: float) -> None:
-    """Keeps the answer of a ladder; the artifacts that it names must be registered before."""
+    """Keeps the result of a ladder; the artifacts that it names must be registered before."""
     seq = row_of_batch(session, batch_id).seq
     content = ladder_to_json(ladder)
     session.add(
@@ -373,7 +372,7 @@ def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: fl
 
 
 def ladders(session: Session, batch_id: str) -> dict[int, Ladder]:
-    """The answers that there are, by number.
+    """The existing results, by number.
 
     Raises:
         NotFound: no such batch.

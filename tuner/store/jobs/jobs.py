@@ -1,4 +1,4 @@
-"""Jobs: what was asked, and where it stands."""
+"""Jobs: what was requested, and their states."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tuner.store.engine.cursors import decode_cursor, encode_cursor
 from tuner.store.jobs import events, webhooks
 from tuner.store.tables.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, ResultKeyRow, table_of
 
-#: States in which a job still has work to do, as the database spells them.
+#: States in which a job still has work to do, in the database's spelling.
 OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
-#: Of rows that are not on their way out.
+#: For rows that are not deleted.
 IS_KEPT = JobRow.deleted_at.is_(None)
 
 _INSERT_JOB = sql_insert(table_of(JobRow))
-#: Rows beside a job name it by the number that the database gives it.
+#: Rows of other tables refer to a job by the number that the database assigns.
 _SEQ = select(JobRow.seq).where(JobRow.id == bindparam("job_id")).scalar_subquery()
 _INSERT_OWNER = sql_insert(table_of(JobOwnerRow)).values(
     job_seq=_SEQ, owner=bindparam("owner"), since=bindparam("since")
@@ -40,7 +40,7 @@ _OPEN_AMONG = select(JobRow.problem_digest).where(
     JobRow.problem_digest.in_(bindparam("digests", expanding=True)), JobRow.state.in_(OPEN_STATES)
 )
 _OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
-#: Owners and labels are read where somebody asks for them.
+#: Owners and labels are only read when needed.
 _ROW = (
     select(JobRow)
     .options(lazyload(JobRow.owners), lazyload(JobRow.labels))
@@ -54,14 +54,14 @@ _OWNERS = (
 _LABELS = select(JobLabelRow.label).where(JobLabelRow.job_seq == bindparam("seq")).order_by(JobLabelRow.label)
 _IS_PAUSED = select(JobRow.is_paused).where(JobRow.id == bindparam("job_id"), IS_KEPT)
 _IS_THERE = select(JobRow.seq).where(JobRow.id == bindparam("job_id"), IS_KEPT)
-#: Of a new job, what the database has under the same name.
+#: The columns that the database returns for a new job.
 _INSERTED = (
     "id", "reason", "created_at", "card_s", "priority", "project", "deadline_at", "batch_id", "batch_step"
 )  # fmt: skip
 
 
 def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
-    """The domain's view of a row. A bare one has neither owners nor labels, for which the database must be asked."""
+    """The domain's view of a row. A bare one has neither owners nor labels, which need another query."""
     return JobRecord(
         id=row.id,
         spec=JobSpec.from_json(row.spec),
@@ -92,8 +92,7 @@ def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
 
 def row_of(session: Session, job_id: str) -> JobRow:
     """Raises:
-    NotFound: no such job.
-    """
+    NotFound: no such job."""
     row = session.scalar(_ROW, {"job_id": job_id})
     if row is None:
         raise NotFound(_why_absent(session, job_id))
@@ -102,16 +101,14 @@ def row_of(session: Session, job_id: str) -> JobRow:
 
 def check_there(session: Session, job_id: str) -> None:
     """Raises:
-    NotFound: no such job.
-    """
+    NotFound: no such job."""
     if session.connection().scalar(_IS_THERE, {"job_id": job_id}) is None:
         raise NotFound(_why_absent(session, job_id))
 
 
 def is_paused(session: Session, job_id: str) -> bool:
     """Raises:
-    NotFound: no such job.
-    """
+    NotFound: no such job."""
     found = session.connection().scalar(_IS_PAUSED, {"job_id": job_id})
     if found is None:
         raise NotFound(_why_absent(session, job_id))
@@ -123,7 +120,7 @@ def _why_absent(session: Session, job_id: str) -> str:
     if gone is None:
         return f"there is no job {job_id[:80]!r}; GET /jobs lists those there are"
     at = datetime.fromtimestamp(gone.deleted_at, UTC).isoformat(timespec="seconds")
-    return f"{job_id} was deleted at {at}, with all that was known of it: {gone.reason}"
+    return f"{job_id} was deleted at {at}, with all its data: {gone.reason}"
 
 
 def insert(
@@ -134,7 +131,7 @@ def insert(
     terms: JobTerms | None = None,
     batch_id: str | None = None,
 ) -> JobRecord:
-    """A new job, queued; its `owner` is who asks for it, where that is known, and `batch_id` the batch that does."""
+    """A new job, queued; its `owner` is who submitted it, if known, and `batch_id` the batch that did."""
     terms = terms or JobTerms()
     labels = tuple(sorted(set(terms.labels)))
     job = JobRecord(
@@ -160,7 +157,7 @@ def insert(
         batch_id=batch_id,
         batch_step=None if batch_id is None else BatchStep.SEARCH,
     )
-    # By the tables: hundreds of jobs may come in a second, and objects of a session cost more than the database does.
+    # Uses the tables: hundreds of jobs may arrive per second, and session objects cost more than the database does.
     session.flush()
     values = {name: getattr(job, name) for name in _INSERTED} | {
         "spec": spec.to_json(),
@@ -179,8 +176,8 @@ def insert(
 
 
 def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: float) -> JobRecord:
-    """Another request for an open job's problem: `owner` shares its run, where that is known. The job is found by the
-    labels of `terms`, too, and of the two priorities the higher counts. Its other terms stay.
+    """Another request for an open job's problem: `owner` shares its run, if known. The job can also be found by the
+    labels of `terms`, and the higher of the two priorities applies. Its other terms stay.
 
     Raises:
         NotFound: no such job.
@@ -197,14 +194,14 @@ def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: floa
 
 
 def num_labels_of(session: Session, job_id: str, owner: str) -> int:
-    """How many of a job's labels an owner gave it."""
+    """How many of a job's labels came from an owner."""
     given = (JobRow.id == job_id, JobLabelRow.owner == owner)
     query = select(func.count()).select_from(JobLabelRow).join(JobRow, JobRow.seq == JobLabelRow.job_seq).where(*given)
     return session.scalar(query) or 0
 
 
 def detach(session: Session, job_id: str, owner: str) -> JobRecord:
-    """Takes `owner` from those who share a job's run, which continues.
+    """Removes `owner` from the owners of a job's run, which continues.
 
     Raises:
         NotFound: no such job.
@@ -216,18 +213,17 @@ def detach(session: Session, job_id: str, owner: str) -> JobRecord:
 
 def get(session: Session, job_id: str) -> JobRecord:
     """Raises:
-    NotFound: no such job.
-    """
-    row = row_of(session, job_id)  # what is pending is written before it is read
+    NotFound: no such job."""
+    row = row_of(session, job_id)  # pending rows are written before they are read
     connection, of_job = session.connection(), {"seq": row.seq}
-    # Each by its table: the relation would make a statement and rows of the mapper's, which takes thrice the time.
+    # Uses the tables: the relation would make a statement and objects of the mapper, which takes three times as long.
     owners, labels = connection.scalars(_OWNERS, of_job), connection.scalars(_LABELS, of_job)
     return replace(to_record(row, is_bare=True), owners=tuple(owners), labels=tuple(labels))
 
 
 def find_open(session: Session, problem_digest: str) -> JobRecord | None:
     """The job that works, or will work, on that problem."""
-    # First its id alone, by the table: of a new problem there is none.
+    # First only its id, through the table: for a new problem there is none.
     session.flush()
     job_id = session.connection().scalar(_OPEN_ID, {"digest": problem_digest})
     return None if job_id is None else get(session, job_id)
@@ -239,7 +235,7 @@ def open_among(session: Session, problem_digests: Collection[str]) -> set[str]:
 
 
 def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
-    """The job that solved that problem best: of several the one that `GET /best` would name."""
+    """The job that solved that problem best: among several, the one that `GET /best` would name."""
     is_solved = JobRow.state == str(JobState.SUCCEEDED)
     query = select(JobRow).outerjoin(ResultKeyRow, ResultKeyRow.job_id == JobRow.id)
     query = query.where(JobRow.problem_digest == problem_digest, is_solved, IS_KEPT)
@@ -263,7 +259,7 @@ def oldest_queued(session: Session) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class JobFilter:
-    """Which jobs a listing has; what is None does not matter."""
+    """Which jobs a listing contains; None means any."""
 
     state: JobState | None = None
     owner: str | None = None
@@ -272,7 +268,7 @@ class JobFilter:
     target_id: str | None = None
     #: The batch that made them.
     batch_id: str | None = None
-    #: Sizes of the first op, which are those of an ffn pair's first product.
+    #: Sizes of the first op, which for an FFN pair is its first product.
     m: int | None = None
     n: int | None = None
     k: int | None = None
@@ -311,7 +307,7 @@ def page(session: Session, cursor: str | None, limit: int, chosen: JobFilter) ->
 
 
 def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> JobRecord:
-    """Has an open job wait, or continue, and tells it.
+    """Pauses an open job, or lets it continue, and adds the event.
 
     Raises:
         NotFound: no such job.
@@ -320,7 +316,7 @@ def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> Jo
     row = row_of(session, job_id)
     if row.state not in OPEN_STATES:
         again = "" if row.state == JobState.SUCCEEDED else "; :retry submits it again"
-        raise Conflict(f"{job_id} has ended ({row.state}), and can neither wait nor go on{again}")
+        raise Conflict(f"{job_id} has ended ({row.state}), and can neither be paused nor resumed{again}")
     if row.is_paused != is_paused:
         row.is_paused = is_paused
         events.append(session, job_id, "state", now, {"state": row.state, "reason": "paused" if is_paused else ""})
@@ -328,11 +324,11 @@ def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> Jo
 
 
 def set_state(session: Session, job_id: str, state: JobState, now: float, reason: str = "") -> JobRecord:
-    """Takes a job one step on, and tells it.
+    """Moves a job one state forward, and adds the event.
 
     Raises:
         NotFound: no such job.
-        Conflict: the step is illegal.
+        Conflict: the transition is illegal.
     """
     row = row_of(session, job_id)
     check_transition(JobState(row.state), state)

@@ -9,7 +9,7 @@ from tuner.store.tables.models import IdempotencyKeyRow
 
 
 def job_of(session: Session, key: str, body_digest: str) -> str | None:
-    """The job that `key` made, or None where the key is new.
+    """The job that `key` made, or None if the key is new.
 
     Raises:
         InvalidInput: the key was sent with another body.
@@ -17,7 +17,9 @@ def job_of(session: Session, key: str, body_digest: str) -> str | None:
     row = session.get(IdempotencyKeyRow, key)
     if row is not None and row.body_digest != body_digest:
         raise InvalidInput(
-            "Idempotency-Key", f"was used for another body, which made {row.job_id}", "use a new key for a new request"
+            "Idempotency-Key",
+            (f"was used for a different body, which created {row.job_id}"),
+            "use a new key for a new request",
         )
     return row.job_id if row else None
 

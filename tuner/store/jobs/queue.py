@@ -1,4 +1,4 @@
-"""Whose turn it is: priority goes first, then the owner who used the GPU least, then who came first."""
+"""Whose turn it is: highest priority, then the owner who used the GPU least, then the oldest job."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tuner.store.jobs.batches import must_wait
 from tuner.store.jobs.jobs import OPEN_STATES, row_of, to_record
 from tuner.store.tables.models import JobOwnerRow, JobRow
 
-#: What owners used longer ago than that does not count, seconds.
+#: Earlier GPU use of owners does not count, seconds.
 SHARE_WINDOW_S = 3600.0
-#: Finished jobs from whose pace that of waiting ones is estimated.
+#: The pace of waiting jobs is estimated from this many finished ones.
 _NUM_PACE_JOBS = 20
-#: Jobs that are added up at most for an ETA.
+#: Maximum number of jobs that are added up for an ETA.
 _MAX_AHEAD = 1000
 
 _owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
 
-# Built once: to build one takes longer than the database takes to answer it, and a search asks after every trial.
+# Built once: building one takes longer than the database takes to answer it, and a search queries after every trial.
 
-#: The conditions of a job that a runner may take.
+#: The conditions for a job that a runner may take.
 _WAITS = (
     JobRow.target_id == bindparam("target_id"),
     JobRow.state.in_(OPEN_STATES),
@@ -36,9 +36,9 @@ _WAITS = (
     JobRow.is_paused.is_(False),
     ~must_wait(),
 )
-#: Nor has the runner what it needs.
+#: And the runner lacks nothing that it needs.
 _CAN = (*_WAITS, JobRow.op_kinds.not_in(bindparam("lacking", expanding=True)))
-#: What the open jobs of a target need beside what every runner has.
+#: What the open jobs of a target need besides what every runner has.
 _NEEDED = (
     select(JobRow.op_kinds)
     .where(JobRow.target_id == bindparam("target_id"), JobRow.state.in_(OPEN_STATES), JobRow.op_kinds != "")
@@ -55,9 +55,9 @@ _OF_TOP = (
     .where(*_CAN, JobRow.priority == bindparam("top"))
 )
 _FIRST_OF_EACH = _OF_TOP.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)
-#: One that was begun goes before a queued one.
+#: A started job has priority over a queued one.
 _FIRST = _OF_TOP.where(_owner_column == bindparam("owner")).order_by(_IS_QUEUED, JobRow.seq).limit(1)
-#: Of the job itself as it is now: another request may have raised it.
+#: For the job itself in its current state: another request may have raised it.
 _OWN = aliased(JobRow)
 _PRIORITY = select(_OWN.priority).where(_OWN.id == bindparam("job_id")).scalar_subquery()
 _OUTRANKING = select(JobRow.seq).where(*_CAN, JobRow.priority > _PRIORITY).limit(1)
@@ -70,12 +70,12 @@ def next_open(
     besides: Collection[str] = (),
     kinds: Collection[str] | None = None,
 ) -> JobRecord | None:
-    """The job that a runner of a target should take, none of `besides`, and none with an op of another kind than
-    `kinds`, where they are given.
+    """The job that a runner of a target should take, excluding `besides`, and without ops of other kinds than `kinds`,
+    if given.
 
-    One that waits for others of its ladder is not taken. A queued job whose deadline has passed comes first, so that it
-    ends. Then the highest priority counts; of its jobs' owners the one who had the GPU for the shortest time in the
-    last hour; of that one's jobs one that was begun, else the oldest.
+    A job that waits for others of its ladder is not returned. A queued job whose deadline has passed comes first, so
+    that it ends. Then the highest priority counts; among these jobs, the owner who used the GPU least in the last hour;
+    among that owner's jobs a started one, otherwise the oldest.
     """
     lacking = _lacking(session, target_id, kinds)
     asked = {"target_id": target_id, "besides": list(besides), "lacking": lacking}
@@ -92,7 +92,7 @@ def next_open(
 
 
 def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) -> list[str]:
-    """What jobs need that a runner with these kinds has not."""
+    """What jobs need that a runner with these kinds lacks."""
     if kinds is None:
         return []
     needed = session.scalars(_NEEDED, {"target_id": target_id})
@@ -100,7 +100,7 @@ def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) ->
 
 
 def move_deadlines(session: Session, step_s: float) -> None:
-    """Moves the deadlines of all open jobs by this many seconds: the clock that they are told by made that step."""
+    """Moves the deadlines of all open jobs by this many seconds, after a step of the clock."""
     is_due = JobRow.state.in_(OPEN_STATES) & JobRow.deadline_at.is_not(None)
     session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 
@@ -108,15 +108,16 @@ def move_deadlines(session: Session, step_s: float) -> None:
 def is_outranked(
     session: Session, job: JobRecord, besides: Collection[str], kinds: Collection[str] | None = None
 ) -> bool:
-    """Whether a job of a higher priority waits than `job` has by now, none of `besides`, which may be taken as
-    `next_open` has it: much less to ask than which one is next."""
+    """Whether a waiting job has a higher priority than `job` has now, excluding `besides`, under the conditions of
+    `next_open`: a much cheaper query than which one is next."""
     lacking = _lacking(session, job.spec.target_id, kinds)
     asked = {"target_id": job.spec.target_id, "besides": list(besides), "job_id": job.id, "lacking": lacking}
     return session.scalar(_OUTRANKING, asked) is not None
 
 
 def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
-    """Seconds of search by owner, of jobs that are open or ended in the last hour; each owner of a shared one pays."""
+    """Seconds of search by owner, for jobs that are open or ended in the last hour; counted for each owner of a shared
+    one."""
     query = (
         select(_owner_column, func.sum(JobRow.search_s))
         .select_from(JobRow)
@@ -132,17 +133,17 @@ Place = tuple[int | None, float | None]
 
 
 def place(session: Session, job_id: str, num_cards: Callable[[str], int], now: float) -> Place:
-    """That of one job, as `places` has it."""
+    """The place of one job, as in `places`."""
     return places(session, [to_record(row_of(session, job_id), is_bare=True)], num_cards, now)[job_id]
 
 
 def places(
     session: Session, asked: Collection[JobRecord], num_cards: Callable[[str], int], now: float
 ) -> dict[str, Place]:
-    """How many jobs of its target come before each open job, by priority and age alone; and its seconds to the end, by
-    budgets, by deadlines, and by searches and finals of jobs that ended. `num_cards` says of a target how many cards
-    take jobs side by side. None where it is not in the queue, or nobody can know. A queue is read once, however many
-    of its jobs are asked about."""
+    """How many jobs of its target are ahead of each open job, only by priority and age; and its estimated seconds
+    until the end, from budgets, deadlines, and searches and finals of ended jobs. `num_cards` returns how many cards
+    of a target can run jobs in parallel. None if it is not in the queue, or nothing is known. A queue is read once,
+    however many of its jobs are requested."""
     found: dict[str, Place] = {job.id: (None, None) for job in asked}
     for target_id in {job.spec.target_id for job in asked if not job.state.is_final}:
         in_line = _line(session, target_id, _pace(session, target_id), num_cards(target_id), now)
@@ -150,7 +151,7 @@ def places(
     return found
 
 
-#: What is needed of a job that waits: to make a record of each takes as long as a page may.
+#: The columns needed for a waiting job: creating a record for each would take as long as a whole page may.
 _IN_LINE = (
     select(
         JobRow.id,
@@ -168,25 +169,25 @@ _IN_LINE = (
 
 @dataclass(frozen=True, kw_only=True)
 class _Pace:
-    """What jobs take."""
+    """How long jobs take."""
 
-    #: Seconds of search for each trial.
+    #: Seconds of search per trial.
     trial_s: float
     finals_s: float
 
     def search_s(self, job: Any, due_s: float) -> float:
-        """Seconds that the search of a row of `_IN_LINE` still takes: to the first end of its two budgets, or to its
-        deadline."""
+        """Remaining seconds of the search of a row of `_IN_LINE`: until the first of its two budgets ends, or until
+        its deadline."""
         if job.state == str(JobState.FINALS):
             return 0.0
-        has_own = job.state == str(JobState.SEARCHING) and job.num_trials  # the pace by which its own page tells it
+        has_own = job.state == str(JobState.SEARCHING) and job.num_trials  # the pace that its own page shows
         trial_s = job.search_s / job.num_trials if has_own else self.trial_s
         search_s: float = min(job.seconds - job.search_s, (job.trials - job.num_trials) * trial_s)
         return min(max(0.0, search_s), due_s)
 
 
 def _line(session: Session, target_id: str, pace: _Pace | None, cards: int, now: float) -> Iterator[tuple[str, Place]]:
-    """The place of each job that is open and not paused, the first one first."""
+    """The place of each job that is open and not paused, in order."""
     before_s = 0.0
     for position, job in enumerate(session.execute(_IN_LINE, {"target_id": target_id})):
         is_queued = job.state == str(JobState.QUEUED)
@@ -203,7 +204,7 @@ def _line(session: Session, target_id: str, pace: _Pace | None, cards: int, now:
 
 
 def _pace(session: Session, target_id: str) -> _Pace | None:
-    """That of the jobs that succeeded last; None where there is none."""
+    """The pace of the most recently succeeded jobs; None if there is none."""
     query = select(JobRow).where(JobRow.target_id == target_id, JobRow.state == str(JobState.SUCCEEDED))
     rows = session.scalars(query.order_by(JobRow.seq.desc()).limit(_NUM_PACE_JOBS)).all()
     num_trials = sum(to_record(row).num_trials for row in rows)

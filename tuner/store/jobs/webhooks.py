@@ -1,4 +1,5 @@
-"""Webhooks: who is to be told of the end of a job, and how far that is. Rows, so that a restart forgets none."""
+"""Webhooks: who is notified of the end of a job, and the state of each notification. They are rows, so that a restart
+forgets none."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def _to_record(row: WebhookRow) -> Webhook:
 
 
 def ask(session: Session, job_id: str, owner: str, url: str, *, has_ended: bool, now: float) -> None:
-    """Has `url` told of the end of a job, at once where it `has_ended`; asked twice, it is told once."""
+    """Notifies `url` of the end of a job, at once if it `has_ended`; requested twice, it is notified once."""
     same = (WebhookRow.job_id == job_id, WebhookRow.owner == owner, WebhookRow.url == url)
     if session.scalar(select(WebhookRow.seq).where(*same)) is not None:
         return
@@ -44,7 +45,7 @@ def job_ended(session: Session, job_id: str, now: float) -> None:
 
 
 def drop(session: Session, job_id: str, owner: str) -> None:
-    """Forgets what `owner` asked for, who is no owner of the job any more."""
+    """Removes the webhooks of `owner`, who no longer owns the job."""
     session.execute(delete(WebhookRow).where(WebhookRow.job_id == job_id, WebhookRow.owner == owner))
 
 
@@ -57,8 +58,8 @@ def of_job(session: Session, job_id: str) -> list[Webhook]:
 def next_due(
     session: Session, now: float, longest_s: float, besides: Collection[str], besides_urls: Collection[str] = ()
 ) -> Webhook | None:
-    """What was due first, of hosts that are not in `besides`, and not to `besides_urls`. No pause is longer than
-    `longest_s`: what is due later than that was put there by a clock that has been put back since, and is due now."""
+    """The webhook that was due first, for hosts that are not in `besides`, and URLs not in `besides_urls`. No pause
+    is longer than `longest_s`: later due times come from before the clock was set back, and are due now."""
     is_due = WebhookRow.due_at.is_not(None) & ((WebhookRow.due_at <= now) | (WebhookRow.due_at > now + longest_s))
     query = select(WebhookRow).where(is_due, WebhookRow.host.not_in(besides), WebhookRow.url.not_in(besides_urls))
     row = session.scalar(query.order_by(WebhookRow.due_at, WebhookRow.seq).limit(1))
@@ -66,7 +67,7 @@ def next_due(
 
 
 def delivered(session: Session, seq: int, now: float) -> None:
-    """The receiver has taken it."""
+    """The receiver has accepted it."""
     done = {"state": str(WebhookState.DELIVERED), "due_at": None, "ended_at": now, "reason": ""}
     _count(session, seq, done)
 
@@ -83,6 +84,6 @@ def give_up(session: Session, seq: int, now: float, reason: str) -> None:
 
 
 def _count(session: Session, seq: int, values: Mapping[str, object]) -> None:
-    """Counts an attempt; of a webhook whose job was deleted meanwhile there is nothing to note."""
+    """Counts an attempt; nothing to do for a webhook whose job was deleted meanwhile."""
     attempts = {"num_attempts": WebhookRow.num_attempts + 1}
     session.execute(update(WebhookRow).where(WebhookRow.seq == seq).values(**values, **attempts))

@@ -1,1 +1,1 @@
-"""What listings of many jobs show: rows of jobs and of batches, in some order."""
+"""What listings of many jobs show: sorted rows of jobs and of batches."""

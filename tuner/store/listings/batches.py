@@ -1,4 +1,4 @@
-"""What listings show of batches beside their sums: what they are of, their gains, and which job is the next."""
+"""What listings show for batches besides their sums: their workloads, their gains, and the next job."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class BatchFacts:
 
     #: The first of its jobs.
     first: JobRecord
-    #: The fewest and the most rows; None where the first op has none.
+    #: The fewest and the most rows; None if the first op has none.
     rows: tuple[int, int] | None
-    #: The smallest and the largest gain over the library of its jobs that succeeded; None before the first.
+    #: The smallest and the largest gain over the library among its succeeded jobs; None before the first.
     speedups: tuple[float, float] | None
-    #: The job that is searched, or is the next of it to be; None where none is open, or all are paused.
+    #: The job that is being searched, or is next; None if none is open, or all are paused.
     next_open: JobRecord | None
 
 
 def facts(session: Session, batch_ids: Collection[str]) -> dict[str, BatchFacts]:
-    """Of those batches that have jobs."""
+    """The facts of those batches that have jobs."""
     rows = cast(JobRow.spec["workload"]["ops"][0]["m"].as_string(), Integer)
     gain = JobRow.best_speedup
     has_succeeded = JobRow.state == str(JobState.SUCCEEDED)

@@ -1,4 +1,4 @@
-"""The front page's rows: what runs first, then what waits, then what has ended. A batch is one row."""
+"""The front page's rows: running ones first, then waiting ones, then ended ones. A batch is one row."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _NUM_TRIALS = JobRow.num_measured + JobRow.num_rejected + JobRow.num_failed
 class Order(StrEnum):
     """How jobs are listed."""
 
-    #: What runs, what waits, what has ended, the newest of each first; a batch is one row.
+    #: Running, waiting, ended, each with the newest first; a batch is one row.
     STANDING = "standing"
     NEWEST = "newest"
-    #: The largest gain over the library first.
+    #: Largest gain over the library first.
     SPEEDUP = "speedup"
-    #: The shortest time of ours first.
+    #: Shortest time of ours first.
     TIME = "time"
     #: The most trials first.
     TRIALS = "trials"
 
 
-#: By what an order goes, the smallest first.
+#: The sort key of an order, smallest first.
 _KEYS: dict[Order, ColumnElement[float]] = {
     Order.NEWEST: cast(-JobRow.seq, Double),
     Order.SPEEDUP: func.coalesce(-JobRow.best_speedup, 1.0),

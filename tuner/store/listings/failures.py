@@ -1,4 +1,4 @@
-"""Which jobs had trials that failed, and how."""
+"""Which jobs have failed trials, and how they failed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class JobFailures:
     """The failures of one job."""
 
     job: JobRecord
-    #: Failed trials by kind, the most frequent first.
+    #: Failed trials by kind, most frequent first.
     kinds: dict[str, int]
 
 
 def newest(session: Session, limit: int) -> list[JobFailures]:
-    """The newest jobs that have any."""
+    """The newest jobs with failures."""
     query = select(JobRow).where(IS_KEPT, JobRow.num_failed > 0).order_by(JobRow.seq.desc()).limit(limit)
     found = [to_record(row) for row in session.scalars(query)]
     counted = (

@@ -18,26 +18,26 @@ from tuner.store.tables.models import ArtifactRow, BestRow, PackRow
 
 
 class ArtifactFolder:
-    """The files; a file is there whole or not at all."""
+    """The files; each is either complete or missing."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def path(self, digest: str) -> Path:
-        """Where the artifact called `digest` lies.
+        """The path of the artifact with this digest.
 
         Raises:
             InvalidInput: not 64 lower-case hex digits.
         """
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise InvalidInput("digest", f"{digest[:80]!r} is no artifact digest", "give 64 lower-case hex digits")
+            raise InvalidInput("digest", f"{digest[:80]!r} is not an artifact digest", "use 64 lower-case hex digits")
         return self.root / digest[:2] / digest
 
     def put(self, content: bytes) -> str:
-        """Keeps `content`; answers its digest.
+        """Keeps `content`; returns its digest.
 
         Raises:
-            StoreUnavailable: the disk is full, or does not let itself be written.
+            StoreUnavailable: the disk is full or cannot be written.
         """
         digest = hashlib.sha256(content).hexdigest()
         path = self.path(digest)
@@ -45,7 +45,9 @@ class ArtifactFolder:
             make_private_folder(path.parent)
             _write_whole(path, content)
         except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be written: {error.strerror}; make room, or free it") from error
+            raise StoreUnavailable(
+                f"{path} cannot be written: {error.strerror}; free some space, or fix its permissions"
+            ) from error
         return digest
 
     def get(self, digest: str) -> bytes:
@@ -62,7 +64,7 @@ class ArtifactFolder:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Puts a file in its place in one step, or leaves nothing behind."""
+    """Writes a file atomically, or leaves nothing behind."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -82,7 +84,7 @@ def register(session: Session, digest: str, size_bytes: int, now: float) -> None
 
 
 def is_named(session: Session, digest: str) -> bool:
-    """Whether a result, a ladder or a pack names an artifact."""
+    """Whether a result, a ladder or a pack refers to an artifact."""
     names = (
         select(func.count()).select_from(BestRow).where(BestRow.artifact_digest == digest),
         select(func.count()).select_from(PackRow).where(PackRow.digest == digest),

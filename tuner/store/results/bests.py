@@ -1,4 +1,4 @@
-"""Results of jobs, found by job or by what was asked."""
+"""Results of jobs, found by job or by the request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.store.tables.models import BestRow, JobRow
 
 
 def insert(session: Session, best: Best) -> None:
-    """Keeps the result of a job, and what it is found by; its artifact must be registered before."""
+    """Stores the result of a job with its search keys; its artifact must be registered before."""
     job = row_of(session, best.job_id)
     _show_finals(job, best)
     session.add(key_of(job.seq, job.id, to_record(job).spec, best))
@@ -49,8 +49,8 @@ def insert(session: Session, best: Best) -> None:
 
 
 def _show_finals(job: JobRow, best: Best) -> None:
-    """Puts the finals' figures in the place of the search's, so that a job has one time and one speed-up wherever it is
-    shown."""
+    """Replaces the search's figures with those of the finals, so that a job has one time and one speed-up
+    everywhere."""
     timed = [(row.time_us, row) for row in best.finals if row.time_us is not None]
     ours = kernel_row(best.finals, best.winner, None)
     library = [time_us for time_us, row in timed if not row.candidate.plan_kind.is_ours]
@@ -96,7 +96,7 @@ def _baseline_time(data: dict[str, Any]) -> BaselineTime:
 
 
 def find(session: Session, job_id: str) -> Best | None:
-    """The result of a job, or None where it has none."""
+    """The result of a job, or None if it has none."""
     row = session.get(BestRow, job_id)
     return _to_best(row) if row else None
 
@@ -109,7 +109,7 @@ def put_baselines(session: Session, job_id: str, times: Collection[BaselineTime]
 
 
 def put_energy(session: Session, job_id: str, trial_number: int, energy_mj: float | None) -> None:
-    """Writes the energy of a run into the finals of a job, for the finalist from that trial."""
+    """Writes the energy per run into the finals of a job, for the finalist from that trial."""
     row = session.get(BestRow, job_id)
     if row is not None:
         row.finals = [
@@ -124,13 +124,13 @@ def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, Best]:
 
 
 def verdicts(session: Session, job_ids: Collection[str]) -> dict[str, tuple[Verdict, PlanKind]]:
-    """What each result says and which kind won, by job, without the schedules of its finals."""
+    """The verdict of each result and the winning kind, by job, without the schedules of its finals."""
     query = select(BestRow.job_id, BestRow.verdict, BestRow.winner).where(BestRow.job_id.in_(job_ids))
     return {job_id: (Verdict(verdict), PlanKind(winner)) for job_id, verdict, winner in session.execute(query)}
 
 
 def closest(session: Session, question: Question, shapes: ShapeIndex) -> tuple[JobRecord, Best] | None:
-    """The job and the result that fit best, never simulated for real; None where none is like what is asked."""
+    """The job and the result that fit best, never simulated ones for real ones; None if nothing is similar."""
     job_id = closest_job(session, question, shapes)
     best = None if job_id is None else find(session, job_id)
     return None if job_id is None or best is None else (to_record(row_of(session, job_id)), best)

@@ -1,4 +1,4 @@
-"""Winners of searches elsewhere: priors of later jobs, and never a trial or a result."""
+"""Winners of external searches: priors of later jobs, but never a trial or a result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuner.core.trial.priors import Found
 from tuner.store.tables.encoding import candidate_from_json, candidate_to_json
 from tuner.store.tables.models import ImportedWinnerRow
 
-#: Of a target this many are looked at, the newest: a file of a job has a dozen.
+#: The newest ones of a target that are considered: the file of a job has a dozen.
 MAX_KNOWN = 256
 
 
 def add(session: Session, target_id: str, winners: Sequence[Found], owner: str, now: float) -> int:
-    """Keeps what is not kept yet; how many that were."""
+    """Stores the new ones; returns how many."""
     rows = {_digest(target_id, data): data for data in map(_to_json, winners)}
     query = select(ImportedWinnerRow.digest).where(ImportedWinnerRow.digest.in_(rows))
     new = rows.keys() - set(session.scalars(query))
@@ -34,7 +34,7 @@ def add(session: Session, target_id: str, winners: Sequence[Found], owner: str, 
 
 
 def known(session: Session, target_id: str) -> list[Found]:
-    """Those of that very target whose kinds of ops are known here, the newest first."""
+    """Those of exactly that target whose kinds of ops are known here, newest first."""
     query = (
         select(ImportedWinnerRow.found)
         .where(ImportedWinnerRow.target_id == target_id)
@@ -68,5 +68,5 @@ def _from_json(data: dict[str, Any]) -> Found:
     )
 
 
-#: Fields that are kept under their own names.
+#: Fields that are stored under their own names.
 _COPIED = ("time_us", "speedup", "source", "kernel_version")

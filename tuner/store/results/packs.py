@@ -1,4 +1,4 @@
-"""Packs that were made: they stay, since lock files name them."""
+"""Packs: they are kept, since lock files name them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.store.tables.models import PackRow
 
 
 def insert(session: Session, digest: str, size_bytes: int, order: dict[str, Any], now: float) -> None:
-    """Notes a pack whose file is there; one that was made before stays as it was noted."""
+    """Registers a pack whose file exists; an existing entry stays unchanged."""
     if session.get(PackRow, digest) is None:
         register(session, digest, size_bytes, now)
         session.add(PackRow(digest=digest, order=order, created_at=now))

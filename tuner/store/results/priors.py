@@ -1,4 +1,4 @@
-"""Priors: what a job's search begins with, what came of it, and the results that the next job may begin with."""
+"""Priors: what a job's search starts from, their results, and the results that the next job may start from."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tuner.store.results.shapes import ShapeIndex
 from tuner.store.tables.encoding import candidate_from_json, candidate_to_json, row_to_trial
 from tuner.store.tables.models import BestRow, JobRow, TrialRow
 
-#: Results that are looked at, at most: those whose sizes are nearest.
+#: Maximum number of results considered: those with the nearest sizes.
 MAX_RESULTS = 64
 
 
 def chosen(session: Session, job_id: str) -> tuple[Prior, ...] | None:
-    """What a job's search begins with; None before that was chosen."""
+    """What a job's search starts from; None before that was chosen."""
     data = row_of(session, job_id).priors
     return None if data is None else tuple(_from_json(one) for one in data)
 
 
 def choose(session: Session, job_id: str, priors: tuple[Prior, ...], now: float) -> None:
-    """Keeps what a job's search begins with, and tells it where that is anything."""
+    """Stores what a job's search starts from, and adds an event if that is anything."""
     row_of(session, job_id).priors = [_to_json(prior) for prior in priors]
     if not priors:
         return
@@ -48,7 +48,7 @@ def choose(session: Session, job_id: str, priors: tuple[Prior, ...], now: float)
 
 
 def uses(session: Session, job_id: str) -> list[PriorUse]:
-    """A job's priors in their order, each with what came of it; none before they were chosen."""
+    """A job's priors in order, each with its result; none before they were chosen."""
     priors = chosen(session, job_id) or ()
     query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.prior.is_not(None))
     tried = {row.prior: row_to_trial(row) for row in session.scalars(query)} if priors else {}
@@ -61,7 +61,7 @@ def uses(session: Session, job_id: str) -> list[PriorUse]:
 
 
 def known(session: Session, workload: Workload, target_id: str, shapes: ShapeIndex) -> list[Found]:
-    """What the finals of jobs on that very target found for workloads of sizes near these."""
+    """What the finals of jobs on exactly that target found for workloads of similar sizes."""
     near = shapes.near(session, target_id, log_sizes(workload), MAX_RESULTS)
     query = select(JobRow.seq, JobRow.id, JobRow.spec, BestRow.finals, BestRow.environment)
     rows = session.execute(query.join(BestRow, BestRow.job_id == JobRow.id).where(JobRow.seq.in_(near))).all()

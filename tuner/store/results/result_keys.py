@@ -1,4 +1,4 @@
-"""What a result is found by: digests of what was asked and of what measured it, and the sizes of its ops."""
+"""The search keys of a result: digests of the request and of the measuring environment, and the sizes of its ops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.core.trial.reports.same_kernels import alike
 from tuner.store.results.shapes import NearShape, ShapeIndex, to_text
 from tuner.store.tables.models import ResultKeyRow
 
-#: Columns that are fields of an environment too.
+#: Columns that are also fields of an environment.
 _COMPARED = ("gpu_name", "driver", "cuda", "kernel_version")
 
 
@@ -30,12 +30,12 @@ def _digest(value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def form_digest(workload: Workload) -> str:
-    """16 hex digits that workloads share which differ in sizes alone; of chains, in rows alone. So the sizes of two ops
-    tell how far any two of a form are apart."""
+    """16 hex digits that are equal for workloads that differ only in sizes; for chains, only in rows. So the sizes
+    of two ops determine how far apart any two workloads of a form are."""
     data, in_chain = workload.to_json(), workload.kind is WorkloadKind.CHAIN
     pairs = zip(workload.ops, data["ops"], strict=True)
     ops = [one | dict.fromkeys(op.FREE_IN_CHAIN if in_chain else op.FREE, 1) for op, one in pairs]
-    if workload.turned_for is not None:  # its cache is the attention's
+    if workload.turned_for is not None:  # its cache belongs to the attention
         ops = [op | {"rotary": op["rotary"] | {"max_length": 1}} if "rotary" in op else op for op in ops]
     return _digest({**data, "ops": ops})
 
@@ -43,14 +43,14 @@ def form_digest(workload: Workload) -> str:
 def objective_key(
     objective: Objective, energy_within_percent: float | None = None, *, torch_compile: bool = False
 ) -> str:
-    """The state of the L2 and the regime, as one word of a key, by how much the least energy may be slower, and whether
-    torch.compile may be the library."""
+    """The state of the L2 and the regime, as one word of a key, how much slower the kernel with the least energy may
+    be, and whether torch.compile may be the library."""
     energy = "" if energy_within_percent is None else f"/energy{energy_within_percent:g}"
     return f"{objective.l2}/{objective.regime}{energy}{'/torch-compile' if torch_compile else ''}"
 
 
 def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
-    """The row of a new result; `seq` is its job's."""
+    """The row of a new result; `seq` is that of its job."""
     environment = best.environment
     return ResultKeyRow(
         seq=seq,
@@ -68,10 +68,10 @@ def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
 
 
 def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str | None:
-    """The id of the job whose result fits best; None where no result is like what is asked.
+    """The id of the job whose result fits best; None if no result is similar to the request.
 
-    That is the best exact fit on the target, else the nearest shape there, else the nearest on another target. A shape
-    that is too far away answers only where no other is left, so that a refusal can name it.
+    That is the best exact match on the target, otherwise the nearest shape there, otherwise the nearest on another
+    target. A shape that is too far away is only returned if there is no other, so that a refusal can name it.
     """
     facts = _facts(question)
     known = tuple(name for name in _COMPARED if name in facts)
@@ -87,12 +87,13 @@ def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str
     return session.scalar(_best_of(known), facts | _facts_of(refused[0])) if refused else None
 
 
-#: The best of results that fit equally well: what was shown to gain most, by the larger budget, the newest.
+#: The best of results that fit equally well: the one with the largest proven gain, then the larger budget, then the
+#: newest.
 _BEST_FIRST = (ResultKeyRow.sure_speedup.desc(), ResultKeyRow.num_trials.desc(), ResultKeyRow.seq.desc())
 
 
 def best_of_each() -> Select[str]:
-    """Jobs whose result answers some exact question: the best of a workload, target, objective and machine."""
+    """Jobs whose result is the answer to some exact question: the best of a workload, target, objective and machine."""
     alike = (ResultKeyRow.workload_digest, ResultKeyRow.target_id, ResultKeyRow.objective,
              *(getattr(ResultKeyRow, name) for name in _COMPARED))  # fmt: skip
     rank = func.row_number().over(partition_by=alike, order_by=_BEST_FIRST).label("rank")
@@ -101,7 +102,7 @@ def best_of_each() -> Select[str]:
 
 
 def _facts(question: Question) -> dict[str, Any]:
-    """What is asked, by the columns that have it; of the machine that will run the kernel what the asker knows."""
+    """The request, by columns; for the machine that will run the kernel, what the caller knows."""
     simulated = question.target_id.startswith(SIMULATED_PREFIX)
     known: dict[str, Any] = dict(question.machine.known(simulated=simulated))
     if "kernel_version" in known:
@@ -121,8 +122,8 @@ def _facts_of(shape: NearShape) -> dict[str, Any]:
 
 
 def _same(*names: str) -> list[ColumnElement[bool]]:
-    """A condition for each of these columns, which are named like the facts that they are compared with; of versions of
-    kernels the facts have all that are the same."""
+    """A condition for each of these columns, which have the names of the facts that they are compared with; for
+    versions of kernels, the facts contain all equivalent ones."""
     return [
         ResultKeyRow.kernel_version.in_(bindparam(name, expanding=True))
         if name == "kernel_version"
@@ -131,7 +132,7 @@ def _same(*names: str) -> list[ColumnElement[bool]]:
     ]
 
 
-# Built once for each set of `known` columns of the machine: to build such a statement takes longer than to answer it.
+# Built once for each set of `known` columns of the machine: building such a statement takes longer than executing it.
 
 
 @lru_cache(maxsize=64)
@@ -142,7 +143,7 @@ def _exact(known: tuple[str, ...]) -> Select[str]:
 
 @lru_cache(maxsize=64)
 def _best_of(known: tuple[str, ...]) -> Select[str]:
-    """The best of a shape's results; of those first what has the objective and suits the machine."""
+    """The best of a shape's results; first those with the objective and for the machine."""
     same = _same("form_digest", "is_simulated", "target_id", "sizes")
     unlike = [~condition for condition in _same("objective", *known)]
     return select(ResultKeyRow.job_id).where(*same).order_by(*unlike, *_BEST_FIRST).limit(1)

@@ -1,4 +1,4 @@
-"""The shapes that have results, in memory: the nearest one is found without a look at every row of the database."""
+"""The shapes that have results, in memory: finds the nearest one without reading every row of the database."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _COLUMNS = (
     ResultKeyRow.target_id,
     ResultKeyRow.sizes,
 )
-#: Rows that one query names.
+#: Maximum rows per query.
 _SLICE = 500
 
-#: Results with one form, real or simulated, on one target, and of this many sizes.
+#: Results with one form, real or simulated, on one target, and with this many sizes.
 _Group = tuple[str, bool, str, int]
 
 
 def to_text(sizes: Sequence[float]) -> str:
-    """Sizes as the database has them: the same sizes are the same text."""
+    """Sizes in the database's form: the same sizes give the same text."""
     return json.dumps(list(sizes))
 
 
@@ -48,13 +48,13 @@ class NearShape:
     target_id: str
     #: As in the database.
     sizes: str
-    #: From the shape that was requested, by `shape_distance`.
+    #: From the requested shape, by `shape_distance`.
     distance: float
 
 
 @dataclass(kw_only=True)
 class _Shapes:
-    """Shapes of one group, in no order."""
+    """Shapes of one group, unordered."""
 
     #: [num] of the jobs.
     seqs: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -63,15 +63,16 @@ class _Shapes:
 
 
 class ShapeIndex:
-    """What `ResultKeyRow` has of shapes. Thread-safe; it follows the database, whoever writes there.
+    """The shapes in `ResultKeyRow`. Thread-safe; it follows the database, whichever process writes there.
 
-    Results are added and removed, and never changed. Each removal leaves a row among the deleted jobs for good. So as
-    long as that table has as many rows, results were only added; and if there are as many of them too, none was.
+    Results are added and removed, but never changed. Each removal leaves a permanent row among the deleted jobs. So as
+    long as that table's number of rows is unchanged, results were only added; and if their number is unchanged too,
+    none was.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Deleted jobs and results of the state that is held; none before the first look.
+        #: Numbers of deleted jobs and results at the last update; none before the first.
         self._state = (-1, 0)
         self._known: set[int] = set()
         self._groups: dict[_Group, _Shapes] = {}
@@ -79,8 +80,8 @@ class ShapeIndex:
     def nearest(
         self, session: Session, form: str, target: str, sizes: Sequence[float], *, is_simulated: bool, elsewhere: bool
     ) -> NearShape | None:
-        """The nearest shape of that form on the target, or on another one where it is asked for `elsewhere`. Of several
-        it is the one with the newest result. None where there is none."""
+        """The nearest shape of that form on the target, or, with `elsewhere`, on another one. Among equals, the one
+        with the newest result. None if there is none."""
         found = []
         with self._lock:
             self._follow(session)
@@ -91,8 +92,8 @@ class ShapeIndex:
         return min(found, key=lambda one: one[0], default=(None, None))[1]
 
     def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
-        """Jobs on a target by how near their sizes are, whatever their form, the newest of equals first: this many at
-        most. A size that one of two has not counts as 1."""
+        """At most this many jobs on a target by the distance of their sizes, whatever their form, the newest of
+        equals first. A size that only one of two has counts as 1 in the other."""
         asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         with self._lock:
             self._follow(session)
@@ -108,7 +109,7 @@ class ShapeIndex:
         return [int(seq) for seq in found[order[:limit]]]
 
     def _follow(self, session: Session) -> None:
-        """Takes in what has changed."""
+        """Adds what has changed."""
         counts = (select(func.count()).select_from(model).scalar_subquery() for model in (DeletedJobRow, ResultKeyRow))
         num_deleted, num_results = session.execute(select(*counts)).one()
         state = num_deleted, num_results
@@ -137,9 +138,9 @@ class ShapeIndex:
 
 
 def _nearest_of(shapes: _Shapes, target_id: str, sizes: Sequence[float]) -> tuple[tuple[float, int], NearShape]:
-    """With what it is ordered by: the distance, and the newest first."""
+    """The nearest shape with its sort key: the distance, and the newest first."""
     exact = np.abs(shapes.sizes - np.array(sizes)).sum(axis=1)
-    # Only what is as near as the nearest, but for rounding, is rounded: to round all takes longer than to find it.
+    # Only what is as near as the nearest, except for rounding, is rounded: rounding all takes longer than finding it.
     near = np.flatnonzero(exact <= exact.min() + 10.0**-DISTANCE_DIGITS)
     distances = np.round(exact[near], DISTANCE_DIGITS)
     closest = near[distances == distances.min()]

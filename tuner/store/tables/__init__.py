@@ -1,1 +1,1 @@
-"""The tables, and values of the domain as their columns."""
+"""The tables, and domain values as their columns."""

@@ -1,4 +1,4 @@
-"""The tables of authorization: tokens, quotas, sessions that were ended, the audit log."""
+"""The tables of authorization: tokens, quotas, ended sessions, the audit log."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class TokenRow(Base):
 
 
 class QuotaRow(Base):
-    """The most that an owner or a project may have."""
+    """The limits of an owner or a project."""
 
     __tablename__ = "quotas"
 
     #: ``owner`` or ``project``.
     scope: Mapped[str] = mapped_column(String(16), primary_key=True)
-    #: Whose; ``*`` for each that has none of its own.
+    #: Of the owner or project; ``*`` for each without its own quota.
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     open_jobs: Mapped[int | None]
     card_hours_per_day: Mapped[float | None]
 
 
 class EndedSessionRow(Base):
-    """A session of the dashboard that somebody ended; of the others their cookies tell."""
+    """An ended session of the dashboard; for others, their cookies are enough."""
 
     __tablename__ = "ended_sessions"
 
@@ -50,7 +50,7 @@ class EndedSessionRow(Base):
 
 
 class AuditRow(Base):
-    """Who changed what, and when; written with the change, and never again."""
+    """Who changed what, and when; written together with the change, and never modified."""
 
     __tablename__ = "audit"
     __table_args__ = ({"sqlite_autoincrement": True},)

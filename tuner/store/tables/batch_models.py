@@ -11,7 +11,7 @@ from tuner.store.tables.models import Base
 
 
 class BatchRow(Base):
-    """Jobs that were asked for together."""
+    """Jobs that were submitted together."""
 
     __tablename__ = "batches"
     __table_args__ = (
@@ -22,7 +22,7 @@ class BatchRow(Base):
     #: Order of arrival.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     id: Mapped[str] = mapped_column(String(32), unique=True)
-    #: Digest of all problems that it asks about.
+    #: Digest of all its problems.
     digest: Mapped[str] = mapped_column(String(64))
     target_id: Mapped[str] = mapped_column(String(64))
     owner: Mapped[str] = mapped_column(String(64))
@@ -36,7 +36,7 @@ class BatchRow(Base):
 
 
 class BatchJobRow(Base):
-    """A job of a batch. Its run may be another batch's, or a job's that was asked for alone."""
+    """A job of a batch. It may use the run of another batch, or of a job that was submitted alone."""
 
     __tablename__ = "batch_jobs"
     __table_args__ = (Index("ix_batch_jobs_job", "job_seq"),)
@@ -45,35 +45,35 @@ class BatchJobRow(Base):
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     #: Index of its ladder within the batch.
     ladder: Mapped[int]
-    #: Its place in the order in which the batch is searched.
+    #: Its place in the search order of the batch.
     position: Mapped[int]
 
 
 class SingleRequestRow(Base):
-    """Somebody asked for a job alone, beside batches that may have it."""
+    """A request for a single job, besides batches that may contain it."""
 
     __tablename__ = "single_requests"
 
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
-    #: Empty where the service knew no tokens.
+    #: Empty if the service had no tokens.
     owner: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
 class BatchLadderRow(Base):
-    """The answer of a ladder."""
+    """The result of a ladder."""
 
     __tablename__ = "batch_ladders"
 
     batch_seq: Mapped[int] = mapped_column(ForeignKey("batches.seq"), primary_key=True)
     ladder: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     content: Mapped[dict[str, Any]] = mapped_column(JSON)
-    #: Whether it says anything; else `reason` of the content says why not.
+    #: Whether it has a result; otherwise `reason` in the content tells why not.
     has_rungs: Mapped[bool]
     created_at: Mapped[float]
 
 
 class BatchKernelRow(Base):
-    """An artifact that a ladder names, and that therefore stays."""
+    """An artifact that a ladder refers to, which is therefore kept."""
 
     __tablename__ = "batch_kernels"
 

@@ -1,4 +1,4 @@
-"""The tables. Values of the domain go in and out through the query modules, one per aggregate."""
+"""The tables. Domain values are read and written through the query modules, one per aggregate."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Base(DeclarativeBase):
 
 
 def table_of(model: type[Base]) -> Table:
-    """A model's table, for statements that make no objects."""
+    """A model's table, for statements that create no objects."""
     table = model.__table__
     assert isinstance(table, Table)
     return table
 
 
 class JobRow(Base):
-    """One job: what was asked, where it stands, and running totals of its trials."""
+    """One job: the request, its state, and running totals of its trials."""
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -68,7 +68,7 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
-    #: Of the fastest so far, by its speed-up; of a job that succeeded, in its finals.
+    #: Time of the fastest so far, by its speed-up; for a succeeded job, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     #: Best speed-up of our fastest, the median over its rounds.
@@ -78,29 +78,29 @@ class JobRow(Base):
     card_s: Mapped[float | None]
     #: Seconds that its finals took; null before their end, and in jobs of older versions.
     finals_s: Mapped[float | None]
-    #: Trials recorded since the last one that was progress.
+    #: Trials recorded since the last progress.
     since_progress: Mapped[int] = mapped_column(default=0, server_default="0")
-    #: Of all its trials' samples that are kept.
+    #: Size of all stored samples of its trials.
     samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
-    #: What its search begins with; null before it has begun. Not loaded with the row, which listings read.
+    #: What its search starts from; null before it has started. Not loaded with the row, since listings read many rows.
     priors: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
     #: The higher goes first.
     priority: Mapped[int] = mapped_column(default=0, server_default="0")
     project: Mapped[str] = mapped_column(String(64), default="", server_default="")
-    #: When its search must end; null for whenever.
+    #: When its search must end; null for no deadline.
     deadline_at: Mapped[float | None]
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
-    #: Since when it is out of sight, and its rows are on their way out; null for a job that is kept.
+    #: When it was deleted; its rows are being removed; null for a job that is kept.
     deleted_at: Mapped[float | None]
-    #: Kinds of its ops that its spec names, each once, with blanks between; empty for products alone.
+    #: Kinds of its ops that its spec names, each once, separated by blanks; empty if there are only products.
     op_kinds: Mapped[str] = mapped_column(String(400), default="", server_default="")
-    #: The batch that made it, and how far it is with its ladder; null where it was asked for alone.
+    #: The batch that made it, and its progress with its ladder; null if it was submitted alone.
     batch_id: Mapped[str | None] = mapped_column(String(32))
     batch_step: Mapped[int | None]
     labels: Mapped[list[JobLabelRow]] = relationship(
         lazy="selectin", order_by="JobLabelRow.label", cascade="all, delete-orphan"
     )
-    #: Who asked for it, the first one first.
+    #: Who submitted it, in order.
     owners: Mapped[list[JobOwnerRow]] = relationship(
         lazy="selectin", order_by="JobOwnerRow.since, JobOwnerRow.owner", cascade="all, delete-orphan"
     )
@@ -125,10 +125,10 @@ class TrialRow(Base):
     schedule: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: measured, rejected or failed.
     outcome: Mapped[str] = mapped_column(String(16))
-    #: Where it ended; null for measured.
+    #: Where it failed; null for measured.
     stage: Mapped[str | None] = mapped_column(String(16))
     failure_kind: Mapped[str | None] = mapped_column(String(32))
-    #: Why it ended; of a measured trial, what weakens its figures.
+    #: Why it failed; for a measured trial, what limits the quality of its figures.
     reason: Mapped[str | None] = mapped_column(Text)
     time_us: Mapped[float | None]
     library_us: Mapped[float | None]
@@ -141,18 +141,18 @@ class TrialRow(Base):
     stage_s: Mapped[dict[str, Any]] = mapped_column(JSON)
     started_at: Mapped[float]
     finished_at: Mapped[float]
-    #: How the time was taken; null for what was not measured, and in rows of older versions.
+    #: How the time was measured; null if it was not, and in rows of older versions.
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    #: Whether its rounds ended early; null as above.
+    #: Whether its rounds ended early; null as for `procedure`.
     truncated: Mapped[bool | None]
     #: Trials that the search knew when it chose the candidate.
     num_known: Mapped[int]
-    #: Index of the job's prior that it tried; null where it was none.
+    #: Index of the prior that it tried; null if it was none.
     prior: Mapped[int | None]
 
 
 class EventRow(Base):
-    """One thing that happened to a job."""
+    """One event of a job."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -181,7 +181,7 @@ class ArtifactRow(Base):
 
 
 class PackRow(Base):
-    """A pack that was made; it is never deleted, since lock files name it."""
+    """A pack; it is never deleted, since lock files name it."""
 
     __tablename__ = "packs"
 
@@ -191,13 +191,13 @@ class PackRow(Base):
 
 
 class ImportedWinnerRow(Base):
-    """One of the best candidates of a search elsewhere; a prior of later jobs, and nothing else."""
+    """One of the best candidates of an external search; only used as a prior of later jobs."""
 
     __tablename__ = "imported_winners"
     __table_args__ = (Index("ix_imported_winners_target", "target_id", "seq"),)
 
     seq: Mapped[int] = mapped_column(primary_key=True)
-    #: sha256 of target and candidate with its figures: what is imported twice is kept once.
+    #: sha256 of target and candidate with its figures: a repeated import is stored once.
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     target_id: Mapped[str] = mapped_column(String(64))
     found: Mapped[dict[str, Any]] = mapped_column(JSON)
@@ -221,16 +221,16 @@ class BestRow(Base):
     #: How the finals were held, and what the policies would have reached; null in rows of older versions.
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     policies: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
-    #: How the library was called; null where it is a model, and in rows of older versions.
+    #: How the library was called; null if it is a model, and in rows of older versions.
     library: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    #: PyTorch's time; null where it was not asked for.
+    #: PyTorch's time; null if it was not requested.
     torch: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: Times of a user's own programs; null where none were given.
     baselines: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ResultKeyRow(Base):
-    """What a result is found by; a narrow row, so that ten thousand of them are looked through in milliseconds."""
+    """The search keys of a result; a narrow row, so that ten thousand of them can be scanned in milliseconds."""
 
     __tablename__ = "result_keys"
     __table_args__ = (
@@ -238,7 +238,7 @@ class ResultKeyRow(Base):
         Index("ix_result_keys_form", "form_digest", "is_simulated", "target_id", "sizes"),
     )  # fmt: skip
 
-    #: The job's: its order of arrival.
+    #: The job's number: its order of arrival.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     job_id: Mapped[str] = mapped_column(String(32), ForeignKey("jobs.id"), unique=True)
     #: Digest of the workload without its sizes.
@@ -248,15 +248,15 @@ class ResultKeyRow(Base):
     is_simulated: Mapped[bool]
     #: L2 and regime.
     objective: Mapped[str] = mapped_column(String(32))
-    #: What the winner gains over the library at least, and the trials that the budget allowed: the best of equals.
+    #: The winner's minimum gain over the library, and the trials that the budget allowed: they decide among equals.
     sure_speedup: Mapped[float]
     num_trials: Mapped[int]
-    #: Of the environment, what is compared with the machine that will run the kernel.
+    #: The part of the environment that is compared with the machine that will run the kernel.
     gpu_name: Mapped[str] = mapped_column(String(100))
     driver: Mapped[str] = mapped_column(String(40))
     cuda: Mapped[str] = mapped_column(String(40))
     kernel_version: Mapped[str] = mapped_column(String(40))
-    #: By which a near shape is found, as powers of two: a list of numbers as JSON.
+    #: For finding near shapes, as powers of two: a JSON list of numbers.
     sizes: Mapped[str] = mapped_column(Text)
 
 
@@ -273,7 +273,7 @@ class IdempotencyKeyRow(Base):
 
 
 class JobOwnerRow(Base):
-    """Who asked for a job; several may share its run."""
+    """An owner of a job; several may share its run."""
 
     __tablename__ = "job_owners"
     __table_args__ = (Index("ix_job_owners_owner", "owner", "job_seq"),)
@@ -285,14 +285,14 @@ class JobOwnerRow(Base):
 
 
 class JobLabelRow(Base):
-    """A word by which a job is found again."""
+    """A label for finding a job."""
 
     __tablename__ = "job_labels"
     __table_args__ = (Index("ix_job_labels_label", "label", "job_seq"),)
 
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     label: Mapped[str] = mapped_column(String(64), primary_key=True)
-    #: Who gave it first: each owner has labels of his own to give.
+    #: Who added it first: the limit on labels is per owner.
     owner: Mapped[str] = mapped_column(String(64), default="", server_default="")
 
 
@@ -307,18 +307,18 @@ class ServedTargetRow(Base):
 
 
 class DeletedJobRow(Base):
-    """What is said of a job that was deleted."""
+    """A record of a deleted job."""
 
     __tablename__ = "deleted_jobs"
 
     job_id: Mapped[str] = mapped_column(String(32), primary_key=True)
     deleted_at: Mapped[float]
-    #: By whom, or by which rule.
+    #: Who deleted it, or by which rule.
     reason: Mapped[str] = mapped_column(String(255))
 
 
 class WebhookRow(Base):
-    """An address that is told when a job has ended."""
+    """An address that is notified when a job has ended."""
 
     __tablename__ = "webhooks"
     __table_args__ = (
@@ -327,18 +327,18 @@ class WebhookRow(Base):
         {"sqlite_autoincrement": True},
     )  # fmt: skip
 
-    #: Order of asking; it names the delivery.
+    #: Order of requests; it names the delivery.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(String(32), ForeignKey("jobs.id"))
-    #: Who asked; empty where the service knew no tokens.
+    #: Who requested it; empty if the service had no tokens.
     owner: Mapped[str] = mapped_column(String(64))
     url: Mapped[str] = mapped_column(String(500))
-    #: With its port, as the URL has it: one that does not answer keeps no other waiting.
+    #: With its port, as in the URL: a host that does not respond delays no other.
     host: Mapped[str] = mapped_column(String(500))
     #: waiting, due, delivered or failed.
     state: Mapped[str] = mapped_column(String(16))
     num_attempts: Mapped[int] = mapped_column(default=0)
-    #: When it is sent next; null where it is not to be sent (yet, or any more).
+    #: When it is sent next; null if it is not to be sent (yet, or any more).
     due_at: Mapped[float | None]
     ended_at: Mapped[float | None]
     #: Why the last attempt failed.
@@ -346,7 +346,7 @@ class WebhookRow(Base):
 
 
 class InspectionRow(Base):
-    """An inspection of a trial: counters or a trace, asked for and then taken."""
+    """An inspection of a trial: counters or a trace, requested and then performed."""
 
     __tablename__ = "inspections"
     __table_args__ = (
@@ -364,15 +364,15 @@ class InspectionRow(Base):
     #: Counters by name; null for the base set, and for the other kinds.
     metrics: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     state: Mapped[str] = mapped_column(String(16))
-    #: A client asked, so it is taken between two trials; else when the GPU is idle.
+    #: A client requested it, so it is performed between two trials; otherwise when the GPU is idle.
     is_urgent: Mapped[bool]
     num_attempts: Mapped[int] = mapped_column(default=0)
     reason: Mapped[str] = mapped_column(Text, default="")
     #: Field, problem and remedy.
     refusal: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
-    #: [name, unit, value] of what a table shows of the result.
+    #: [name, unit, value] of the figures that a table shows.
     figures: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
-    #: JSON under zlib; not loaded with the row, since a trace is large.
+    #: JSON compressed with zlib; not loaded with the row, since a trace is large.
     result: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
     result_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
     asked_at: Mapped[float]

@@ -1,4 +1,4 @@
-"""Raw samples as bytes, and back: a mark of four bytes, then 24 bytes per round."""
+"""Raw samples as bytes, and back: a four-byte marker, then 24 bytes per round."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import lru_cache
 
 from tuner.core.trial.samples import DropReason, Round
 
-#: Its four bytes make the length no multiple of eight, which the first form's (float64 times alone) always was.
+#: Its four bytes make the length not a multiple of eight, which the first form's (only float64 times) always was.
 _MARK = b"rnd2"
-#: Times of candidate and library, microseconds (0 where there is no library); their clocks, MHz; reason; padding.
+#: Times of candidate and library, microseconds (0 if there is no library); their clocks, MHz; reason; padding.
 _ROUND = struct.Struct("<ddHHB3x")
-#: A reason's place is its code; a new one goes to the end.
+#: A reason's position is its code; a new one goes to the end.
 _REASONS = (None, DropReason.SLOW_CLOCK, DropReason.OFF_CLOCK, DropReason.SLOWDOWN, DropReason.PREVIEW)
 
 
@@ -26,9 +26,9 @@ def pack_rounds(rounds: Sequence[Round]) -> bytes:
     )
 
 
-@lru_cache(maxsize=1024)  # pages show the same trials again and again
+@lru_cache(maxsize=1024)  # pages show the same trials repeatedly
 def unpack_rounds(packed: bytes | None) -> tuple[Round, ...]:
-    """The rounds; none where they were removed from the disk. The first form has the candidate's times alone."""
+    """The rounds; none if they were removed from the disk. The first form only has the candidate's times."""
     if not packed:
         return ()
     if len(packed) % 8 == 0:

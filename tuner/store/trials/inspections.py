@@ -1,4 +1,4 @@
-"""Inspections of trials: asked for, begun at most `MAX_ATTEMPTS` times, and ended with a result or a reason."""
+"""Inspections of trials: requested, started at most `MAX_ATTEMPTS` times, and ended with a result or a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.store.jobs.jobs import IS_KEPT
 from tuner.store.tables.compressed import pack, unpack_counters, unpack_energy, unpack_trace
 from tuner.store.tables.models import InspectionRow, JobRow
 
-#: How often a inspection is begun; a process or a worker that ends meanwhile has used one up.
+#: How often an inspection is started; if a process or a worker ends meanwhile, that counts as one.
 MAX_ATTEMPTS = 2
 
 
@@ -56,9 +56,9 @@ def ask(
     is_urgent: bool,
     now: float,
 ) -> tuple[Inspection, bool]:
-    """The inspection that is requested, and whether anything is left to do for it.
+    """The requested inspection, and whether it still has to be done.
 
-    One that is pending, or has something to show, answers the same question again; another is tried again.
+    If it is pending or has a result, the same request returns it again; otherwise it is retried.
     """
     wanted = None if metrics is None else list(metrics)
     rows = session.scalars(_of_trial(job_id, trial_number, kind))
@@ -80,7 +80,7 @@ def ask(
 
 
 def _of_trial(job_id: str, trial_number: int, kind: InspectionKind) -> Select[InspectionRow]:
-    """The inspections of a kind of a trial, the one asked for last first."""
+    """The inspections of a kind of a trial, the most recently requested first."""
     return (
         select(InspectionRow)
         .where(
@@ -93,13 +93,13 @@ def _of_trial(job_id: str, trial_number: int, kind: InspectionKind) -> Select[In
 
 
 def newest(session: Session, job_id: str, trial_number: int, kind: InspectionKind) -> Inspection | None:
-    """The inspection of a kind that was asked for last, with its result; None where none ever was."""
+    """The most recently requested inspection of a kind, with its result; None if there is none."""
     row = session.scalar(_of_trial(job_id, trial_number, kind).options(undefer(InspectionRow.result)).limit(1))
     return None if row is None else _to_record(row, whole=True)
 
 
 def of_trials(session: Session, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-    """All inspections of some trials of a job without their results, in the order of asking."""
+    """All inspections of some trials of a job without their results, in the order of the requests."""
     query = select(InspectionRow).where(InspectionRow.job_id == job_id, InspectionRow.trial_number.in_(numbers))
     return [_to_record(row) for row in session.scalars(query.order_by(InspectionRow.seq))]
 
@@ -107,7 +107,7 @@ def of_trials(session: Session, job_id: str, numbers: Collection[int]) -> list[I
 def next_pending(
     session: Session, target_id: str, *, urgent_only: bool, besides: Collection[int] = ()
 ) -> Inspection | None:
-    """What the runner of a target should inspect: what clients asked first, and what was begun already last."""
+    """What the runner of a target should inspect: clients' requests first, and those already started last."""
     query = (
         select(InspectionRow)
         .join(JobRow, JobRow.id == InspectionRow.job_id)
@@ -126,17 +126,17 @@ def next_pending(
 
 
 def _row(session: Session, seq: int) -> InspectionRow:
-    """The row, or one that nobody keeps where its job was deleted meanwhile."""
+    """The row, or an unsaved one if its job was deleted meanwhile."""
     return session.get(InspectionRow, seq) or InspectionRow(num_attempts=0)
 
 
 def begin(session: Session, seq: int) -> None:
-    """Counts an attempt, before the worker has it: one that is never ended was one all the same."""
+    """Counts an attempt, before the worker gets it: an attempt that never ends counts as well."""
     _row(session, seq).num_attempts += 1
 
 
 def put_back(session: Session, seq: int) -> None:
-    """Takes an attempt back: it was the service that stopped, and no fault of the inspection's."""
+    """Takes an attempt back: the service stopped, and the inspection did not fail."""
     _row(session, seq).num_attempts -= 1
 
 
@@ -152,12 +152,12 @@ def finish(
 
 
 def refuse(session: Session, seq: int, refusal: tuple[str, str, str], now: float) -> None:
-    """Ends an inspection that asks for what cannot be: field, problem and remedy."""
+    """Ends an impossible inspection: field, problem and remedy."""
     row = _row(session, seq)
     row.state, row.finished_at, row.refusal = str(InspectionState.REFUSED), now, list(refusal)
 
 
 def fail(session: Session, seq: int, reason: str, now: float) -> None:
-    """Ends an inspection that could not be taken."""
+    """Ends an inspection that failed."""
     row = _row(session, seq)
     row.state, row.finished_at, row.reason = str(InspectionState.FAILED), now, reason

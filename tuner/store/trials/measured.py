@@ -1,4 +1,4 @@
-"""Measured trials of a target over all jobs: what the simulator is fitted to."""
+"""Measured trials of a target over all jobs: the data that the simulator is fitted to."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from tuner.store.tables.models import JobRow, TrialRow
 
 
 def measured_candidates(session: Session, target_id: str) -> Iterator[tuple[Workload, list[tuple[Candidate, float]]]]:
-    """Per workload of products that was timed cold on a target, each candidate of ours with its time, microseconds: the
-    median ratio to the library of its rounds, times the median of the library's over the job. One that several jobs
-    measured has the last one's.
-    """
+    """For each workload of products that was timed cold on a target, each candidate of ours with its time,
+    microseconds: its median ratio to the library over its rounds, times the median of the library's over the job. If
+    several jobs measured one, the last one's value."""
     found = dict[Workload, dict[Candidate, float]]()
     is_meant = (IS_KEPT, JobRow.target_id == target_id, JobRow.num_measured > 0, JobRow.op_kinds == "")
     for job_id, data in session.execute(select(JobRow.id, JobRow.spec).where(*is_meant).order_by(JobRow.seq)).all():

@@ -1,4 +1,4 @@
-"""Which trials of a job a page has: their numbers, found in indexes alone however many trials there are."""
+"""Which trials of a job a page contains: their numbers, found only in indexes, however many trials there are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core.trial.outcome import FailureKind
 from tuner.store.tables.models import TrialRow
 
 SortKey = Literal["number", "time", "speedup"]
-#: A trial's value in the order, and its number.
+#: A trial's sort value, and its number.
 Place = tuple[float, int]
 
 #: Sorts after every time, in microseconds (three million years): trials without a time come last.
@@ -34,14 +34,14 @@ class TrialFilter:
 
     @property
     def outcomes(self) -> frozenset[str]:
-        """Outcomes that trials of this filter can have: a reason is a failure's."""
+        """Outcomes that trials of this filter can have: only failures have a reason."""
         every = frozenset({"measured", "rejected", "failed"})
         asked = every if self.outcome is None else frozenset({self.outcome})
         return asked if self.reason is None else asked & {"failed"}
 
 
 def find_places(session: Session, job_id: str, chosen: TrialFilter, after: Place | None, count: int) -> list[Place]:
-    """The first `count` places behind `after`, in order."""
+    """The first `count` places after `after`, in order."""
     if not chosen.outcomes:
         return []
     if chosen.sort == "number":
@@ -61,7 +61,7 @@ def find_places(session: Session, job_id: str, chosen: TrialFilter, after: Place
 def _by_number(
     session: Session, job_id: str, chosen: TrialFilter, outcomes: frozenset[str], after: Place | None, count: int
 ) -> list[Place]:
-    # An outcome at a time, each in the order of an index, and then merged: no sort of all that there are.
+    # One outcome at a time, each in the order of an index, and then merged: no sort of all trials.
     wanted = _of(chosen, TrialRow.failure_kind) if chosen.reason else []
     found: list[int] = []
     for outcome in sorted(outcomes) if len(outcomes) < 3 else (None,):
@@ -89,6 +89,6 @@ def _by_figure(session: Session, job_id: str, chosen: TrialFilter, after: Place 
 
 
 def _of(chosen: TrialFilter, column: InstrumentedAttribute[Any]) -> list[ColumnElement[bool]]:
-    """The condition on a column, where there is one."""
+    """The condition on a column, if there is one."""
     wanted = chosen.plan_kind if column is TrialRow.plan_kind else chosen.reason
     return [] if wanted is None else [column == str(wanted)]

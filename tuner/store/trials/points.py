@@ -1,4 +1,4 @@
-"""The trials of a job as points of a chart: a few columns, of all trials or of evenly chosen ones of many."""
+"""The trials of a job as points of a chart: a few columns, for all trials or an even selection if there are many."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tuner.store.jobs.jobs import row_of
 from tuner.store.tables.encoding import candidate_from_json
 from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
-#: Of a job with more trials, evenly chosen ones are points; those that were the best so far are always
-#: among them.
+#: A job with more trials shows an even selection; those that were the best so far are always included.
 MAX_POINTS = 10_000
 
 
@@ -29,10 +28,10 @@ class TrialPoint:
     outcome: str
     #: Kind of failure; None for the others.
     failure_kind: str | None
-    #: Microseconds, and the library's time over it; None where it was not measured.
+    #: Microseconds, and the library's time divided by it; None if it was not measured.
     time_us: float | None
     speedup: float | None
-    #: When its outcome was there, seconds since the epoch.
+    #: When its outcome arrived, seconds since the epoch.
     finished_at: float
 
 
@@ -40,7 +39,7 @@ class TrialPoint:
 class TrialPoints:
     """The points of a job."""
 
-    #: Recorded trials; more than there are points where these are a sample.
+    #: Number of recorded trials; larger than the number of points if these are a sample.
     num_trials: int
     points: tuple[TrialPoint, ...]
     #: Seconds by stage, summed over the points.
@@ -79,7 +78,7 @@ def num_recorded(job: JobRow) -> int:
 
 
 def measured_candidates(session: Session, job_id: str, limit: int) -> list[tuple[int, Candidate, float]]:
-    """(number, candidate, speed-up) of measured trials of ours: of all, or of `limit` of them at even distances.
+    """(number, candidate, speed-up) of measured trials of ours: all, or `limit` of them evenly spaced.
 
     Raises:
         NotFound: no such job.

@@ -1,4 +1,4 @@
-"""Trials: recorded once, in one transaction with the event that tells it and the job's running totals."""
+"""Trials: recorded once, in one transaction with their event and the job's running totals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "record",
 ]  # fmt: skip
 
-#: In the order of an index that has all of it: a kind without a time is not looked for among all trials.
+#: In the order of an index that contains everything: for a kind without a time, not all trials are searched.
 _FASTEST = (
     select(TrialRow.time_us, TrialRow.number)
     .where(
@@ -38,24 +38,24 @@ _FASTEST = (
     .limit(1)
 )
 
-#: How well the forecasts of a job are is judged by at most this many of its trials.
+#: The forecasts of a job are judged by at most this many of its trials.
 MAX_FORECASTS = 1000
 
 
 def record(
     session: Session, job_id: str, trial: Trial, search_s: float, *, card_s: float = 0.0, since_progress: int = 0
 ) -> None:
-    """Adds a trial and `search_s` seconds of search to a job. For `card_s` of these the card was busy with the trial;
-    `since_progress` trials were recorded after the last one that was progress.
+    """Adds a trial and `search_s` seconds of search to a job. The card was busy with the trial for `card_s` of these;
+    `since_progress` trials were recorded after the last progress.
 
     Raises:
         Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next one.
     """
     job = row_of(session, job_id)
     if job.state != JobState.SEARCHING:
-        raise Conflict(f"{job_id} is {job.state}: it takes no more trials")
+        raise Conflict(f"{job_id} is {job.state}: it accepts no more trials")
     if trial.number != job.num_measured + job.num_rejected + job.num_failed:
-        raise Conflict(f"{job_id} has no room for a trial {trial.number}")
+        raise Conflict(f"{job_id} has no place for trial {trial.number}")
     row = trial_to_row(job_id, trial)
     session.add(row)
     job.samples_bytes += len(row.samples or b"")
@@ -71,7 +71,8 @@ def record(
 
 
 def _improve(job: JobRow, trial: Trial) -> bool:
-    """Moves the job's best figures; whether ours became faster, by the ratio to the library in the same rounds."""
+    """Updates the job's best figures; returns whether ours became faster, by the ratio to the library in the same
+    rounds."""
     if not isinstance(trial.outcome, Measured) or trial.outcome.truncated:
         return False
     time_us = trial.outcome.time_us
@@ -110,8 +111,7 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
 
 def get(session: Session, job_id: str, number: int) -> Trial:
     """Raises:
-    NotFound: no such job, or no such trial of it.
-    """
+    NotFound: no such job, or no such trial of it."""
     job = row_of(session, job_id)
     row = session.get(TrialRow, (job_id, number))
     if row is None:
@@ -147,7 +147,7 @@ def page(session: Session, job_id: str, chosen: TrialFilter, cursor: str | None,
 
 
 def fastest(session: Session, job_id: str) -> dict[PlanKind, tuple[float, int]]:
-    """The fastest measured trial of each plan kind of ours that has one: its time in microseconds, and its number.
+    """The fastest measured trial of each of our plan kinds that has one: its time in microseconds, and its number.
 
     Raises:
         NotFound: no such job.
@@ -162,7 +162,7 @@ def fastest(session: Session, job_id: str) -> dict[PlanKind, tuple[float, int]]:
 
 
 def outcome_counts(session: Session, job_id: str) -> dict[str, int]:
-    """Trials by outcome: measured, rejected, and each kind of failure that happened."""
+    """Trials by outcome: measured, rejected, and each kind of failure that occurred."""
     job = row_of(session, job_id)
     kind = TrialRow.failure_kind
     query = select(kind, func.count()).where(TrialRow.job_id == job_id, TrialRow.outcome == "failed")
@@ -171,14 +171,15 @@ def outcome_counts(session: Session, job_id: str) -> dict[str, int]:
 
 
 def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
-    """(forecast in microseconds, measured time over the library's of its rounds) of the fused trials that have both and
-    were launched in one way, plainly or programmatically, whichever has more: of each, or of `MAX_FORECASTS` trials at
-    equal distances where the job has more."""
+    """(forecast in microseconds, measured time relative to the library's in its rounds) of the fused trials that
+    have both and used one kind of launch, normal or programmatic, whichever has more: of all, or of `MAX_FORECASTS`
+    evenly spaced trials if the job has more."""
     job = row_of(session, job_id)
     num_trials = job.num_measured + job.num_rejected + job.num_failed
     numbers = range(0, num_trials, max(1, math.ceil(num_trials / MAX_FORECASTS)))
     fused = [str(kind) for kind in PlanKind if kind.is_fused]
-    # The metrics of other kinds are not decoded. By an expression, since an index of kinds would find all of the job's.
+    # The metrics of other kinds are not decoded. Through an expression, since an index of kinds would find all of the
+    # job's.
     is_fused = func.coalesce(TrialRow.plan_kind, "").in_(fused)
     query = select(TrialRow.plan_kind, TrialRow.metrics, TrialRow.speedup).where(
         TrialRow.job_id == job_id, TrialRow.number.in_(numbers), is_fused
@@ -190,8 +191,8 @@ def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
 
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:
-    """(trial number, its time, fastest library so far), microseconds, of each trial whose speed-up was above those of
-    all of ours before it."""
+    """(trial number, its time, fastest library so far), microseconds, of each trial whose speed-up was above those
+    of all our earlier ones."""
     check_there(session, job_id)
     query = select(EventRow.data).where(EventRow.job_id == job_id, EventRow.kind == literal_column("'best'"))
     return [

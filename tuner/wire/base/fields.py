@@ -1,4 +1,4 @@
-"""What the models of requests have in common: how strict they are, and the fields that several have."""
+"""What the models of requests have in common: strictness, and shared fields."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tuner.core.problem.tile_op import MAX_ELEMENTS
 from tuner.core.problem.workload import Dtype
 
 Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
-# JSON knows no enumerations: a strict model would refuse the string.
-DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are fp32")]
+# JSON has no enumerations: a strict model would refuse the string.
+DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are in fp32")]
 
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]

@@ -16,7 +16,7 @@ from tuner.wire.base.fields import Name, Strict
 
 
 def members(cls: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields of a dataclass as `create_model` takes them."""
+    """The fields of a dataclass in the form of `create_model`."""
     hints = hints_of(cls)
     return {field.name: _member(field, hints[field.name]) for field in fields(cls) if field.name not in without}
 
@@ -36,7 +36,7 @@ def bounds_of(field: Field[Any]) -> dict[str, Any]:
 
 
 def type_of(hint: Any) -> Any:
-    """What a strict model has for the type of a dataclass' field."""
+    """The type in a strict model for the type of a dataclass field."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return Union[tuple(None if one is NoneType else type_of(one) for one in args)]  # noqa: UP007

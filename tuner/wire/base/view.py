@@ -1,4 +1,4 @@
-"""What all answers are made of."""
+"""The base of all responses."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the dashboard's pages and pictures show."""
+"""The data of the dashboard's pages and pictures."""

@@ -1,4 +1,4 @@
-"""What the charts of a job are drawn from: columns of equal length, which are shorter than a row for each trial."""
+"""The data of a job's charts: columns of equal length, which are shorter than a row per trial."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class PointsPage(View):
     """The trials of a job as points; column i of each list is one trial."""
 
     simulated: bool
-    num_trials: int = Field(description="recorded trials; more than there are points where these are a sample")
+    num_trials: int = Field(description="recorded trials; more than there are points if these are a sample")
     number: list[int]
     plan_kind: list[int] = Field(description="index in `plan_kinds`")
     plan_kinds: list[str]
     outcome: list[int] = Field(description="index in `outcomes`")
-    outcomes: list[str] = Field(description="measured, rejected, and the kinds of failure")
-    time_us: list[float | None] = Field(description="microseconds; null where it was not measured")
+    outcomes: list[str] = Field(description="measured, rejected, or the kind of failure")
+    time_us: list[float | None] = Field(description="microseconds; null if it was not measured")
     speedup: list[float | None]
     at_s: list[float] = Field(description="seconds from the job's start to the trial's end")
     library_us: float | None = Field(description="the library's time, microseconds")
     reference_us: float | None = Field(description="the data sheet's bound, microseconds")
     stage_s: dict[str, float] = Field(description="seconds by stage, summed over these trials")
     search_s: float
-    card_s: float | None = Field(description="seconds for which the card was busy with trials; null where unknown")
+    card_s: float | None = Field(description="seconds for which the card was busy with trials; null if unknown")
 
 
 def points_page(
@@ -58,8 +58,8 @@ def points_page(
 
 
 def _since(start: float, moments: Sequence[float]) -> list[float]:
-    """Seconds from `start` to each of these moments, which followed each other: a clock that was set back between two
-    of them says nothing of how long that took."""
+    """Seconds from `start` to each of these consecutive moments: if a clock was set back between two of them, that
+    step counts as zero."""
     steps = (max(0.0, after - before) for before, after in pairwise((start, *moments)))
     return [round(at_s, 3) for at_s in accumulate(steps)]
 
@@ -69,12 +69,14 @@ class AxesPage(View):
 
     simulated: bool
     method: str = Field(description="what judged them")
-    num_trials: int = Field(description="measured trials of ours that this rests on")
-    num_measured: int = Field(description="measured trials that there are; more where these are a sample")
-    shares: dict[str, float] = Field(description="by axis, the largest first; empty where the trials are too few")
+    num_trials: int = Field(description="measured trials of generated kernels that this is based on")
+    num_measured: int = Field(description="all measured trials; more than the above if these are a sample")
+    shares: dict[str, float] = Field(description="by axis, largest first; empty if there are too few trials")
     number: list[int] = Field(description="of the trials")
-    speedup: list[float] = Field(description="the library's time over theirs")
-    values: dict[str, list[Any]] = Field(description="by axis, the trials' values; axes that never varied are left out")
+    speedup: list[float] = Field(description="the library's time divided by theirs")
+    values: dict[str, list[Any]] = Field(
+        description=("values of the trials by axis; axes that never varied are left out")
+    )
 
 
 class ForecastsPage(View):
@@ -82,7 +84,9 @@ class ForecastsPage(View):
 
     simulated: bool
     pairs_us: list[tuple[float, float]] = Field(
-        description="forecast and measured time, microseconds, of fused trials, all launched plainly or all "
-        "programmatically, whichever are more: of a thousand at most. Measured is the ratio to the library in the same "
-        "rounds, times the library's time"
+        description=(
+            "forecast and measured time, microseconds, of fused trials that were all launched plainly or all "
+            "programmatically, whichever are more; at most a thousand. The measured time is the ratio to the library "
+            "in the same rounds, multiplied by the library's time"
+        )
     )

@@ -1,4 +1,4 @@
-"""Two jobs or two trials side by side."""
+"""A comparison of two jobs or two trials."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ComparedSide(View):
 
 
 class ComparedRow(View):
-    """One figure, or one choice, of both."""
+    """One figure, or one choice, for both."""
 
     name: str
-    first: str | None = Field(description="null where it has none")
+    first: str | None = Field(description="null if it has none")
     second: str | None
     differs: bool
-    ratio: float | None = Field(description="the second over the first, where both are times; else null")
+    ratio: float | None = Field(description="the second divided by the first if both are times; else null")
 
 
 class ComparedGroup(View):
@@ -37,11 +37,11 @@ class ComparedGroup(View):
 
 
 class ComparePage(View):
-    """Two jobs or two trials; fewer than two are chosen yet where `sides` is shorter."""
+    """Two jobs or two trials; fewer than two are selected if `sides` is shorter."""
 
     a: str
     b: str
     sides: list[ComparedSide]
     groups: list[ComparedGroup]
     num_different: int
-    suggestions: list[dict[str, Any]] = Field(description="jobs to compare with: id and workload, the newest first")
+    suggestions: list[dict[str, Any]] = Field(description="jobs to compare with: id and workload, newest first")

@@ -1,4 +1,4 @@
-"""The fleet and what is known, as pages show them."""
+"""The fleet and the known results, as shown on pages."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class WorkerView(View):
     simulated: bool
     gpu_name: str
     environment: EnvironmentView | None
-    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null where it is")
+    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null if it can be used")
     up_s: float = Field(description="seconds since the server began")
-    busy_share: float = Field(description="share of these in which it had something to do")
+    busy_share: float = Field(description="share of this time in which it was busy")
     trials: dict[str, int] = Field(description="recorded trials by outcome")
     trials_per_minute: float
-    num_quarantines: int = Field(description="how often it was found unfit")
+    num_quarantines: int = Field(description="how often it was found faulty")
 
 
 class CardView(View):
-    """A card of the server's machine as the driver sees it now; null where it does not say."""
+    """A card of the server's machine as the driver reports it now; null for missing values."""
 
     uuid: str
     name: str
@@ -40,17 +40,17 @@ class CardView(View):
     memory_clock_mhz: int | None
     power_w: float | None
     power_limit_w: float | None
-    utilization: float | None = Field(description="share of the last moments in which a kernel ran")
+    utilization: float | None = Field(description="share of recent time in which a kernel ran")
     memory_used_bytes: int | None
     memory_bytes: int | None
 
 
 class SeriesView(View):
-    """A figure over the last day, at most."""
+    """A figure over at most the last day."""
 
     name: str
     unit: str
-    points: list[tuple[float, float]] = Field(description="hours before now, and the figure; the oldest first")
+    points: list[tuple[float, float]] = Field(description="hours ago, and the figure; oldest first")
 
     @property
     def last(self) -> float:
@@ -64,21 +64,21 @@ class SeriesView(View):
 
 
 class JobFailuresView(View):
-    """A job that had trials fail."""
+    """A job with failed trials."""
 
     id: str
     workload: str
     num_trials: int
     num_failed: int
-    kinds: dict[str, int] = Field(description="failed trials by kind, the most frequent first")
+    kinds: dict[str, int] = Field(description="failed trials by kind, most frequent first")
     page: Link
 
 
 class FleetPage(View):
     """The fleet."""
 
-    history: list[SeriesView] = Field(description="trials a minute, and of each card temperature, clock and power")
-    failures: list[JobFailuresView] = Field(description="the newest jobs that had trials fail")
+    history: list[SeriesView] = Field(description="trials per minute, and temperature, clock and power of each card")
+    failures: list[JobFailuresView] = Field(description="the newest jobs with failed trials")
 
     workers: list[WorkerView]
     cards: list[CardView] = Field(description="of the server's machine; empty without a driver")
@@ -87,7 +87,7 @@ class FleetPage(View):
 
 
 class KnownResult(View):
-    """What is known of one problem on one GPU model."""
+    """The known results for one problem on one GPU model."""
 
     gpu: str
     simulated: bool
@@ -96,12 +96,12 @@ class KnownResult(View):
     dtype: str
     objective: str
     library_us: float | None
-    torch_us: float | None = Field(description="PyTorch's own calls; null where they were not timed")
-    ours_us: float | None = Field(description="of the winner, or of the fastest of ours where the library won")
-    speedup: float | None = Field(description="the library's time over ours")
-    ours: PlanKind | None = Field(description="the kind whose time that is")
-    winner: PlanKind | None = Field(description="the kind that the verdict names, or of the fastest of ours")
-    verdict: Verdict | None = Field(description="null for shipped winners of which no finals are known")
+    torch_us: float | None = Field(description="PyTorch's own calls; null if they were not timed")
+    ours_us: float | None = Field(description="of the winner, or of the fastest generated kernel if the library won")
+    speedup: float | None = Field(description="the library's time divided by that of the generated kernel")
+    ours: PlanKind | None = Field(description="the plan kind with that time")
+    winner: PlanKind | None = Field(description="the plan kind of the verdict, or of the fastest generated kernel")
+    verdict: Verdict | None = Field(description="null for shipped winners without known finals")
     source: str = Field(description="a job's id, or the name of a shipped row")
     href: Link = Field(description="the job's page; empty for shipped winners")
     at: datetime | None
@@ -121,6 +121,6 @@ class ResultsPage(View):
     """What is known."""
 
     filter: ResultFilterView
-    jobs: PageView[KnownResult] = Field(description="of finished jobs, the newest first")
-    shipped: list[KnownResult] = Field(description="winners that come with the program")
+    jobs: PageView[KnownResult] = Field(description="of finished jobs, newest first")
+    shipped: list[KnownResult] = Field(description="winners that are shipped with the program")
     shipped_targets: list[str]

@@ -15,23 +15,23 @@ class WaitsView(View):
 
     posts: list[int] = Field(description="[task] the signal that it posts to; -1 for none")
     first_wait: list[int] = Field(description="[task] its first wait")
-    last_wait: list[int] = Field(description="[task] one behind its last wait")
+    last_wait: list[int] = Field(description="[task] one past its last wait")
     first_signal: list[int] = Field(description="[wait] the first signal that it waits for")
-    last_signal: list[int] = Field(description="[wait] one behind the last such signal")
+    last_signal: list[int] = Field(description="[wait] one past the last such signal")
 
 
 class GanttView(View):
     """One run of a candidate, task by task; times are nanoseconds since the first task was taken."""
 
     of: str = Field(description="`measured` or `forecast`")
-    simulated: bool = Field(description="whether no card drew it")
+    simulated: bool = Field(description="whether it was drawn without a card")
     op_names: list[str]
     num_sms: int
     num_ctas: list[int] = Field(description="CTAs of each launch")
     makespan_ns: int
     shares: dict[str, dict[str, float]] = Field(description="op -> phase -> share of the time spent on the op")
-    tasks: dict[str, list[int]] = Field(description=f"{', '.join(COLUMNS)}: a number per task each")
-    waits: WaitsView | None = Field(description="null where the plan is not known any more")
+    tasks: dict[str, list[int]] = Field(description=f"{', '.join(COLUMNS)}: one number per task each")
+    waits: WaitsView | None = Field(description="null if the plan is no longer known")
 
     @classmethod
     def of_gantt(cls, gantt: Gantt, of: str) -> Self:

@@ -1,4 +1,4 @@
-"""What the dashboard's pages show: a page's template and its JSON form read the same model."""
+"""The data of the dashboard's pages: a page's template and its JSON form use the same model."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from tuner.wire.responses.responses import BestView, PageView, TargetView, Trial
 
 
 class BatchSummaryView(View):
-    """The jobs of a batch that a listing's filters let through, which are one row of it."""
+    """The jobs of a batch that match a listing's filters, which are one row of it."""
 
     id: str
-    name: str = Field(description="the shape of its newest job, and from how many rows to how many it goes")
+    name: str = Field(description="the shape of its newest job, and its range of rows")
     jobs_by_state: dict[JobState, int]
     num_jobs: int
     num_trials: int
-    num_planned: int = Field(description="trials of all budgets")
-    speedups: tuple[float, float] | None = Field(description="the smallest and the largest gain; null before the first")
+    num_planned: int = Field(description="trials in all budgets")
+    speedups: tuple[float, float] | None = Field(description="smallest and largest gain; null before the first")
     page: Link
 
     @property
     def state(self) -> JobState:
-        """Where its jobs stand: the first that one of them has, of those under way, those that wait, and the ends."""
+        """The state of its jobs: the first that one of them has, among running, waiting and ended states."""
         return next(state for state in _IN_ORDER if state in self.jobs_by_state)
 
     @classmethod
     def of(cls, batch: BatchSummary, workload: Workload) -> Self:
-        """Copies `batch`, one of whose jobs is of `workload`."""
+        """Copies `batch`, one of whose jobs has `workload`."""
         return cls(
             id=batch.id,
             name=batch_name(workload, batch.rows),
@@ -60,18 +60,18 @@ _IN_ORDER = (
 
 
 class ListedJob(JobView):
-    """A job as a listing shows it."""
+    """A job in a listing."""
 
-    batch: BatchSummaryView | None = Field(description="its batch, where the row stands for that; else null")
+    batch: BatchSummaryView | None = Field(description="its batch, if the row stands for one; else null")
 
-    verdict: Verdict | None = Field(description="null before it succeeded")
-    winner: PlanKind | None = Field(description="the plan kind that won; null before it succeeded")
-    queue_position: int | None = Field(description="jobs before it; 0 for one under way, null for one that is over")
-    queue_eta_s: float | None = Field(description="seconds to its end; null where unknown")
+    verdict: Verdict | None = Field(description="null until it succeeds")
+    winner: PlanKind | None = Field(description="the plan kind that won; null until it succeeds")
+    queue_position: int | None = Field(description="jobs ahead of it; 0 while it runs, null once it has ended")
+    queue_eta_s: float | None = Field(description="seconds until it ends; null if unknown")
 
     @property
     def is_open(self) -> bool:
-        """Whether what the row stands for can be cancelled yet."""
+        """Whether what the row represents can still be cancelled."""
         return not (self.batch or self).state.is_final
 
     @classmethod
@@ -83,7 +83,7 @@ class ListedJob(JobView):
         batch: BatchSummary | None = None,
     ) -> Self:
         """Copies all: verdict and winner; position in the queue and seconds to the end of the search; the batch that
-        the row stands for."""
+        the row represents."""
         verdict, winner = result or (None, None)
         return cls(
             **dict(JobView.of(job)),
@@ -116,32 +116,32 @@ class JobsPage(View):
     state: JobState | None = Field(description="the filter; null for all")
     filter: JobFilterView
     sort: str
-    num_open: int = Field(description="jobs that are queued or under way, whatever the filter")
+    num_open: int = Field(description="jobs that are queued or running, whatever the filter")
     jobs: PageView[ListedJob] = Field(description="rows; one with a `batch` stands for all of its jobs")
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the page may have left out jobs."""
+        """Whether the page may omit jobs."""
         return any(value is not None for value in self.filter.model_dump().values())
 
 
 class SubmitPage(View):
-    """The form by which people submit jobs."""
+    """The form for submitting jobs."""
 
     form: SubmitForm
-    path: Link = Field(description="`/jobs`, or for several numbers of rows `/batches`; empty while a field is wrong")
-    body: dict[str, Any] | None = Field(description="what would be posted there")
+    path: Link = Field(description="`/jobs`, or `/batches` for several numbers of rows; empty while a field is invalid")
+    body: dict[str, Any] | None = Field(description="the request body that would be posted there")
     curl: str
     client: str
-    problem: str = Field(description="what is wrong with the form; empty where nothing is")
+    problem: str = Field(description="what is wrong with the form; empty if nothing is")
 
 
 class CurvePoint(View):
-    """The state of a search after a trial whose speed-up was above those of all of ours before it."""
+    """The state of a search after a trial whose speed-up was above those of all our earlier ones."""
 
     trial_number: int
     best_us: float = Field(description="its time, microseconds")
-    library_us: float | None = Field(description="fastest of the library so far, microseconds")
+    library_us: float | None = Field(description="fastest time of the library so far, microseconds")
 
 
 class TrialFilterView(View):
@@ -157,19 +157,23 @@ class OpRow(View):
     """One op of a chain."""
 
     name: str
-    sizes: str = Field(description="m x n x k, and that W holds a gate too; of a launch op what its kind says")
+    sizes: str = Field(
+        description=("m x n x k, and whether W includes a gate; of a launch op, the description of its kind")
+    )
     reads: str = Field(description="what it multiplies")
     reads_ops: dict[str, str] = Field(
         description="earlier ops, by the field that names them: source, residual_source, norm"
     )
-    norm: str = Field(description="what its rows are normed by; empty for nothing")
+    norm: str = Field(description="the op whose output it normalizes; empty if none")
     adds: str = Field(description="what is added: a residual, a bias; empty for nothing")
     activation: str = Field(description="empty for none")
-    launch: int | None = Field(description="which launch of the best of ours computes it, from 1; null before the end")
+    launch: int | None = Field(
+        description=("which launch of the best generated kernel computes it, counted from 1; null until the job ends")
+    )
 
     @classmethod
     def all_of(cls, workload: Workload, best: Candidate | None) -> list[Self]:
-        """The ops of a chain, in `best`'s launches; none of a pair."""
+        """The ops of a chain, in `best`'s launches; empty for a pair."""
         if workload.kind is not WorkloadKind.CHAIN:
             return []
         rows, names, launches = [], {op.name for op in workload.ops}, _launches(workload, best)
@@ -191,7 +195,7 @@ class OpRow(View):
 
 
 def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
-    """For each op the number of its launch, from 1; of none where none is known."""
+    """For each op the number of its launch, from 1; empty if unknown."""
     if best is None or best.schedule is None or workload.unknown_kinds:
         return {}
     launches = enumerate(launches_of(workload, best), start=1)
@@ -205,10 +209,10 @@ class JobPage(View):
     ops: list[OpRow] = Field(description="the ops of a chain; empty for a pair")
     outcome_counts: dict[str, int] = Field(description="trials by outcome: measured, rejected, each kind of failure")
     curve: list[CurvePoint]
-    two_launches_us: float | None = Field(description="fastest of our unfused kernels so far, microseconds")
+    two_launches_us: float | None = Field(description="fastest unfused generated kernels so far, microseconds")
     reference_us: float | None = Field(description="the data sheet's bound, microseconds")
-    fastest: TrialView | None = Field(description="the fastest trial of ours so far, by its speed-up")
-    best: BestView | None = Field(description="finals and verdict, once the job succeeded")
+    fastest: TrialView | None = Field(description="the fastest trial of a generated kernel so far, by its speed-up")
+    best: BestView | None = Field(description="finals and verdict, once the job has succeeded")
     inspected: list[InspectedFinalist] = Field(description="inspections of the best of each plan kind")
     filter: TrialFilterView
     trials: PageView[TrialView]

@@ -1,4 +1,4 @@
-"""What the page of one trial shows; its template and its JSON form read the same model."""
+"""The data of one trial's page; its template and its JSON form use the same model."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class DifferenceView(View):
 
 
 class LaunchView(View):
-    """One launch of the candidate, by its plan."""
+    """One launch of the candidate, from its plan."""
 
     ops: list[str]
     num_tasks: int
     num_ctas: int
-    assignment: str = Field(description="how tasks come to CTAs")
+    assignment: str = Field(description="how tasks are assigned to CTAs")
     num_signals: int
     num_waits: int = Field(description="waits of all tasks")
     plan_bytes: int
-    smem_bytes: int = Field(description="of one CTA, before the compiler has spoken")
+    smem_bytes: int = Field(description="of one CTA, estimated before it is compiled")
     num_threads: int
     ctas_per_sm: int
-    limited_by: str = Field(description="what lets no more CTAs onto an SM")
+    limited_by: str = Field(description="the resource that limits the CTAs per SM")
 
 
 class RooflinePoint(View):
@@ -54,13 +54,15 @@ class RooflinePoint(View):
     name: str
     dram_bytes: float = Field(description="bytes that it moved through DRAM")
     time_us: float
-    is_counted: bool = Field(description="whether the bytes were counted; else they are the fewest, or a forecast")
+    is_counted: bool = Field(
+        description=("whether the bytes were counted; otherwise they are the minimum, or a forecast")
+    )
 
 
 class RooflineView(View):
-    """What bounds the workload on this GPU, and where runs stand."""
+    """What bounds the workload on this GPU, and the positions of runs."""
 
-    flops: float = Field(description="operations that the workload asks for")
+    flops: float = Field(description="operations that the workload needs")
     dram_bytes_per_s: float = Field(description="the data sheet's rate")
     flops_per_s: float = Field(description="the data sheet's rate of the tensor cores")
     points: list[RooflinePoint]
@@ -77,18 +79,20 @@ class DownloadView(View):
 class BarView(View):
     """A part of a run's time."""
 
-    name: str = Field(description="which: `main_loop`, `unneeded_rows`, `tail`, `l2_traffic`, `epilogue` or `launch`")
+    name: str = Field(
+        description=("which part: `main_loop`, `unneeded_rows`, `tail`, `l2_traffic`, `epilogue` or `launch`")
+    )
     title: str = Field(description="what it is")
     us: float
-    note: str = Field(description="where the part is, if nobody measured it by itself; else empty")
+    note: str = Field(description="which part includes it, if it was not measured separately; else empty")
 
 
 class WaterfallView(View):
-    """Where the time of a run goes."""
+    """How the time of a run is spent."""
 
-    bars: list[BarView] = Field(description="in the order in which they are drawn; empty where counters do not tell")
+    bars: list[BarView] = Field(description="in drawing order; empty if there are no counters")
     sum_us: float
-    holds: bool = Field(description="whether the bars add up to the measured time, within 5 %")
+    holds: bool = Field(description="whether the bars add up to the measured time within 5 %")
     sentence: str = Field(description="whether the bars explain the time, or why there are none")
 
 
@@ -96,10 +100,12 @@ class AdviceView(View):
     """What bounds the kernel, and what to try."""
 
     bound: Bound
-    dram_share: float = Field(description="share of the data sheet's DRAM rate; of the fewest bytes without counters")
+    dram_share: float = Field(
+        description=("share of the data sheet's DRAM rate; uses the minimum bytes if there are no counters")
+    )
     tensor_share: float = Field(description="share of the data sheet's tensor rate")
-    over_floor: float | None = Field(description="bytes read over the fewest; null without counters")
-    tries: tuple[str, ...] = Field(description="sentences, the most promising first")
+    over_floor: float | None = Field(description="bytes read divided by the minimum; null without counters")
+    tries: tuple[str, ...] = Field(description="sentences, most promising first")
 
 
 class TrialPage(View):
@@ -111,22 +117,24 @@ class TrialPage(View):
     simulated: bool
     num_trials: int = Field(description="trials of the job so far")
     trial: TrialView
-    best: BestTrialView | None = Field(description="the fastest trial of ours so far; null before there is one")
-    differences: list[DifferenceView] = Field(description="what differs from the best; empty where it is the best")
+    best: BestTrialView | None = Field(
+        description=("the fastest trial of a generated kernel so far; null before there is one")
+    )
+    differences: list[DifferenceView] = Field(description="how it differs from the best; empty if it is the best")
     ops: list[OpRow] = Field(description="the ops of a chain, in this trial's launches; empty for a pair")
     launches: list[LaunchView]
-    plan_reason: str = Field(description="why there are no plans; empty where there are, and for the library")
-    samples: SamplesView | None = Field(description="null where nothing was measured, or the samples were removed")
-    counters: CountersView | None = Field(description="as asked for last; null where nobody asked")
-    trace: InspectionOnPage | None = Field(description="null where nobody asked")
-    advice: AdviceView | None = Field(description="null where the GPU is not known here, or nothing was measured")
-    waterfall: WaterfallView | None = Field(description="null where it was not measured")
-    roofline: RooflineView | None = Field(description="null where the GPU is not known here, or nothing was measured")
+    plan_reason: str = Field(description="why there are no plans; empty if there are, and for the library")
+    samples: SamplesView | None = Field(description="null if nothing was measured, or the samples were removed")
+    counters: CountersView | None = Field(description="the latest inspection; null if nobody asked for one")
+    trace: InspectionOnPage | None = Field(description="null if nobody asked for one")
+    advice: AdviceView | None = Field(description="null if the GPU is unknown, or nothing was measured")
+    waterfall: WaterfallView | None = Field(description="null if it was not measured")
+    roofline: RooflineView | None = Field(description="null if the GPU is unknown, or nothing was measured")
     downloads: list[DownloadView]
 
 
 class OpTimeView(View):
-    """Where the CTAs' time went that they spent on one op."""
+    """How CTAs spent their time on one op."""
 
     op: str
     num_tasks: int
@@ -137,20 +145,20 @@ class OpTimeView(View):
 
 
 class WaitView(View):
-    """A task that waited, and for whom."""
+    """A task that waited, and what it waited for."""
 
     task: int
     op: str
     tile: str
     sm: int
     waited_us: float
-    for_op: str = Field(description="op of the task that it waited for last; empty where nobody is known")
+    for_op: str = Field(description="op of the last task that it waited for; empty if unknown")
     for_tile: str
     for_sm: int | None
 
 
 class SmView(View):
-    """What one SM did; shares are of its CTAs' time."""
+    """What one SM did; shares of its CTAs' time."""
 
     sm: int
     num_tasks: int
@@ -161,7 +169,7 @@ class SmView(View):
 
 
 class TimelinePage(View):
-    """A trace or a forecast in tables: what the Gantt chart says without a picture."""
+    """A trace or a forecast in tables: the contents of the Gantt chart without a picture."""
 
     job_id: str
     number: int

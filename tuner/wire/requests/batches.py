@@ -1,4 +1,4 @@
-"""What a client may ask of batches."""
+"""Requests for batches."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class BatchRequest(JobRequest):
     """The body of `POST /batches`."""
 
     shapes: list[LadderShape] = Field(
-        default=[], max_length=MAX_SHAPES, description="FFNs, each with the rows to tune it for"
+        default=[], max_length=MAX_SHAPES, description="FFNs, each with the numbers of rows to tune it for"
     )
-    pairs: list[Asked] = Field(default=[], max_length=MAX_JOBS, description="pairs as a job has them, one job each")
+    pairs: list[Asked] = Field(default=[], max_length=MAX_JOBS, description="pairs as in a job, one job each")
     neighbour_trials: int | None = Field(
         default=None,
         ge=1,
         le=MAX_TRIALS,
-        description="`budget.trials` of jobs that begin with what others of their ladder found; by default a third",
+        description="`budget.trials` of jobs that start from what others of their ladder found; default: a third",
     )
 
     @property
@@ -74,7 +74,7 @@ class BatchRequest(JobRequest):
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
     def to_specs(self, default_target_id: str | None) -> list[JobSpec]:
-        """The jobs that are requested.
+        """The requested jobs.
 
         Raises:
             InvalidInput: nothing is requested, a pair is not well formed or too large, or there is no target.
@@ -82,11 +82,11 @@ class BatchRequest(JobRequest):
         target_id = self.target_id(default_target_id)
         workloads = self._workloads(target_id)
         if not workloads:
-            raise InvalidInput("shapes", "is empty, and so is pairs", "give a shape with its m, or a pair")
+            raise InvalidInput("shapes", "is empty, and so is pairs", "add a shape with its m, or a pair")
         return [self.spec_of(workload, target_id) for workload in workloads]
 
     def _workloads(self, target_id: str) -> list[Workload]:
-        """Each that is requested, once."""
+        """Each requested workload, once."""
         named = [
             (f"shapes.{index}.m.{row}", workload)
             for index, shape in enumerate(self.shapes)
@@ -96,7 +96,7 @@ class BatchRequest(JobRequest):
         first = dict[Workload, str]()
         for field, workload in named:
             if workload in first:
-                problem = f"asks for {workload.describe()}, as {first[workload]} does"
+                problem = f"asks for {workload.describe()}, as {first[workload]} already does"
                 raise InvalidInput(field, problem, "ask for each problem once")
             first[workload] = field
         return list(first)

@@ -1,4 +1,4 @@
-"""The query of `GET /best`: which result is requested, spelled as parameters."""
+"""The query of `GET /best`: which result is requested, as parameters."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ from tuner.wire.requests.pairs import model_of, workload_of
 from tuner.wire.requests.problems import of_validation
 from tuner.wire.requests.searches import objective_for
 
-#: Further than any two shapes are apart.
+#: Larger than the distance of any two shapes.
 MAX_DISTANCE = 6 * 31.0
 Fact = Annotated[str, Field(min_length=1, max_length=100)]
-MatchName = Annotated[MatchKind, Field(description="the weakest match that may answer")]
+MatchName = Annotated[MatchKind, Field(description="the weakest acceptable match")]
 
 
 class _Question(BaseModel):
-    """What the query has beside the fields that spell a workload."""
+    """The fields of the query besides those of a workload."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
-    target: TargetId | None = Field(default=None, description="by default the server's own")
-    l2: CacheState = Field(default=CacheState.COLD, description="what the L2 holds when a sample starts")
-    regime: Regime | None = Field(default=None, description="by default sustained from 256 rows on")
+    target: TargetId | None = Field(default=None, description="default: the server's own")
+    l2: CacheState = Field(default=CacheState.COLD, description="content of the L2 when a sample starts")
+    regime: Regime | None = Field(default=None, description="default: sustained from 256 rows on")
     match: MatchName = MatchKind.EXACT
     max_distance: float = Field(
         default=DEFAULT_MAX_DISTANCE,
         ge=0,
         le=MAX_DISTANCE,
-        description="how far the shape of a weaker match may be: the factors between m, n and k of both products, in "
-        "powers of two, summed",
+        description=(
+            "how far the shape of a weaker match may be: the factors between m, n and "
+            "k of both products, in powers of two, summed"
+        ),
     )
     gpu_name: Fact | None = Field(default=None, description="the GPU that will run the kernel, e.g. `NVIDIA H200`")
     driver: Fact | None = Field(default=None, description="its driver")
     cuda: Fact | None = Field(default=None, description="its CUDA version")
-    kernel_version: Fact | None = Field(default=None, description="the digest of the kernel sources that is wanted")
+    kernel_version: Fact | None = Field(default=None, description="the digest of the requested kernel sources")
 
     def to_question(self, default_target_id: str | None) -> Question:
         """What is requested.
@@ -60,7 +62,7 @@ class _Question(BaseModel):
         """
         target_id = self.target or default_target_id
         if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+            raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
         workload = self.to_workload()
         return Question(
             workload=workload,
@@ -74,7 +76,7 @@ class _Question(BaseModel):
         )
 
     def to_workload(self) -> Workload:
-        """The pair that is requested.
+        """The requested pair.
 
         Raises:
             InvalidInput: a parameter of the pair is missing, or belongs to another kind.
@@ -86,7 +88,7 @@ class _Question(BaseModel):
                 raise InvalidInput(name, f"is missing: a pair of kind {self.kind} needs it", f"add `{name}=…`")
         for name in sorted(_SPELLED.keys() - called.values()):
             if getattr(self, name) is not None:
-                raise InvalidInput(name, f"does not belong to a pair of kind {self.kind}", "remove it")
+                raise InvalidInput(name, f"is not a parameter of a pair of kind {self.kind}", "remove it")
         try:
             pair = model_of(one).model_validate(document_of(one, dict(self)))
         except ValidationError as error:
@@ -97,7 +99,7 @@ class _Question(BaseModel):
 
 
 def _spelled(kinds: Mapping[str, type[AskedWorkload]]) -> dict[str, Any]:
-    """A parameter for each field that any kind has, with what it is to each."""
+    """A parameter for each field of any kind, with its meaning for each."""
     types: dict[str, list[Any]] = {}
     words: dict[str, dict[str, list[str]]] = {}
     for kind, one in kinds.items():
@@ -115,7 +117,7 @@ def _spelled(kinds: Mapping[str, type[AskedWorkload]]) -> dict[str, Any]:
 
 
 def _parameter(hint: Any, field: dataclasses.Field[Any]) -> Any:
-    """The type of a parameter; what has several numbers is a list of them with commas."""
+    """The type of a parameter; several numbers are a comma-separated list."""
     if is_listed(hint):
         return Annotated[str, Field(pattern=r"^\d{1,10}(,\d{1,10})*$", description=f"{','.join(names_in(hint))}")]
     bounds = bounds_of(field)
@@ -129,10 +131,10 @@ else:
     BestQuery = create_model(
         "BestQuery",
         __base__=_Question,
-        __doc__="The query of `GET /best`: a workload, spelled by the parameters of its kind, and a target.",
+        __doc__="The query of `GET /best`: a workload, given by the parameters of its kind, and a target.",
         kind=(
             Literal[tuple(asked_workloads())],
-            Field(default="ffn", description="which parameters spell the workload"),
+            Field(default="ffn", description="the parameters that describe the workload"),
         ),
         **_SPELLED,
     )

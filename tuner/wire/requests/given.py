@@ -1,4 +1,4 @@
-"""Schedules as a client gives them: what a job is to try, and what a search elsewhere has found."""
+"""Schedules from a client: those that a job should try, and those that an external search has found."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from pydantic import Field
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.wire.base.fields import Strict
 
-#: Schedules of one job, at most.
+#: Maximum number of schedules in a job.
 MAX_SCHEDULES = 256
-#: A count is below this.
+#: Upper limit of counts.
 _MOST = 2**31
 
+Line = Annotated[str, Field(max_length=1000)]
 KindName = Annotated[PlanKind, Field(strict=False, description="one of ours")]
 
 
 class GivenSchedule(Strict):
     """Our candidate."""
 
-    plan_kind: KindName
-    schedule: dict[str, Any] = Field(description="tiling and ordering, as a trial has them")
+    plan_kind: KindName | None = Field(default=None, description="null for as few launches as there may be")
+    schedule: dict[str, Any] | Line = Field(
+        description="tiling and ordering, as a trial has them; or the line that is printed of them"
+    )
 
 
 def candidates_of(
@@ -37,17 +41,19 @@ def candidates_of(
     """The candidates of the list that `field` names.
 
     Raises:
-        InvalidInput: the target is unknown, or one is none, or is not legal for the workload on it.
+        InvalidInput: the target is unknown, or a schedule is invalid, or not legal for the workload on it.
     """
     gpu = parse_target(target_id).gpu if given else None
     found = []
     for index, one in enumerate(given):
-        candidate = Candidate(plan_kind=one.plan_kind, schedule=_schedule(f"{field}.{index}", one))
+        schedule = _schedule(f"{field}.{index}", one)
         assert gpu is not None
-        assert candidate.schedule is not None
         try:
-            check_schedule(workload, gpu, candidate.schedule)
-            check_kind(workload, gpu, one.plan_kind, candidate.schedule)
+            check_schedule(workload, gpu, schedule)
+            candidate = in_fewest_launches(workload, schedule)
+            if one.plan_kind is not None:
+                candidate = Candidate(plan_kind=one.plan_kind, schedule=schedule)
+            check_kind(workload, gpu, candidate.plan_kind, schedule)
         except IllegalSchedule as error:
             raise _refusal(f"{field}.{index}", f"is not legal for this pair on {target_id}: {error}") from error
         except (TypeError, ValueError, ArithmeticError) as error:
@@ -57,22 +63,30 @@ def candidates_of(
 
 
 def _schedule(field: str, one: GivenSchedule) -> Schedule:
-    if not one.plan_kind.is_ours:
+    if one.plan_kind is not None and not one.plan_kind.is_ours:
         raise InvalidInput(f"{field}.plan_kind", "is the library, which has no schedule", "leave it out")
-    for number in _numbers(one.schedule):
+    asked = _line(field, one.schedule) if isinstance(one.schedule, str) else one.schedule
+    for number in _numbers(asked):
         if not isinstance(number, int) or abs(number) >= _MOST:
-            raise _refusal(field, f"has the number {str(number)[:20]}, and counts are whole and below 2^31")
+            raise _refusal(field, f"has the number {str(number)[:20]}; counts must be whole and below 2^31")
     try:
-        return Schedule.from_json(one.schedule)
+        return Schedule.from_json(asked)
     except IllegalSchedule as error:
         raise _refusal(field, f"is none: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refusal(field, f"is none: {error!r}") from error
 
 
+def _line(field: str, text: str) -> dict[str, Any]:
+    try:
+        return read_line(text).to_json()
+    except InvalidInput as error:
+        raise InvalidInput(f"{field}.schedule", error.problem, error.remedy) from error
+
+
 def _numbers(value: Any) -> Iterator[int | float]:
-    """All that a schedule holds; each is a count."""
-    if isinstance(value, dict | list):
+    """All numbers in a schedule; each is a count."""
+    if isinstance(value, dict | list | tuple):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _numbers(inner)
     elif isinstance(value, int | float):
@@ -80,4 +94,4 @@ def _numbers(value: Any) -> Iterator[int | float]:
 
 
 def _refusal(field: str, problem: str) -> InvalidInput:
-    return InvalidInput(f"{field}.schedule", problem, "give one as `GET /jobs/{id}/trials` has it")
+    return InvalidInput(f"{field}.schedule", problem, "give one as `GET /jobs/{id}/trials` has it, or its line")

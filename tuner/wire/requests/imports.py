@@ -1,4 +1,4 @@
-"""Winners of a search elsewhere, as a client hands them in."""
+"""Winners of an external search, from a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import AnswerPair, workload_of
 from tuner.wire.requests.searches import ObjectiveRequest
 
-#: Winners of one search, at most.
+#: Maximum number of winners of one search.
 MAX_WINNERS = 64
 
 
@@ -22,7 +22,7 @@ class ImportedWinner(GivenSchedule):
     """One of the best candidates of the search."""
 
     time_us: float = Field(gt=0, le=1e9)
-    speedup: float = Field(gt=0, le=1e6, description="the library's time there over it")
+    speedup: float = Field(gt=0, le=1e6, description="the library's time divided by its own, where it was found")
 
 
 class ImportRequest(Strict):
@@ -31,8 +31,10 @@ class ImportRequest(Strict):
     target: TargetId
     pair: AnswerPair
     objective: ObjectiveRequest = ObjectiveRequest()
-    source: str = Field(min_length=1, max_length=64, description="where it was found, e.g. a job's id")
-    kernel_version: str = Field(default="", max_length=16, description="of the kernel sources there; empty if unknown")
+    source: str = Field(min_length=1, max_length=64, description="its origin, e.g. a job's id")
+    kernel_version: str = Field(
+        default="", max_length=16, description=("version of the kernel sources where it was found; empty if unknown")
+    )
     winners: list[ImportedWinner] = Field(min_length=1, max_length=MAX_WINNERS)
 
     def to_found(self) -> list[Found]:
@@ -60,7 +62,7 @@ class ImportRequest(Strict):
 
 
 class ImportView(View):
-    """What became of an import."""
+    """The result of an import."""
 
-    num_imported: int = Field(description="winners that were not known before")
-    num_known: int = Field(description="winners that had been imported already")
+    num_imported: int = Field(description="winners that were new")
+    num_known: int = Field(description="winners that had already been imported")

@@ -1,4 +1,4 @@
-"""What every request for jobs has: where and how they run, and how they are treated."""
+"""What all requests for jobs have in common: where and how they run, and how they are treated."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Strict
 from tuner.wire.requests.searches import MAX_SECONDS, BudgetRequest, ObjectiveRequest, objective_of
 
-#: Seeds stay within what every random generator takes.
+#: Seeds stay in the range of every random generator.
 MAX_SEED = 2**31 - 1
 
-#: Of one line, in anybody's words: a database that takes no NUL must take it, too.
+#: A single line of any text: a database that does not support NUL must accept it, too.
 _LINE = r"^[^\x00-\x1f\x7f]*$"
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
-Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="what it belongs to, in your own words")]
+Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="free text that says what it belongs to")]
 PriorsName = Annotated[
     PriorsChoice,
     Field(
         strict=False,
-        description="`nearest`: the search begins with what was found for the nearest shapes on the same GPU model; "
-        "`none`: it knows of no earlier one",
+        description=(
+            "`nearest`: the search starts from results for the nearest shapes on the "
+            "same GPU model; `none`: it uses no earlier results"
+        ),
     ),
 ]
 TargetId = Annotated[
@@ -33,28 +35,31 @@ TargetId = Annotated[
 
 
 class JobRequest(Strict):
-    """Of one job or of several: what all of them have in common."""
+    """The common fields of requests for one job or several."""
 
-    target: TargetId | None = Field(default=None, description="by default the server's own")
+    target: TargetId | None = Field(default=None, description="default: the server's own")
     objective: ObjectiveRequest = ObjectiveRequest()
     budget: BudgetRequest = BudgetRequest()
-    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
-    priors: PriorsName = PriorsChoice.NEAREST
-    reuse: bool = Field(
-        default=False, description="answer with the best finished job of the same problem, if there is one"
+    seed: int = Field(
+        default=0, ge=0, le=MAX_SEED, description=("seed of the sampler, the inputs and the simulated noise")
     )
+    priors: PriorsName = PriorsChoice.NEAREST
+    reuse: bool = Field(default=False, description="return the best finished job of the same problem, if there is one")
     priority: int = Field(
-        default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
+        default=0,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description=("higher priorities run first; only admins may use values above 0"),
     )
     project: Project = ""
-    labels: list[Label] = Field(default=[], max_length=MAX_LABELS, description="words by which it is found again")
+    labels: list[Label] = Field(default=[], max_length=MAX_LABELS, description="labels for searching")
     deadline_s: float | None = Field(
-        default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
+        default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end, without the finals"
     )
 
     @property
     def terms(self) -> JobTerms:
-        """How the jobs are to be treated."""
+        """How the jobs are treated."""
         return JobTerms(
             priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
         )
@@ -67,7 +72,7 @@ class JobRequest(Strict):
         """
         target_id = self.target or default_target_id
         if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+            raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
         return target_id
 
     def spec_of(self, workload: Workload, target_id: str) -> JobSpec:

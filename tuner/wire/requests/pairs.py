@@ -1,4 +1,4 @@
-"""What may be tuned, in requests and in answers: a model for each way to spell a workload, by its fields."""
+"""What may be tuned, in requests and responses: a model for each way to describe a workload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.wire.requests.ops import AnyOp
 
 
 class Pair(Strict):
-    """A way to spell a workload."""
+    """A way to describe a workload."""
 
     kind: str
     dtype: DtypeName = Dtype.FP16
@@ -29,17 +29,17 @@ class Pair(Strict):
         """The ops.
 
         Raises:
-            InvalidInput: names what is wrong with a field or an op, or with how they read each other.
+            InvalidInput: the message names the wrong field or op, or the wrong connection of ops.
         """
         return asked.workload_of(self.model_dump())
 
 
 class Chain(Pair):
-    """Up to eight ops in topological order: products and others, each behind what it reads."""
+    """Up to eight ops in topological order: products and others, each after what it reads."""
 
     kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
     m: Size = Field(description="rows of every tensor")
-    ops: list[AnyOp] = Field(min_length=1, description="each after those that it reads")
+    ops: list[AnyOp] = Field(min_length=1, description="in an order where each op comes after those that it reads")
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
@@ -50,29 +50,29 @@ class Chain(Pair):
 class UnknownOps(Strict):
     """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
 
-    kind: Literal["unknown"] = Field(description="an op's kind is not known here")
+    kind: Literal["unknown"] = Field(description="an op's kind is unknown")
     unknown_kinds: list[str] = Field(description="the kinds: install the packages that bring them")
-    ops: list[dict[str, Any]] = Field(description="as the server that took the job kept them")
+    ops: list[dict[str, Any]] = Field(description="as stored by the server that accepted the job")
     dtype: DtypeName
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
-        """What is kept of them."""
+        """What is stored about them."""
         kinds = list(workload.unknown_kinds)
         return cls(kind="unknown", unknown_kinds=kinds, ops=workload.to_json()["ops"], dtype=workload.dtype)
 
 
 @cache
 def model_of(one: type[AskedWorkload]) -> type[Pair]:
-    """The model of a way to spell a workload."""
+    """The model of a way to describe a workload."""
     kind: Any = (Literal[one.KIND], pydantic.Field(description=one.SUMMARY))
     return create_model(one.__name__, __base__=Pair, __doc__=one.__doc__, **{"kind": kind, **members(one)})
 
 
-#: Names of all, which are tags of their union.
+#: All names, which are the tags of their union.
 KINDS = (*asked_workloads(), CHAIN)
 _MODELS: dict[str, type[Pair]] = {**{name: model_of(one) for name, one in asked_workloads().items()}, CHAIN: Chain}
-#: Those that answers have: of a preset they have the chain.
+#: Those in responses: a preset is returned as its chain.
 _ANSWERED = tuple(_MODELS[one.KIND] for one in asked_workloads().values() if one.of is not AskedWorkload.of)
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     AnswerPair = Pair
 else:
     FfnShape = create_model("FfnShape", __base__=Strict, **members(asked_workloads()["ffn"], without=("m",)))
-    _ABOUT = {"discriminator": "kind", "description": "the ops; a preset, expanded"}
+    _ABOUT = {"discriminator": "kind", "description": "the ops; presets are expanded"}
     Asked = Annotated[Union[tuple(_MODELS.values())], Field(discriminator="kind", description="the ops to tune")]  # noqa: UP007
     AnyKept = Annotated[Union[(*_ANSWERED, Chain, UnknownOps)], Field(**_ABOUT)]
     AnswerPair = Annotated[Union[(*_ANSWERED, Chain)], Field(**_ABOUT)]
@@ -104,15 +104,15 @@ def workload_of(pair: Pair) -> Workload:
         return pair.to_workload()
     except InvalidInput as error:
         if pair.kind == CHAIN or error.field.partition(".")[0] in type(pair).model_fields:
-            # The client names the tensor that is added in the field that says whether one is.
+            # The client names the added tensor in the field that tells whether there is one.
             field = error.field.replace(".residual_source", ".residual")
             raise InvalidInput(f"pair.{field}", error.problem, error.remedy) from error
-        # The domain names an op's matrix, the client knows the pair.
+        # The domain names an op's matrix, but the client only knows the pair.
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
 
 
 def pair_of(workload: Workload) -> Pair | UnknownOps:
-    """Inverse of `workload_of`, but that a preset has become its chain."""
+    """Inverse of `workload_of`, except that a preset has become its chain."""
     if workload.unknown_kinds:
         return UnknownOps.from_workload(workload)
     document = asked.pair_of(workload)

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): what was wrong with a request, field by field, and what would be right."""
+"""Problem documents (RFC 9457): what was wrong with a request, field by field, and what is expected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.wire.requests.pairs import KINDS
 
 #: Where Pydantic found a value.
 _SOURCES = ("body", "query", "path", "header")
-#: What a value of a wrong type should have been, by the first part of Pydantic's name of the error.
+#: What a value of a wrong type should have been, by the first part of Pydantic's error name.
 _TYPES = {
     "model": "a JSON object", "dict": "a JSON object", "list": "a list", "tuple": "a list", "string": "a string",
     "int": "an integer", "float": "a number", "bool": "true or false",
@@ -28,13 +28,13 @@ _MAX_ECHO = 60
 
 
 class FieldProblem(BaseModel):
-    """One thing that is wrong."""
+    """One wrong field."""
 
     model_config = ConfigDict(frozen=True)
 
     field: str = Field(description="dotted path, e.g. `pair.m`")
     problem: str = Field(description="what is wrong")
-    remedy: str = Field(description="what would be right")
+    remedy: str = Field(description="what would be valid")
 
 
 class Problem(BaseModel):
@@ -60,7 +60,7 @@ def of_invalid_input(error: InvalidInput) -> FieldProblem:
 
 
 def of_validation(error: Mapping[str, Any]) -> FieldProblem:
-    """One of Pydantic's errors, with what would be right instead."""
+    """One of Pydantic's errors, with what is expected instead."""
     context = error.get("ctx", {})
     field = _path(error["loc"])
     match error["type"]:
@@ -69,14 +69,14 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
         case "extra_forbidden":
             return FieldProblem(field=field, problem="is not a known field", remedy="check its spelling, or remove it")
         case "union_tag_not_found":
-            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy=f"give one of {', '.join(KINDS)}")
+            return FieldProblem(field=f"{field}.kind", problem="is missing", remedy=f"use one of {', '.join(KINDS)}")
         case "union_tag_invalid" if remedy := of_unknown_kind(context):
             problem = f"{_echo(error['input']['op'])} is not one of the choices"
             return FieldProblem(field=f"{field}.op", problem=problem, remedy=remedy)
         case "union_tag_invalid":
             return FieldProblem(
                 field=f"{field}.kind",
-                problem=f"no kind is called {_echo(context['tag'])}",
+                problem=f"there is no kind called {_echo(context['tag'])}",
                 remedy=f"use one of {context['expected_tags']}",
             )
         case "enum" | "literal_error":
@@ -90,11 +90,11 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
             return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
         case "string_pattern_mismatch":
             problem = f"{_echo(error['input'])} does not match {context['pattern']}"
-            return FieldProblem(field=field, problem=problem, remedy="give a value that does")
+            return FieldProblem(field=field, problem=problem, remedy="use a value that does")
     first, _, rest = error["type"].partition("_")
     if first in _TYPES and rest in _TYPE_ERRORS:
         problem = f"should be {_TYPES[first]}, got {_echo(error['input'])}"
-        return FieldProblem(field=field, problem=problem, remedy=f"give {_TYPES[first]}")
+        return FieldProblem(field=field, problem=problem, remedy=f"use {_TYPES[first]}")
     message = error["msg"].removeprefix("Input ")
     return FieldProblem(
         field=field, problem=f"{message}, got {_echo(error['input'])}", remedy=_remedy(context, message)
@@ -107,11 +107,11 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
         "max_length": "at most",
     }  # fmt: skip
     found = [f"{words} {str(context[key]).removesuffix('.0')}" for key, words in bounds.items() if key in context]
-    return f"give {' and '.join(found)}" if found else f"give a value that {message.replace('should be', 'is')}"
+    return f"use {' and '.join(found)}" if found else f"use a value that {message.replace('should be', 'is')}"
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
+    """`("body", "pair", "ffn", "m")` as `pair.m`: without its source and the tag of a union."""
     steps = [str(step) for step in location if step not in (*_SOURCES, *KINDS, *OP_TAGS)]
     return ".".join(steps) or "body"
 

@@ -1,4 +1,4 @@
-"""What a client may ask: strict models with bounds, and their way into the domain."""
+"""Requests from clients: strict models with bounds, and their conversion to the domain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPTIONS = dict.fromkeys(("bias", "gated", "residual", "row_scale"), False)
 EXAMPLES: dict[str, Any] = {
     "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
     "all_fields": {
-        "summary": "A feed-forward block with SiLU, every field given",
+        "summary": "A feed-forward block with SiLU, with every field set",
         "value": {
             "pair": {**LLAMA_FFN, **_OPTIONS, "activation": "silu"},
             "target": "simulated:h200",
@@ -51,7 +51,7 @@ EXAMPLES: dict[str, Any] = {
         },
     },
     "chain": {
-        "summary": "Three products: the second adds what the first wrote, the third norms that",
+        "summary": "Three products: the second adds what the first wrote, the third normalizes the sum",
         "value": {
             "pair": {
                 "kind": "chain",
@@ -79,24 +79,31 @@ class TuneRequest(JobRequest):
     schedules: list[GivenSchedule] = Field(
         default=[],
         max_length=MAX_SCHEDULES,
-        description="exactly these are tried, beside the library, and nothing is searched: `budget.trials` is theirs",
+        description=(
+            "only these are tried, besides the library, and nothing is searched: `budget.trials` is their number"
+        ),
     )
     sweep: SweepName | None = Field(
         default=None,
-        description="tried, too, is all that this study makes of the schedules, or of one that it chooses: `rasters`, "
-        "`merges`, `signals`, `launches` or `shares` are varied, and all else stays",
+        description=(
+            "also tries all variants that this study makes of the schedules, or of one that it chooses: `rasters`, "
+            "`merges`, `signals`, `launches` or `shares` are varied, and everything else stays fixed"
+        ),
     )
     webhook: str | None = Field(
-        default=None, min_length=1, max_length=500, description="address that is told of its end, of an allowed host"
+        default=None,
+        min_length=1,
+        max_length=500,
+        description=("address that is notified when it ends, on an allowed host"),
     )
 
     @property
     def terms(self) -> JobTerms:
-        """How the job is to be treated."""
+        """How the job is treated."""
         return replace(super().terms, webhook=self.webhook)
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
-        """The job that is requested.
+        """The requested job.
 
         Raises:
             InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.
@@ -108,10 +115,10 @@ class TuneRequest(JobRequest):
         return replace(self.spec_of(workload, target_id), budget=self._budget(len(tried)), tried=tried)
 
     def _tried(self, workload: Workload, target_id: str) -> tuple[Candidate, ...]:
-        """What is given, and what a sweep makes of it.
+        """The given schedules, with the variants of a sweep.
 
         Raises:
-            InvalidInput: one is not legal, or it is too much.
+            InvalidInput: one is not legal, or there are too many.
         """
         given = candidates_of("schedules", self.schedules, workload, target_id)
         if self.sweep is None:
@@ -120,22 +127,22 @@ class TuneRequest(JobRequest):
         bases = given or (base_of(sweep, workload, gpu),)
         found = tuple(dict.fromkeys(one for each in bases for one in swept(sweep, workload, gpu, each)))
         if len(found) == len(bases):
-            remedy = "give more rows, or a schedule with more tiles"
-            raise InvalidInput("sweep", f"finds no other {sweep} of {bases[0].schedule}", remedy)
+            remedy = "use more rows, or a schedule with more tiles"
+            raise InvalidInput("sweep", f"finds no other {sweep} for {bases[0].schedule}", remedy)
         if len(found) > MAX_SCHEDULES:
-            remedy = f"give fewer schedules: at most {MAX_SCHEDULES} are tried"
+            remedy = f"pass fewer schedules: at most {MAX_SCHEDULES} are tried"
             raise InvalidInput("sweep", f"makes {len(found)} schedules", remedy)
         return found
 
     def _budget(self, num_tried: int) -> Budget:
-        """That of a search; of what is given, as many trials as there are."""
+        """That of a search; for given schedules, as many trials as there are."""
         budget = self.budget.to_budget()
         return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical body, hex: two bodies that ask the same have the same. What came later is left out
-        while it has its default, so that a body that was sent to an older version keeps its digest."""
+        """sha256 of the canonical body, hex: equal requests have the same digest. Later fields are left out while
+        they have their defaults, so that the digest of an older body stays the same."""
         body = self.model_dump(mode="json")
         if self.priors is PriorsChoice.NEAREST:
             del body["priors"]

@@ -1,4 +1,4 @@
-"""What a request says of a search: what "fast" means, and when it stops."""
+"""A request's search settings: what "fast" means, and when it stops."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuner.wire.base.fields import Strict
 MAX_TRIALS = 100_000
 MAX_SECONDS = 7 * 24 * 3600.0
 
-CacheName = Annotated[CacheState, Field(strict=False, description="what the L2 holds when a sample starts")]
+CacheName = Annotated[CacheState, Field(strict=False, description="content of the L2 when a sample starts")]
 RegimeName = Annotated[
-    Regime, Field(strict=False, description="the card's power state; by default sustained from 256 rows on")
+    Regime, Field(strict=False, description="the card's power state; default: sustained from 256 rows on")
 ]
 
 
@@ -28,27 +28,31 @@ class ObjectiveRequest(Strict):
         default=None,
         gt=0,
         le=100,
-        description="take what needs the least energy, so much slower than the fastest at most",
+        description="take the kernel that uses the least energy, if it is at most this much slower than the fastest",
     )
     torch_compile: bool = Field(
         default=False,
-        description="take the faster of the vendor's library and of torch.compile as the library of the finals, where "
-        "PyTorch is installed beside the card; it takes longer than a search in burst",
+        description=(
+            "in the finals, take the faster of the vendor's library and torch.compile as the library, if PyTorch "
+            "is installed beside the card; this takes longer than a search in burst"
+        ),
     )
 
 
 class BudgetRequest(Strict):
     """When the search stops: whichever comes first."""
 
-    trials: int = Field(default=Budget.trials, ge=1, le=MAX_TRIALS, description="recorded outcomes, baselines included")
+    trials: int = Field(
+        default=Budget.trials, ge=1, le=MAX_TRIALS, description=("number of recorded outcomes, baselines included")
+    )
     seconds: float = Field(
-        default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, finals not counted"
+        default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, without the finals"
     )
     patience: int | None = Field(
         default=Budget.patience,
         ge=1,
         le=MAX_TRIALS,
-        description="trials in a row that are not faster by half a per cent, after which nothing new is tried",
+        description="the search stops after this many trials in a row that are not at least half a percent faster",
     )
 
     def to_budget(self) -> Budget:
@@ -57,10 +61,10 @@ class BudgetRequest(Strict):
 
 
 def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
-    """What is requested, with the regime of the rows where none is given."""
+    """The requested objective, by default with the regime for the number of rows."""
     return objective_for(asked.l2, asked.regime, workload)
 
 
 def objective_for(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
-    """The regime is that of the rows, where none is given."""
+    """The regime depends on the number of rows unless given."""
     return Objective(l2=l2, regime=regime or default_regime(workload.num_rows))

@@ -1,4 +1,4 @@
-"""What is too large to be searched: refused before it becomes a job, which would keep its card from all others."""
+"""What is too large for a search: refused before it becomes a job, which would block its card for all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.wire.base.fields import Strict
 
 #: Rows, columns and inner sizes of a product.
 MOST_SIZE = 2**20
-#: Tiles of all ops, at most. An output of 2^31 elements has half as many.
+#: Maximum number of tiles of all ops. An output of 2^31 elements has half as many.
 MOST_TILES = 2**18
 _SIZES = ("m", "n", "k", "d_in", "d_hidden", "d_out")
 
@@ -22,23 +22,23 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     """`field` names the pair in the request.
 
     Raises:
-        InvalidInput: a size, its tiles, or what it takes of the target's memory is beyond what a search can do.
+        InvalidInput: a size, its tiles, or the memory that it needs exceeds what a search can handle.
     """
     for name, size in _sizes(field, pair.model_dump()):
         if size > MOST_SIZE:
-            raise InvalidInput(name, f"is {size}, and no size of a product is searched above {MOST_SIZE}", "give less")
+            raise InvalidInput(name, f"is {size}; sizes of a product above {MOST_SIZE} are not searched", "use less")
     if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
         problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"
-        remedy = f"keep them at or under {MOST_TILES} in all ops together: give fewer rows or columns"
+        remedy = f"use at most {MOST_TILES} in all ops together: use fewer rows or columns"
         raise InvalidInput(field, problem, remedy)
-    gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))  # a card that no data sheet is of tells it itself
+    gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))  # a card without a data sheet reports it itself
     if gpu is not None and workload.compulsory_bytes > gpu.dram_bytes:
-        problem = f"reads and writes {_gib(workload.compulsory_bytes)}, and the {gpu.name} has {_gib(gpu.dram_bytes)}"
-        raise InvalidInput(field, problem, "give smaller sizes, or another target")
+        problem = f"reads and writes {_gib(workload.compulsory_bytes)}, but the {gpu.name} has {_gib(gpu.dram_bytes)}"
+        raise InvalidInput(field, problem, "use smaller sizes, or another target")
 
 
 def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Each size of a product in a request, with the whole name of its field; `name` is its last word."""
+    """Each size of a product in a request, with the full name of its field; `name` is the last word of it."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _sizes(f"{field}.{key}", inner, key)

@@ -1,4 +1,4 @@
-"""The form by which people submit: its fields as a body of `POST /jobs` or `POST /batches`, and as commands."""
+"""The form for submitting jobs: its fields as a body of `POST /jobs` or `POST /batches`, and as commands."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 
-#: Rows of a ladder's jobs at most: each is a search of its own.
+#: Maximum row counts in a ladder: each is a separate search.
 MAX_ROWS = 40
-#: Pairs of which the page takes several numbers of rows.
+#: Pairs for which the page accepts several numbers of rows.
 FFN = "ffn"
-#: What is tuned, as the page calls it: how it is spelled, and the fields that this says already.
+#: What is tuned, by its name on the page: how it is described, and the fields that this determines.
 WHAT: Mapping[str, tuple[type[AskedWorkload], Mapping[str, Any]]] = {
     words: (one, said) for one in asked_workloads().values() for words, said in (one.CHOICES or {one.KIND: {}}).items()
 }
-#: Of a model, which gives the sizes of what is not spelled by it.
+#: For a model, which determines the sizes of what is not described by it.
 _OF_MODEL = ("model", "tp")
 
 
@@ -36,18 +36,18 @@ class Input:
     """A field of the page."""
 
     name: str
-    #: What it is, in a word or two, and in more.
+    #: Its label, and a longer description.
     label: str
     title: str
-    #: As it is filled in at first.
+    #: Its initial value.
     value: str
-    #: What may be chosen; empty for what is typed.
+    #: The choices; empty for typed values.
     choices: tuple[str, ...]
-    #: What a choice is called that leaves it as it is; empty where that cannot be chosen.
+    #: The name of the default choice; empty if there is none.
     usual: str
     #: The entries of `WHAT` that it belongs to.
     whats: tuple[str, ...]
-    #: Those of which a model gives it.
+    #: Those for which a model determines it.
     given_by_model: tuple[str, ...]
     is_check: bool = False
 
@@ -80,7 +80,7 @@ def _inputs() -> Iterator[Input]:
 
 
 def _filled_in(entries: list[dataclasses.Field[Any]]) -> str:
-    """What is there at first: an example of what is needed, or the default that all have."""
+    """The initial values: an example for required fields, or the common default."""
     if entries[0].default is MISSING:
         return str(entries[0].metadata.get("example", ""))
     defaults = {field.default for field in entries}
@@ -88,7 +88,7 @@ def _filled_in(entries: list[dataclasses.Field[Any]]) -> str:
 
 
 def _example(name: str) -> tuple[dataclasses.Field[Any], Any]:
-    """The field of that name of what is spelled by a model."""
+    """The field of that name in what a model describes."""
     one = next(one for one in asked_workloads().values() if name in parameter_names(one))
     return next(field for field in fields_of(one) if field.name == name), _plain(hints_of(one)[name])
 
@@ -104,41 +104,43 @@ def _text(default: Any) -> str:
 
 
 def _plain(hint: Any) -> Any:
-    """Of what may be none, the other."""
+    """The type without None."""
     return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
 
 
-#: All of them, by name: first those that more of what is tuned has.
+#: All inputs, by name: those that more of the entries have come first.
 INPUTS = {one.name: one for one in sorted(_inputs(), key=lambda one: -len(one.whats))}
 
 
 class _Form(View):
-    """What was filled in, as text; a model gives the sizes, the activation and the gate."""
+    """The form's values, as text; a model determines the sizes, the activation and the gate."""
 
-    what: str = Field(default=FFN, description="what is tuned: one of the page's choices")
+    what: str = Field(default=FFN, description="what to tune: one of the page's choices")
     dtype: str = "fp16"
     target: str = ""
     trials: str = "60"
     seconds: str = "600"
-    patience: str = Field(default="", description="trials without progress that end a search; empty for none")
-    priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it begins with earlier winners")
+    patience: str = Field(
+        default="", description=("the search stops after this many trials without progress; empty for no limit")
+    )
+    priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it starts from earlier winners")
     energy_within: str = Field(
         default="",
-        description="per cent over the fastest, within which the least energy is taken; empty for the fastest",
+        description="percent over the fastest time, within which the least energy wins; empty for the fastest",
     )
     project: str = ""
     labels: str = ""
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> Self:
-        """Takes the fields that it knows."""
+        """Takes the known fields."""
         return cls(**{name: value for name, value in fields.items() if name in cls.model_fields})
 
     def body(self) -> dict[str, Any]:
         """Of `POST /jobs` for one number of rows, and of `POST /batches` for several: these learn from each other.
 
         Raises:
-            InvalidInput: names the field that is no number, or out of range; the API checks the rest.
+            InvalidInput: names the field that is not a number, or out of range; the API checks the rest.
         """
         body: dict[str, Any] = {
             "budget": {"trials": _whole("trials", self.trials), "seconds": _number("seconds", self.seconds)}
@@ -162,15 +164,15 @@ class _Form(View):
         return {"pair": pair, **body}
 
     def _pair(self) -> dict[str, Any]:
-        """What is tuned, spelled as `POST /jobs` takes it; of an FFN perhaps for several numbers of rows."""
+        """What is tuned, in the form of `POST /jobs`; for an FFN possibly with several numbers of rows."""
         if self.what not in WHAT:
-            raise InvalidInput("what", f"{self.what!r} is none that is known", f"choose one of {', '.join(WHAT)}")
+            raise InvalidInput("what", f"{self.what!r} is unknown", f"choose one of {', '.join(WHAT)}")
         one, said = WHAT[self.what]
         texts = {name: str(getattr(self, name)) for name in INPUTS}
         given = self._by_model(one, texts)
         for name, text in texts.items():
             if text not in ("", INPUTS[name].value) and self.what not in INPUTS[name].whats:
-                raise InvalidInput(name, f"is {text!r}, and {self.what} has none", "leave it out")
+                raise InvalidInput(name, f"is {text!r}, but {self.what} has no such field", "leave it out")
         pair = {"kind": one.KIND, "dtype": self.dtype, **said, **given}
         called, hints = parameter_names(one), hints_of(one)
         for field in fields_of(one):
@@ -178,14 +180,14 @@ class _Form(View):
             if not name or field.name in pair:
                 continue
             if texts[name] == "" and field.default is MISSING:
-                raise InvalidInput(name, f"is missing for {self.what}", "give it")
+                raise InvalidInput(name, f"is missing for {self.what}", "use it")
             if texts[name] not in ("", _text(field.default)):
                 rows = name == "m" and one.KIND == FFN
                 pair[field.name] = self._rows() if rows else _read(name, hint, texts[name], field)
         return pair
 
     def _by_model(self, one: type[AskedWorkload], texts: dict[str, str]) -> dict[str, Any]:
-        """Fields that a model gives of what is not spelled by it; takes model and ranks from the texts."""
+        """Fields that a model determines for what it does not describe; removes model and ranks from the texts."""
         if not one.by_model:
             return {}
         model, tp = texts.pop("model"), texts.pop("tp")
@@ -195,7 +197,7 @@ class _Form(View):
         text = str(getattr(self, "m", ""))
         rows = sorted({_whole("m", text.strip()) for text in text.split(",") if text.strip()})
         if not 1 <= len(rows) <= MAX_ROWS:
-            raise InvalidInput("m", f"gives {len(rows)} numbers of rows", f"give 1 to {MAX_ROWS}, e.g. 1, 16, 64")
+            raise InvalidInput("m", f"has {len(rows)} numbers of rows", f"use 1 to {MAX_ROWS}, e.g. 1, 16, 64")
         return rows if len(rows) > 1 else rows[0]
 
 
@@ -211,7 +213,7 @@ else:
 
 
 def _read(name: str, hint: Any, text: str, field: dataclasses.Field[Any]) -> Any:
-    """The text of a field as its kind has it; the API checks the rest."""
+    """The text of a field in the type of its kind; the API checks the rest."""
     if hint is bool:
         return text != "no"
     if hint is int:
@@ -220,7 +222,7 @@ def _read(name: str, hint: Any, text: str, field: dataclasses.Field[Any]) -> Any
         return _number(name, text)
     choices = _choices(field, hint)
     if choices and text not in choices:
-        raise InvalidInput(name, f"{text!r} is none that is known", f"choose one of {', '.join(choices)}")
+        raise InvalidInput(name, f"{text!r} is unknown", f"choose one of {', '.join(choices)}")
     return listed(name, hint, text)
 
 
@@ -241,7 +243,7 @@ def _number(name: str, text: str) -> float:
 
 
 def path_of(body: Mapping[str, Any]) -> str:
-    """Where a body is posted to."""
+    """The path that a body is posted to."""
     return "/jobs" if "pair" in body else "/batches"
 
 
@@ -264,7 +266,7 @@ def as_client(url: str, body: Mapping[str, Any]) -> str:
 
 
 def _spelled(pair: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be tuned, as options of its kind."""
+    """The workload as options of its kind."""
     one = asked_workloads()[pair["kind"]]
     called = {**parameter_names(one), "dtype": "dtype"}
     for field in fields_of(one):

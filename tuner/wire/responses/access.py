@@ -1,4 +1,4 @@
-"""Who asks, and who did what, as the service answers it."""
+"""Who the caller is, and who did what, as in responses."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tuner.wire.responses.responses import PageView
 class CallerView(View):
     """Who sent the request."""
 
-    owner: str = Field(description="whose the token is; empty where the service needs none")
-    role: Role = Field(description="what it is good for")
-    token_id: str = Field(description="names the token, and is no secret; empty where the service needs none")
+    owner: str = Field(description="owner of the token; empty if the service needs no token")
+    role: Role = Field(description="what it may be used for")
+    token_id: str = Field(description="identifies the token, and is not secret; empty if the service needs no token")
     needs_token: bool = Field(description="whether requests need a token here")
 
 
 class TokenRequest(Strict):
-    """A token that is requested."""
+    """A requested token."""
 
-    owner: str = Field(min_length=1, max_length=64, description="whose it is; jobs submitted with it are theirs")
-    role: Annotated[Role, Field(strict=False, description="what it is good for")]
-    note: str = Field(default="", max_length=255, description="what it is for")
-    days: float | None = Field(default=None, gt=0, le=36500, description="until it expires; null for never")
+    owner: str = Field(min_length=1, max_length=64, description="its owner; jobs submitted with it belong to them")
+    role: Annotated[Role, Field(strict=False, description="its role")]
+    note: str = Field(default="", max_length=255, description="its purpose, in words")
+    days: float | None = Field(default=None, gt=0, le=36500, description="days until it expires; null for never")
 
 
 class TokenView(View):
@@ -41,9 +41,9 @@ class TokenView(View):
     role: Role
     note: str
     created_at: datetime
-    expires_at: datetime | None = Field(description="from then on it is refused; null for never")
-    revoked_at: datetime | None = Field(description="since then it is refused; null where nobody revoked it")
-    is_valid: bool = Field(description="whether it is taken now")
+    expires_at: datetime | None = Field(description="it is rejected from then on; null for never")
+    revoked_at: datetime | None = Field(description="it was revoked then; null if it was not")
+    is_valid: bool = Field(description="whether it is accepted now")
 
     @classmethod
     def of(cls, token: Token, now: float) -> Self:
@@ -58,33 +58,35 @@ class TokenView(View):
 
 
 class NewTokenView(View):
-    """A token that was just made."""
+    """A newly created token."""
 
     token: TokenView
-    secret: str = Field(description="what to send; nobody can ask for it again")
+    secret: str = Field(description="the secret to send; it is shown only once")
 
 
 class QuotaRequest(Strict):
-    """The most that an owner, or a project, may have."""
+    """The limits of an owner or a project."""
 
-    open_jobs: int | None = Field(default=None, ge=0, le=1_000_000, description="queued or under way; null for any")
+    open_jobs: int | None = Field(
+        default=None, ge=0, le=1_000_000, description=("queued or running; null for any number")
+    )
     card_hours_per_day: float | None = Field(
         default=None,
         ge=0,
         le=1e6,
-        description="hours for which a card was busy with the trials of the jobs of the last day; null for any",
+        description="hours for which cards were busy in the last day with trials of these jobs; null for any",
     )
 
 
 class QuotaView(View):
-    """A quota, and what is used of it."""
+    """A quota, and its usage."""
 
     scope: QuotaScope
-    name: str = Field(description="the owner's or the project's; `*` for each that has none of its own")
+    name: str = Field(description="the owner's or the project's; `*` for each without its own quota")
     open_jobs: int | None
     card_hours_per_day: float | None
-    used_open_jobs: int | None = Field(description="null for the quota of everybody")
-    used_card_hours: float | None = Field(description="of the last day; null for the quota of everybody")
+    used_open_jobs: int | None = Field(description="null for the default quota")
+    used_card_hours: float | None = Field(description="in the last day; null for the default quota")
 
     @classmethod
     def of(cls, quota: Quota, usage: Usage | None) -> Self:
@@ -99,22 +101,22 @@ class QuotaView(View):
 class AccessPage(View):
     """Tokens and quotas."""
 
-    tokens: list[TokenView] = Field(description="the newest first, those that are taken before the others")
+    tokens: list[TokenView] = Field(description="newest first, valid ones before the others")
     quotas: list[QuotaView]
-    made: NewTokenView | None = Field(description="the token that was just made; null where none was")
+    made: NewTokenView | None = Field(description="the token that was just created; null if none was")
 
 
 class AuditEntryView(View):
     """Who changed what, and when."""
 
-    seq: int = Field(description="grows by one for each entry")
+    seq: int = Field(description="increases by one for each entry")
     at: datetime
-    owner: str = Field(description="whose token it was; empty where the service knew no tokens")
+    owner: str = Field(description="owner of the token; empty if the service had no tokens")
     token_id: str
     address: str = Field(description="where the request came from; empty for the command line")
     action: str = Field(description="a noun and a verb, e.g. `job.cancel`")
     subject: str = Field(description="id of what was changed")
-    page: Link | None = Field(description="where the subject is shown; null where it has no page")
+    page: Link | None = Field(description="page of the subject; null if it has none")
 
     @classmethod
     def of(cls, entry: AuditEntry) -> Self:
@@ -124,7 +126,7 @@ class AuditEntryView(View):
 
 
 def _page_of(subject: str) -> str | None:
-    """`job-…`, `job-…/7` for a trial, or `batch-…`; a job that was deleted has none, but its entries remain."""
+    """`job-…`, `job-…/7` for a trial, or `batch-…`; a deleted job has no page, but its entries remain."""
     job, _, number = subject.partition("/")
     if job.startswith("batch-"):
         return f"/ui/batches/{job}"
@@ -134,6 +136,6 @@ def _page_of(subject: str) -> str | None:
 
 
 class AuditPage(View):
-    """Who changed what, the newest first."""
+    """Who changed what, newest first."""
 
     entries: PageView[AuditEntryView]

@@ -1,4 +1,4 @@
-"""Batches, as the service answers them."""
+"""Batches in responses."""
 
 from __future__ import annotations
 
@@ -21,41 +21,43 @@ from tuner.wire.responses.responses import ArtifactLink, CandidateView, PageView
 
 
 class BatchView(View):
-    """A batch as it stands."""
+    """A batch and its state."""
 
     id: str
-    name: str = Field(description="the shape of its first job, from how many rows to how many, and how many others")
+    name: str = Field(description="the shape of its first job, its range of rows, and how many other shapes there are")
     labels: tuple[str, ...] = Field(description="of its first job")
     state: JobState
     target: str
-    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
-    owner: str = Field(description="who asked for it; empty where the service knew no tokens")
+    simulated: bool = Field(description="whether its figures are simulated")
+    owner: str = Field(description="who asked for it; empty if the service had no tokens")
     project: str
     created_at: datetime
     num_jobs: int
     jobs_by_state: dict[JobState, int]
     num_trials: int = Field(description="recorded trials of all its jobs")
     num_planned: int = Field(
-        description="trials that these will be at most: of all budgets, and what the jobs of a ladder share"
+        description="the most trials that there will be: the sum of all budgets, and what the jobs of a ladder share"
     )
-    num_paused: int = Field(description="open jobs that wait, since an owner asked for that")
+    num_paused: int = Field(description="open jobs that an owner paused")
     search_s: float = Field(description="seconds of search of all its jobs")
     eta_s: float | None = Field(
-        description="seconds left, of search and of its jobs' finals, at the pace so far and by the cards that work "
-        "now; null before the first trial"
+        description=(
+            "estimated seconds left, for search and finals, at the pace so far with the "
+            "cards that work now; null before the first trial"
+        )
     )
     card_share: float | None = Field(
-        description="share of the search for which the card was busy with trials; null where that is not known"
+        description="share of the search time for which the card was busy with trials; null if unknown"
     )
     speedups: tuple[float, float] | None = Field(
-        description="the smallest and the largest gain over the library of its jobs that succeeded; null before one has"
+        description="smallest and largest gain over the library among its jobs that succeeded; null before the first"
     )
     queue_position: int | None = Field(
-        description="jobs that come before the next one of it; 0 while one is under way, null where none waits"
+        description="jobs ahead of its next job; 0 while one is running, null if none waits"
     )
     num_ladders: int
-    num_answered: int = Field(description="ladders that have an answer, or never will")
-    links: dict[str, Link] = Field(description="paths of what belongs to the batch")
+    num_answered: int = Field(description="ladders that have an answer, or will never have one")
+    links: dict[str, Link] = Field(description="paths of resources of the batch")
 
     @classmethod
     def of(
@@ -68,7 +70,7 @@ class BatchView(View):
         speedups: tuple[float, float] | None,
         queue_position: int | None,
     ) -> Self:
-        """Copies `batch`, whose jobs this many cards take side by side, and what is known of its jobs."""
+        """Copies `batch`, whose jobs run on this many cards in parallel, and what is known about its jobs."""
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(
@@ -93,7 +95,7 @@ class BatchView(View):
 class BatchJobView(View):
     """A job of a batch."""
 
-    ladder: int = Field(description="number of its ladder, which the jobs of one shape share")
+    ladder: int = Field(description="number of its ladder, which all jobs of one shape share")
     m: int = Field(description="its rows")
     job: JobView
 
@@ -108,8 +110,8 @@ class LadderKernelView(View):
 
     candidate: CandidateView
     m_lo: int = Field(description="the fewest rows that it runs for")
-    m_hi: int = Field(description="the most rows that it runs for, which are those of its artifact")
-    job_id: str = Field(description="the job of these rows")
+    m_hi: int = Field(description="the most rows that it runs for; its artifact is for this number")
+    job_id: str = Field(description="the job for this number of rows")
     artifact: ArtifactLink | None
 
     @classmethod
@@ -129,18 +131,18 @@ class RungView(View):
     """What runs for a range of rows."""
 
     m_lo: int
-    m_hi: int = Field(description="the end of the range, which is in it; the figures are those of so many rows")
+    m_hi: int = Field(description="the end of the range, included; the figures are for this number of rows")
     kernel: int | None = Field(description="index in `kernels`; null for the library")
-    job_id: str | None = Field(description="the job that measured it; null where nothing was measured")
+    job_id: str | None = Field(description="the job that measured it; null if nothing was measured")
     time_us: float | None
     library_us: float | None
-    speedup: float | None = Field(description="library time over this time, the median of the rounds")
+    speedup: float | None = Field(description="library time divided by this time, median of the rounds")
     speedup_ci95: tuple[float, float] | None
-    loss: float | None = Field(description="by how much it is slower than the fastest that was measured, relative")
+    loss: float | None = Field(description="how much slower it is than the fastest measured one, relative")
 
 
 class GainView(View):
-    """What the ladder gains at one number of rows that was measured: a point of its curve."""
+    """The gain of the ladder at one measured number of rows: a point of its curve."""
 
     m: int
     time_us: float
@@ -151,17 +153,17 @@ class GainView(View):
 
 
 class LadderView(View):
-    """The answer of a ladder; above its last rung the library runs."""
+    """The result of a ladder; above its last rung the library runs."""
 
     number: int
-    workload: str = Field(description="the pair of the most rows in one line")
+    workload: str = Field(description="the pair with the most rows, in one line")
     simulated: bool
     rungs: list[RungView] = Field(description="every number of rows from 1 to the largest is in one of them")
     kernels: list[LadderKernelView]
-    gains: list[GainView] = Field(description="speed-up over rows: the measured ones, ascending")
-    slack: float = Field(description="kernels within so much of the fastest count as equal, relative")
-    least_kernels: int = Field(description="it is proven that no fewer kernels do")
-    reason: str = Field(description="why there is no answer; empty where there is")
+    gains: list[GainView] = Field(description="speed-up by number of rows: only measured ones, ascending")
+    slack: float = Field(description="kernels within this distance of the fastest count as equal, relative")
+    least_kernels: int = Field(description="whether it is proven that fewer kernels do not suffice")
+    reason: str = Field(description="why there is no answer; empty if there is one")
 
     @classmethod
     def of(cls, number: int, ladder: Ladder, workloads: Mapping[str, Workload], target_id: str) -> Self:
@@ -193,7 +195,7 @@ def _gain(rung: LadderRung) -> GainView | None:
 
 
 class BatchBestView(View):
-    """The answers of a batch."""
+    """The results of a batch."""
 
     id: str = Field(description="of the batch")
     target: str
@@ -217,7 +219,7 @@ class BatchPage(View):
     """All about one batch."""
 
     batch: BatchView
-    ladders: list[LadderView] = Field(description="the answers that there are")
+    ladders: list[LadderView] = Field(description="the available answers")
     jobs: PageView[BatchJobView]
 
 

@@ -12,14 +12,14 @@ from tuner.wire.base.view import View
 
 
 class Health(View):
-    """The answer of a probe, and what answers."""
+    """The response of a probe, and which server sent it."""
 
     status: Literal["ok"] = "ok"
     version: str = Field(default=__version__, description="of the program")
-    wire_version: int = Field(default=WIRE_VERSION, description="of requests and answers")
+    wire_version: int = Field(default=WIRE_VERSION, description="version of the format of requests and answers")
 
 
 class Readiness(Health):
-    """Ready, if perhaps not on every target."""
+    """Ready, though possibly not on every target."""
 
     quarantined: dict[str, str] = Field(description="target -> why nothing is measured on it now")

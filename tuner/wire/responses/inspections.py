@@ -1,4 +1,4 @@
-"""Inspections of trials on the wire: what is asked, and what counters and traces look like."""
+"""Inspections of trials on the wire: requests, counters and traces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_METRICS = 64
 MetricName = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[!-~]+$")]
 
 COUNTERS_EXAMPLES: dict[str, Any] = {
-    "base set": {"summary": "The base set: an empty object, or no body at all", "value": {}},
+    "base set": {"summary": "The base set: an empty object, or no body", "value": {}},
     "by name": {
         "summary": "Metrics by the vendor's names",
         "value": {"metrics": ["dram__bytes_read.sum", "lts__t_sector_hit_rate.pct"]},
@@ -33,7 +33,7 @@ class CountersRequest(Strict):
     """The body of `POST /jobs/{job_id}/trials/{number}/counters`; it may be left out."""
 
     metrics: list[MetricName] | None = Field(
-        default=None, min_length=1, max_length=MAX_METRICS, description="by the vendor's names; by default the base set"
+        default=None, min_length=1, max_length=MAX_METRICS, description="by the vendor's names; default: the base set"
     )
 
     @property
@@ -49,15 +49,15 @@ class InspectionView(View):
     trial_number: int
     kind: InspectionKind
     state: InspectionState
-    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
-    reason: str = Field(description="why there is no result (yet); empty otherwise")
+    simulated: bool = Field(description="whether its figures are simulated")
+    reason: str = Field(description="why there is no result yet; empty otherwise")
     href: Link = Field(description="path of the result")
     asked_at: datetime
     finished_at: datetime | None
 
     @classmethod
     def fields_of(cls, inspection: Inspection, job: JobRecord) -> dict[str, Any]:
-        """What all inspections have in common, of `inspection` at a trial of `job`."""
+        """The common fields of all inspections, from `inspection` of a trial of `job`."""
         return {
             "job_id": inspection.job_id,
             "trial_number": inspection.trial_number,
@@ -72,20 +72,22 @@ class InspectionView(View):
 
 
 class CounterView(View):
-    """One hardware metric, or a figure derived from some."""
+    """One hardware metric, or a figure derived from several."""
 
-    name: str = Field(description="the vendor's, or ours for a derived figure")
+    name: str = Field(description="the vendor's name, or ours for a derived figure")
     unit: str
     description: str
     value: float
 
 
 class CountersView(InspectionView):
-    """Hardware counters of a trial's candidate, over one cold run of it."""
+    """Hardware counters of a trial's candidate, over one cold run."""
 
-    metrics: list[str] | None = Field(description="as asked; null for the base set")
-    counters: list[CounterView] = Field(description="as read, then derived; empty while pending, or where a reason is")
-    num_passes: int = Field(description="times that the kernel was replayed")
+    metrics: list[str] | None = Field(description="as requested; null for the base set")
+    counters: list[CounterView] = Field(
+        description=("measured ones first, then derived ones; empty while pending, or if there is a reason")
+    )
+    num_passes: int = Field(description="how many times the kernel was replayed")
     absent: dict[str, str] = Field(description="metric -> why it could not be read on this GPU")
 
     @classmethod
@@ -106,10 +108,12 @@ class CountersView(InspectionView):
 
 
 class EnergyView(InspectionView):
-    """What a run of a trial's candidate takes under continuous load."""
+    """The energy per run of a trial's candidate under continuous load."""
 
-    run_mj: float | None = Field(description="millijoules of one run, the whole card's; null while pending, or unknown")
-    power_w: float = Field(description="mean power over the window, watts; 0 where there is none, or a model says it")
+    run_mj: float | None = Field(
+        description=("millijoules of one run, of the whole card; null while pending, or if unknown")
+    )
+    power_w: float = Field(description="mean power over the window, watts; 0 if there is none, or it is simulated")
     window_s: float = Field(description="seconds of it")
 
     @classmethod
@@ -122,7 +126,7 @@ class EnergyView(InspectionView):
 
 
 class TaskSpanView(View):
-    """One task's life, nanoseconds since the first task of the run was taken."""
+    """The times of one task, nanoseconds since the first task of the run was taken."""
 
     launch: int
     task: int
@@ -133,13 +137,13 @@ class TaskSpanView(View):
     sm: int
     taken_ns: int
     ready_ns: int = Field(description="its waits were over")
-    loaded_ns: int = Field(description="its first operands were in shared memory")
+    loaded_ns: int = Field(description="its first operands had arrived in shared memory")
     computed_ns: int = Field(description="its last product was done")
     stored_ns: int = Field(description="its tile was stored and published")
 
 
 class OpSharesView(View):
-    """Where the CTAs' time went that they spent on one op; the four add up to 1."""
+    """How CTAs spent their time on one op; the four shares add up to 1."""
 
     op: str
     wait: float
@@ -151,11 +155,11 @@ class OpSharesView(View):
 class TraceView(InspectionView):
     """A Gantt chart of one run of a trial's candidate."""
 
-    makespan_ns: int = Field(description="from the first task taken to the last one stored")
-    tail: float = Field(description="share of all CTAs' time behind their last tasks")
+    makespan_ns: int = Field(description="from the first task's start to the last one's end")
+    tail: float = Field(description="share of the CTAs' total time that came after their last tasks")
     shares: list[OpSharesView] = Field(description="one entry per op")
     op_names: list[str]
-    spans: list[TaskSpanView] = Field(description="one per task; empty while pending, or where a reason is")
+    spans: list[TaskSpanView] = Field(description="one per task; empty while pending, or if there is a reason")
 
     @classmethod
     def of(cls, inspection: Inspection, job: JobRecord) -> Self:
@@ -172,18 +176,18 @@ class TraceView(InspectionView):
 
 
 class TraceFile(View):
-    """A trace in the Trace Event Format, for ui.perfetto.dev: the answer with `format=perfetto`."""
+    """A trace in the Trace Event Format, for ui.perfetto.dev: the response with `format=perfetto`."""
 
-    traceEvents: list[dict[str, Any]] = Field(description="one per phase of a task, and the names of rows")  # noqa: N815
+    traceEvents: list[dict[str, Any]] = Field(description="one per phase of a task, plus names of rows")  # noqa: N815
     displayTimeUnit: str  # noqa: N815
     otherData: dict[str, Any] = Field(description="makespan, tail and shares; `simulated`")  # noqa: N815
 
 
 class InspectionOnPage(InspectionView):
-    """An inspection as a page shows it."""
+    """An inspection on a page."""
 
     figures: list[MetricView]
-    download: Link | None = Field(description="path of the trace as a file for Perfetto; null where there is none")
+    download: Link | None = Field(description="path of the trace as a file for Perfetto; null if there is none")
 
     @classmethod
     def of(cls, inspection: Inspection, job: JobRecord) -> Self:
@@ -207,8 +211,8 @@ class InspectedFinalist(View):
 
     @classmethod
     def all_of(cls, best: Best, taken: Iterable[Inspection], job: JobRecord) -> list[Self]:
-        """The finalists of `best` that were inspected, in the order of the finals; counters are of the base set. An
-        energy stands in the finals themselves."""
+        """The inspected finalists of `best`, in the order of the finals; counters are from the base set. An energy
+        is stored in the finals themselves."""
         base = [one for one in taken if one.metrics is None and one.kind is not InspectionKind.ENERGY]
         found = {(one.trial_number, InspectionKind(one.kind)): one for one in base}
 

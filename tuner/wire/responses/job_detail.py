@@ -1,4 +1,4 @@
-"""A job as it stands: how well its trials were forecast, what its search began with, and its place in the queue."""
+"""A job: the accuracy of its forecasts, what its search started from, and its place in the queue."""
 
 from __future__ import annotations
 
@@ -21,34 +21,36 @@ class ForecastView(View):
     """How well the simulator's forecasts ranked the job's measured fused trials."""
 
     num_trials: int = Field(
-        description="fused trials, launched plainly or programmatically, whichever are more, that have both times"
+        description="fused trials with both times, launched plainly or programmatically, whichever are more"
     )
     rank_correlation: float | None = Field(
-        description="Spearman's, of forecast and measured times; 1 is the same order"
+        description="Spearman's, between forecast and measured times; 1 is the same order"
     )
     regret: float | None = Field(
-        description="by how much the best of the ten with the shortest forecasts is slower than the best measured"
+        description="how much slower the best of the ten shortest forecasts is than the best measured"
     )
-    reason: str = Field(description="why there are no figures; empty where there are")
+    reason: str = Field(description="why there are no figures; empty if there are")
 
 
 class PriorView(View):
-    """What the search tried early, since an earlier one found it; and what came of it."""
+    """What the search tried early because an earlier search found it; and the result."""
 
     candidate: CandidateView
     source: str = Field(
-        description="the job that found it; or `shipped` and the name of a row of the program's own; or `imported` and "
-        "the name of the job elsewhere"
+        description=(
+            "the job that found it; or `shipped` and the name of a shipped row; or "
+            "`imported` and the name of a job elsewhere"
+        )
     )
     workload: str = Field(description="what it was found for, in one line")
-    found_us: float = Field(description="its time there, microseconds")
-    found_speedup: float = Field(description="the library's time there over it")
-    kernel_version: str = Field(description="of what was measured there; empty where it is not known")
-    is_adapted: bool = Field(description="whether the schedule was changed to suit the job's shape")
+    found_us: float = Field(description="its time where it was found, microseconds")
+    found_speedup: float = Field(description="the library's time divided by its time, where it was found")
+    kernel_version: str = Field(description="version of the kernel sources where it was measured; empty if unknown")
+    is_adapted: bool = Field(description="whether the schedule was adapted to the job's shape")
     simulated: bool
-    trial_number: int | None = Field(description="the trial that tried it; null before")
-    outcome: Literal["measured", "rejected", "failed"] | None = Field(description="what became of it; null before")
-    time_us: float | None = Field(description="null where it was not measured")
+    trial_number: int | None = Field(description="the trial that tried it; null before that")
+    outcome: Literal["measured", "rejected", "failed"] | None = Field(description="its outcome; null before that")
+    time_us: float | None = Field(description="null if it was not measured")
     speedup: float | None
 
     @classmethod
@@ -72,19 +74,22 @@ _COPIED = ("source", "workload", "found_us", "found_speedup", "kernel_version", 
 
 
 class JobDetail(JobView):
-    """A job as it stands, what its trials say of the forecasts, what its search began with, and when its turn comes."""
+    """A job and its state, the accuracy of its forecasts, what its search started from, and when its turn comes."""
 
     forecast: ForecastView
-    priors_used: list[PriorView] = Field(description="tried behind the library; empty before the search has begun")
+    priors_used: list[PriorView] = Field(description="tried after the library; empty until the search starts")
     queue_position: int | None = Field(
-        description="jobs that come before it, by priority and age; 0 for one under way, null for one that is over or "
-        "paused"
+        description=(
+            "jobs ahead of it, by priority and age; 0 while it runs, null once it has ended or while it is paused"
+        )
     )
     queue_eta_s: float | None = Field(
-        description="seconds to its end, with those of the jobs before it, by budgets, the pace of earlier jobs and "
-        "the cards that work now; null where unknown"
+        description=(
+            "estimated seconds until it ends, including the jobs ahead of it, from budgets, the pace "
+            "of earlier jobs and the cards that work now; null if unknown"
+        )
     )
-    webhooks: list[WebhookView] = Field(description="who is told of its end")
+    webhooks: list[WebhookView] = Field(description="who is notified when it ends")
 
     @classmethod
     def with_trials(
@@ -95,7 +100,7 @@ class JobDetail(JobView):
         place: tuple[int | None, float | None] = (None, None),
         webhooks: Iterable[Webhook] = (),
     ) -> Self:
-        """Copies all five; `place` is position in the queue and seconds to its end."""
+        """Copies all five; `place` is position in the queue and seconds until its end."""
         return cls(
             **dict(JobView.of(job)),
             forecast=ForecastView.model_validate(quality),

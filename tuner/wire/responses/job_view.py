@@ -1,4 +1,4 @@
-"""A job as clients see it."""
+"""A job in responses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ class ObjectiveView(View):
     l2: CacheState
     regime: Regime
     energy_within_percent: float | None = Field(
-        description="the answer takes the least energy, and so much more time than the fastest at most; null for none"
+        description=(
+            "the answer takes the least energy of all kernels that are at most this much "
+            "slower than the fastest; null if time alone counts"
+        )
     )
     torch_compile: bool = Field(
-        description="the library of the finals is the faster of the vendor's and of torch.compile"
+        description="whether the finals use the faster of the vendor's library and torch.compile as the library"
     )
 
 
@@ -33,7 +36,9 @@ class BudgetView(View):
 
     trials: int
     seconds: float
-    patience: int | None = Field(description="trials without progress after which nothing new is tried; null for none")
+    patience: int | None = Field(
+        description=("the search stops after this many trials without progress; null for no limit")
+    )
 
 
 #: Fields of a job that the wire copies under their own names.
@@ -60,7 +65,7 @@ _COPIED = (
 
 
 class JobView(View):
-    """A job as it stands."""
+    """A job and its state."""
 
     id: str
     state: JobState
@@ -68,13 +73,13 @@ class JobView(View):
     workload: str = Field(description="the pair in one line")
     pair: AnyKept
     target: str
-    simulated: bool = Field(description="whether its figures come from the twin and not from a card")
+    simulated: bool = Field(description="whether its figures are simulated")
     objective: ObjectiveView
     budget: BudgetView
     seed: int
-    priors: PriorsChoice = Field(description="what the search begins with")
+    priors: PriorsChoice = Field(description="what the search starts from")
     num_given: int = Field(
-        description="schedules that it tries beside the library, and no others; 0 where it searches for them"
+        description="number of schedules that it tries besides the library, and no others; 0 if it searches for them"
     )
     created_at: datetime
     started_at: datetime | None
@@ -84,33 +89,42 @@ class JobView(View):
     num_rejected: int
     num_failed: int
     best_us: float | None = Field(
-        description="of the fastest of ours so far, by its speed-up, microseconds; in its finals, once it succeeded"
+        description=(
+            "time of the fastest generated kernel so far, by its speed-up, "
+            "microseconds; from the finals once it has succeeded"
+        )
     )
     library_us: float | None = Field(
-        description="the library's time so far, microseconds; of a job that succeeded, in its finals"
+        description="the library's time so far, microseconds; from the finals once the job has succeeded"
     )
     best_speedup: float | None = Field(
-        description="the library's time over that of the fastest of ours: the median over the rounds that both were "
-        "timed in, so it may differ a little from the ratio of the two times"
+        description=(
+            "the library's time divided by that of the fastest generated kernel: the median over the rounds in which "
+            "both were timed, so it may differ slightly from the ratio of the two times"
+        )
     )
-    search_s: float = Field(description="seconds of search spent, over restarts")
+    search_s: float = Field(description="seconds of search spent, over all restarts")
     eta_s: float | None = Field(
-        description="seconds of search left at most, by budget and deadline, while it is searched; null before the "
-        "first trial, and afterwards"
+        description=(
+            "seconds of search left at most, by budget and deadline, during the search; "
+            "null before the first trial, and after the search"
+        )
     )
     card_share: float | None = Field(
-        description="share of the search for which the card was busy with trials; null where that is not known"
+        description="share of the search time for which the card was busy with trials; null if unknown"
     )
-    since_progress: int = Field(description="trials recorded since the last one that was faster by half a per cent")
+    since_progress: int = Field(
+        description=("trials recorded since the last one that was at least half a percent faster")
+    )
     owners: tuple[str, ...] = Field(
-        description="who asked for it and shares its run; empty where the service knew no tokens"
+        description="who asked for it and shares its run; empty if the service had no tokens"
     )
     priority: int
     project: str
     labels: tuple[str, ...]
-    deadline_at: datetime | None = Field(description="when its search must end; null for whenever")
-    is_paused: bool = Field(description="whether it waits, since an owner asked for that")
-    links: dict[str, Link] = Field(description="paths of what belongs to the job")
+    deadline_at: datetime | None = Field(description="when its search must end; null for no deadline")
+    is_paused: bool = Field(description="whether an owner paused it")
+    links: dict[str, Link] = Field(description="paths of resources of the job")
 
     @classmethod
     def of(cls, job: JobRecord) -> Self:

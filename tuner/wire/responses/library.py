@@ -1,4 +1,4 @@
-"""How the vendor's library was called: a recipe for those who are told to use it."""
+"""How the vendor's library was called: a recipe for users who should use it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.wire.base.view import View
 
 
 class LibraryCallView(View):
-    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, A being the weights and B the inputs."""
+    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, where A is the weights and B the inputs."""
 
     op: str
     rows: int
@@ -16,20 +16,22 @@ class LibraryCallView(View):
     k: int
     data_type: str
     epilogue: str
-    beta: int = Field(description="1 where the residual is added by the call")
+    beta: int = Field(description="1 if the call adds the residual")
     algorithm: dict[str, int] = Field(description="id and attributes, for `cublasLtMatmulAlgoConfigSetAttribute`")
-    heuristic_index: int = Field(description="its place among those that the heuristic offered, the likeliest 0")
+    heuristic_index: int = Field(
+        description=("its rank among the algorithms that the heuristic offered, 0 is the likeliest")
+    )
     workspace_bytes: int
-    afterwards: str = Field(description="what one elementwise kernel does afterwards; empty where nothing is left")
+    afterwards: str = Field(description="what one elementwise kernel does afterwards; empty if nothing is left")
 
 
 class LibraryRecipeView(View):
     """The calls of one run."""
 
-    cublaslt_version: int = Field(description="as `cublasLtGetVersion` says it")
-    beside: bool = Field(description="whether two products that share nothing run side by side, on two streams")
+    cublaslt_version: int = Field(description="as returned by `cublasLtGetVersion`")
+    beside: bool = Field(description="whether two independent products run side by side, on two streams")
     calls: list[LibraryCallView]
     attention: str = Field(
         validation_alias="launch_ops",
-        description="what computes the launch ops at their places among them; empty where there are none",
+        description="what computes the launch ops, in their order; empty if there are none",
     )

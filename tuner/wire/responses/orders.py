@@ -1,4 +1,4 @@
-"""Orders of small grids on the wire: what is asked, and each step of a path with the cache that it is read through."""
+"""Orders of small grids on the wire: the request, and each step of a path with the cache."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuner.core.plan.order.tile_paths import StandardOrder, Stop, TileGrid
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 
-#: Most tile rows and columns, and most k-steps: a page is to be read, and an answer stays below a megabyte.
+#: Maximum tile rows and columns, and k-steps: a page must stay readable, and a response below a megabyte.
 MAX_SIDE, MAX_STEPS, MAX_CACHE = 8, 8, 512
-#: Orders that are no standard ones.
+#: Orders that are not standard ones.
 DRAWN, EXACT = "drawn", "exact"
 
 _STOP = re.compile(r"(b?)(\d{1,2})\.(\d{1,2})")
@@ -33,26 +33,28 @@ class OrdersQuery(BaseModel):
         int, Field(ge=0, le=MAX_SIDE, description="tile columns of a second product, which reads the first; 0 for none")
     ] = 0
     cache: Annotated[int, Field(ge=2, le=MAX_CACHE, description="pieces that the cache holds")] = 4
-    policy: Annotated[CachePolicy, Field(description="which piece goes when room is needed")] = CachePolicy.LRU
+    policy: Annotated[CachePolicy, Field(description="which piece is evicted when space is needed")] = CachePolicy.LRU
     order: Annotated[
         str,
         Field(
             max_length=40,
-            description="a name of `standard`, `exact` for the optimum, or `drawn` for the tiles of `path`",
+            description="a name from `standard`, `exact` for the optimum, or `drawn` for the tiles of `path`",
         ),
     ] = DRAWN
     path: Annotated[
         str,
         Field(
             max_length=1000,
-            description="with `drawn`: tiles as `row.col`, those of the second product as `brow.col`, with `-` between "
-            "them, e.g. `0.0-0.1-1.1`",
+            description=(
+                "with `drawn`: tiles as `row.col`, those of the second product as "
+                "`brow.col`, separated by `-`, e.g. `0.0-0.1-1.1`"
+            ),
         ),
     ] = ""
 
     @property
     def grid(self) -> TileGrid:
-        """The grid and the cache that are requested."""
+        """The requested grid and cache."""
         return TileGrid(
             num_rows=self.rows,
             num_cols=self.cols,
@@ -67,14 +69,14 @@ def stops_of(text: str) -> tuple[Stop, ...]:
     """The tiles of a path in its one-line form.
 
     Raises:
-        InvalidInput: names the tile that is none.
+        InvalidInput: names the invalid tile.
     """
     stops = []
     for word in text.split("-") if text else ():
         found = _STOP.fullmatch(word)
         if found is None:
             raise InvalidInput(
-                "path", f"{word!r} is no tile", "write row.col, or brow.col of the second product, e.g. 0.1"
+                "path", f"{word!r} is not a tile", "write row.col, or brow.col for the second product, e.g. 0.1"
             )
         stops.append(Stop(int(bool(found[1])), int(found[2]), int(found[3])))
     return tuple(stops)
@@ -86,14 +88,14 @@ def text_of(path: Sequence[Stop]) -> str:
 
 
 class StepView(View):
-    """One tile of a path, and what it did to the cache."""
+    """One tile of a path, and its effect on the cache."""
 
     tile: str
-    reads: list[str] = Field(description="pieces in the order of reading, e.g. `A0`, or `A0.1` for k-step 1")
+    reads: list[str] = Field(description="pieces in reading order, e.g. `A0`, or `A0.1` for k-step 1")
     loads: list[str] = Field(description="those that came from memory")
     evicted: list[str]
-    held: list[str] = Field(description="what the cache holds then; the next to go is first")
-    total: int = Field(description="pieces from memory up to and with this tile")
+    held: list[str] = Field(description="content of the cache afterwards; the next to be evicted is first")
+    total: int = Field(description="pieces from memory up to and including this tile")
 
     @classmethod
     def of(cls, stop: Stop, step: CacheStep, grid: TileGrid) -> Self:
@@ -113,7 +115,7 @@ class StepView(View):
 
 
 def piece_name(piece: Piece, grid: TileGrid) -> str:
-    """``A0``, or ``A0.1`` where its operand has several k-steps."""
+    """``A0``, or ``A0.1`` if its operand has several k-steps."""
     num_steps = grid.num_steps_of(piece.operand in "HV")
     return f"{piece.operand}{piece.panel}" + (f".{piece.step}" if num_steps > 1 else "")
 
@@ -128,13 +130,13 @@ class StandardView(View):
 class ExactView(View):
     """The optimum over all paths from tile 0.0."""
 
-    total: int | None = Field(description="fewest pieces from memory; null where it is not known")
-    path: str = Field(description="the first such path; empty where it is not known")
-    reason: str = Field(description="why it is not known; empty where it is")
+    total: int | None = Field(description="fewest pieces from memory; null if unknown")
+    path: str = Field(description="the first such path; empty if unknown")
+    reason: str = Field(description="why it is unknown; empty if it is known")
 
 
 class OrdersView(View):
-    """A path over a grid, what the cache does on it, and what other orders bring in."""
+    """A path over a grid, the cache's contents along it, and the traffic of other orders."""
 
     rows: int
     cols: int
@@ -144,22 +146,22 @@ class OrdersView(View):
     policy: CachePolicy
     order: str
     path: str
-    is_whole: bool = Field(description="whether the path meets every tile")
+    is_whole: bool = Field(description="whether the path visits every tile")
     num_tiles: int
-    least: int = Field(description="pieces that every path must bring in: each of them once")
+    least: int = Field(description="pieces that every path must load: each of them once")
     total: int = Field(description="pieces from memory so far")
     steps: list[StepView]
-    standard: list[StandardView] = Field(description="the standard orders, the least traffic first")
+    standard: list[StandardView] = Field(description="the standard orders, least traffic first")
     exact: ExactView
     open: list[str] = Field(description="tiles that may come next")
-    waiting: dict[str, list[str]] = Field(description="tiles that may not -> what they wait for")
+    waiting: dict[str, list[str]] = Field(description="tiles that may not come next -> what they wait for")
 
     @classmethod
     def of(cls, query: OrdersQuery) -> Self:
         """Answers `query`.
 
         Raises:
-            InvalidInput: the path is none, or the order is unknown.
+            InvalidInput: the path is invalid, or the order is unknown.
         """
         grid = query.grid
         orders = {order.name(is_pair=grid.is_pair): order for order in grid.orders()}
@@ -199,7 +201,7 @@ def _path(query: OrdersQuery, grid: TileGrid, orders: dict[str, StandardOrder]) 
         return grid.exact()[1]
     if query.order not in orders:
         known = ", ".join((DRAWN, EXACT, *orders))
-        raise InvalidInput("order", f"{query.order!r} is no order of this grid", f"use one of {known}")
+        raise InvalidInput("order", f"{query.order!r} is not an order of this grid", f"use one of {known}")
     return grid.path_of(orders[query.order])
 
 
@@ -225,8 +227,8 @@ def _least(grid: TileGrid) -> int:
 
 
 class ExplorerPage(View):
-    """The order explorer: an order, the step that is shown, and what it is compared with."""
+    """The order explorer: an order, the current step, and the orders that it is compared with."""
 
     orders: OrdersView
-    step: int = Field(description="steps that are shown, 0 for none")
+    step: int = Field(description="number of steps shown, 0 for none")
     compared: dict[str, list[int]] = Field(description="order -> pieces from memory after each of its steps")

@@ -1,4 +1,4 @@
-"""A pack is requested, and where it lies."""
+"""Requests for packs, and where a pack is."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import Chain, FfnShape
 from tuner.wire.requests.searches import CacheName
 
-#: Shapes of one pack, at most.
+#: Maximum number of shapes in a pack.
 MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
 
-Rows = Annotated[list[Size], Field(min_length=1, max_length=MAX_ROW_COUNTS, description="the m that were tuned")]
+Rows = Annotated[
+    list[Size], Field(min_length=1, max_length=MAX_ROW_COUNTS, description=("the values of m that were tuned"))
+]
 
 
 class PackShape(FfnShape):
-    """An FFN without its rows, and the rows that it was tuned at."""
+    """An FFN without its rows, and the rows that were tuned."""
 
     rows: Rows
 
@@ -43,43 +45,52 @@ class PackRequest(Strict):
     shapes: Annotated[list[PackShape], Field(max_length=MAX_SHAPES)] = Field(default=[])
     attentions: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],
-        description="attentions that were tuned, each alone or with a plain product behind it, as their jobs have them",
+        description=(
+            "attentions that were tuned, each alone or with a plain product after it, in the form of their jobs"
+        ),
     )
     layers: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],
-        description="layers that were tuned, each an attention with other products around it, as their jobs have them",
+        description=(
+            "layers that were tuned, each an attention with other products around it, in the form of their jobs"
+        ),
     )
     chains: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],
-        description="chains of products without an attention, as their jobs have them: an MLP with its norm",
+        description="chains of products without an attention, in the form of their jobs: an MLP with its norm",
     )
-    target: TargetId | None = Field(default=None, description="by default the server's own")
+    target: TargetId | None = Field(default=None, description="default: the server's own")
     l2: CacheName = CacheState.COLD
     min_gain: float = Field(
-        default=DEFAULT_MIN_GAIN, ge=0, le=100, description="least speed-up over the library for which a kernel is kept"
+        default=DEFAULT_MIN_GAIN,
+        ge=0,
+        le=100,
+        description=("a kernel is kept only if its speed-up over the library is at least this"),
     )
 
     batch_invariant: bool = Field(
         default=False,
-        description="a row's bits depend on no other row: kernels of one order of sums alone; no `min_gain`",
+        description=(
+            "the bits of a row depend on no other row: all kernels use the same order of sums; excludes `min_gain`"
+        ),
     )
 
     def to_order(self, default_target_id: str | None) -> PackOrder:
-        """The pack that is requested.
+        """The requested pack.
 
         Raises:
-            InvalidInput: nothing is requested, or a shape twice, a workload is in another list, others than FFNs shall
-                be batch-invariant, or no target is given and there is none.
+            InvalidInput: nothing is requested, or a shape twice, a workload is in the wrong list, batch invariance is
+                requested for others than FFNs, or no target is given and there is none.
         """
         workloads = tuple(_workloads(self))
         if not self.shapes and not workloads:
-            raise InvalidInput("shapes", "is empty, and so are the others", "name what was tuned")
+            raise InvalidInput("shapes", "is empty, and so are the others", "list what was tuned")
         if workloads and self.batch_invariant:
-            problem = "is asked for, and only an FFN of `shapes` promises anything of the kind"
-            raise InvalidInput("batch_invariant", problem, "leave it out, or make a pack of these alone")
+            problem = "is requested, but only an FFN of `shapes` supports it"
+            raise InvalidInput("batch_invariant", problem, "leave it out, or make a separate pack of these")
         target_id = self.target or default_target_id
         if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
+            raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
         shapes = tuple((shape.to_shape(), tuple(shape.rows)) for shape in self.shapes)
         _check_once(shapes)
         return PackOrder(
@@ -99,9 +110,9 @@ def _workloads(asked: PackRequest) -> Iterator[Workload]:
             workload: Workload = chain.to_workload()
             field = f"{section}.{number}"
             if (found := shape_of(workload.to_json()).section) != section:
-                raise InvalidInput(field, f"is one of {found}", f"give it among the {found}")
+                raise InvalidInput(field, f"is one of {found}", f"list it among the {found}")
             if (first := seen.setdefault(workload, field)) != field:
-                raise InvalidInput(field, f"is {first} once more", "give each once")
+                raise InvalidInput(field, f"repeats {first}", "give each once")
             yield workload
 
 
@@ -109,21 +120,21 @@ def _check_once(shapes: Sequence[tuple[Shape, tuple[int, ...]]]) -> None:
     seen: dict[Shape, int] = {}
     for number, (shape, rows) in enumerate(shapes):
         if shape in seen:
-            problem = f"is the shape of shapes.{seen[shape]} once more"
-            raise InvalidInput(f"shapes.{number}", problem, "give a shape once, with all of its rows")
+            problem = f"repeats the shape of shapes.{seen[shape]}"
+            raise InvalidInput(f"shapes.{number}", problem, "list a shape once, with all of its rows")
         if len(set(rows)) < len(rows):
-            raise InvalidInput(f"shapes.{number}.rows", "names a number twice", "give each number of rows once")
+            raise InvalidInput(f"shapes.{number}.rows", "names a number twice", "list each number of rows once")
         seen[shape] = number
 
 
 class PackView(View):
-    """A pack that the service made and keeps."""
+    """A pack that the service made and stores."""
 
     digest: str = Field(description="sha256 of the file, hex")
     href: Link = Field(description="where it lies")
     size_bytes: int
-    key: str = Field(description="the public Ed25519 key that signed it, hex; clients pin it")
-    simulated: bool = Field(description="whether no card ever ran its kernels")
+    key: str = Field(description="the public Ed25519 key of the signature, hex; clients pin it")
+    simulated: bool = Field(description="whether its kernels never ran on a card")
 
     @classmethod
     def of(cls, made: MadePack) -> Self:

@@ -1,4 +1,4 @@
-"""What the service answers: each model copies one domain value, and says where simulated figures are."""
+"""The service's responses: each model copies one domain value, and shows where figures are simulated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CandidateView(View):
 
 @lru_cache(maxsize=4096)
 def _candidate_fields(candidate: Candidate, workload: Workload) -> dict[str, Any]:
-    """Of a `CandidateView`, which copies them: pages show the same candidates again and again."""
+    """The fields of a `CandidateView`, which copies them: pages show the same candidates repeatedly."""
     schedule = candidate.schedule
     return {
         "plan_kind": candidate.plan_kind,
@@ -66,24 +66,26 @@ class MetricView(View):
 
 
 class MeasuredView(View):
-    """Its numbers were right, and this is how long it took."""
+    """Its numbers were right, with its time."""
 
     kind: Literal["measured"] = "measured"
     time_us: float
     library_us: float
-    speedup: float = Field(description="library time over this time, the median of the rounds")
-    spread: float = Field(description="half the interquartile range over the median")
+    speedup: float = Field(description="library time divided by this time, median of the rounds")
+    spread: float = Field(description="half the interquartile range divided by the median")
     rel_error: float
-    samples_us: list[float] = Field(description="times of the rounds that count; `samples` has all, with their clocks")
-    metrics: list[MetricView] = Field(description="resources, and what inspections showed")
+    samples_us: list[float] = Field(description="times of the valid rounds; `samples` has all, with their clocks")
+    metrics: list[MetricView] = Field(description="resources, and the results of inspections")
     stage_s: dict[str, float]
-    procedure: ProcedureView | None = Field(description="how the time was taken; null in trials of older versions")
-    truncated: bool = Field(description="rounds ended early, since it was certainly far worse than the best so far")
-    remark: str = Field(description="what weakens the figures; empty where nothing does")
+    procedure: ProcedureView | None = Field(description="how the time was measured; null in trials of older versions")
+    truncated: bool = Field(
+        description=("whether rounds ended early, since it was certainly far slower than the best so far")
+    )
+    remark: str = Field(description="reasons to trust the figures less; empty if there are none")
 
 
 class RejectedView(View):
-    """Refused for a reason before it ran."""
+    """Refused before it ran, with the reason."""
 
     kind: Literal["rejected"] = "rejected"
     stage: Stage
@@ -92,7 +94,7 @@ class RejectedView(View):
 
 
 class FailedView(View):
-    """It should have worked, and did not."""
+    """It should have worked, but did not."""
 
     kind: Literal["failed"] = "failed"
     stage: Stage
@@ -116,20 +118,22 @@ def outcome_view(outcome: Outcome) -> MeasuredView | RejectedView | FailedView:
 
 
 class TrialView(View):
-    """One candidate and what became of it."""
+    """One candidate and its outcome."""
 
     number: int
     simulated: bool
     candidate: CandidateView
     outcome: OutcomeView
-    num_known: int = Field(description="trials that the search knew when it chose the candidate: those numbered below")
-    prior: int | None = Field(description="index in the job's `priors_used` of what it tried; null where it was none")
+    num_known: int = Field(
+        description=("trials that the search knew when it chose the candidate: those with lower numbers")
+    )
+    prior: int | None = Field(description="index in the job's `priors_used` of the prior that it tried; null if none")
     started_at: datetime
     finished_at: datetime
 
     @classmethod
     def of(cls, trial: Trial, job: JobRecord, figures: Iterable[Metric] = ()) -> Self:
-        """Copies `trial`, which belongs to `job`; `figures` of inspections join its metrics."""
+        """Copies `trial`, which belongs to `job`; `figures` of inspections are added to its metrics."""
         if figures and isinstance(trial.outcome, Measured):
             metrics = (*trial.outcome.metrics, *figures)
             trial = replace(trial, outcome=replace(trial.outcome, metrics=metrics))
@@ -146,7 +150,7 @@ class TrialView(View):
 
 
 class EventView(View):
-    """One thing that happened to a job: the data of a server-sent event."""
+    """One event of a job: the data of a server-sent event."""
 
     id: int
     job_id: str
@@ -174,16 +178,16 @@ class FinalRowView(View):
     trial_number: int
     time_us: float | None
     spread: float | None
-    speedup: float | None = Field(description="library time over this time, the median of the rounds")
+    speedup: float | None = Field(description="library time divided by this time, median of the rounds")
     speedup_ci95: tuple[float, float] | None
-    energy_mj: float | None = Field(description="millijoules of one run under continuous load, the whole card's")
-    num_rounds: int = Field(description="rounds that count, over both processes")
-    num_dropped: int = Field(description="rounds that do not, for the clocks of one of their samples")
+    energy_mj: float | None = Field(description="millijoules of one run under continuous load, of the whole card")
+    num_rounds: int = Field(description="valid rounds, over both processes")
+    num_dropped: int = Field(description="invalid rounds, because of the clocks of one of their samples")
     reason: str = Field(description="why there is no time; empty otherwise")
 
     @property
     def interval_us(self) -> tuple[float, float] | None:
-        """The times that the interval of the speed-up stands for, with the library's at its median."""
+        """The times for the ends of the speed-up's interval, with the library's at its median."""
         if self.speedup_ci95 is None or not self.time_us or not self.speedup or not self.candidate.plan_kind.is_ours:
             return None
         library_us = self.time_us * self.speedup
@@ -199,21 +203,23 @@ class FinalRowView(View):
 
 
 class TorchTimeView(View):
-    """PyTorch's calls on the same card, in rounds that they share with the library."""
+    """PyTorch's calls on the same card, in shared rounds with the library."""
 
-    time_us: float | None = Field(description="the median of the rounds; null where there is none")
-    winner_speedup: float | None = Field(description="PyTorch's time over the winner's")
+    time_us: float | None = Field(description="median of the rounds; null if there is none")
+    winner_speedup: float | None = Field(description="PyTorch's time divided by the winner's")
     library_speedup: float | None = Field(
-        description="PyTorch's time over that of the vendor's library, the median of the rounds"
+        description="PyTorch's time divided by that of the vendor's library, median of the rounds"
     )
     num_rounds: int = Field(description="rounds that count")
     reason: str = Field(description="why there is no time; empty otherwise")
-    calls: TorchCalls = Field(description="`eager`, or `compiled` for torch.compile, where the job asked for it")
-    is_library: bool = Field(description="whether it is the library of the finals, being ahead of the vendor's")
+    calls: TorchCalls = Field(description="`eager`, or `compiled` for torch.compile, if the job asked for it")
+    is_library: bool = Field(
+        description=("whether it is used as the library in the finals, since it is faster than the vendor's")
+    )
 
     @classmethod
     def of(cls, best: Best) -> Self | None:
-        """Copies that of `best`; None where it was not asked for."""
+        """Copies that of `best`; None if it was not requested."""
         if best.torch is None:
             return None
         return cls(winner_speedup=best.torch_speedup, is_library=best.torch.is_library, **asdict(best.torch))
@@ -223,10 +229,10 @@ class BaselineTimeView(View):
     """A user's own program, in rounds with the library and all finalists, after the finals."""
 
     name: str
-    time_us: float | None = Field(description="the median of the rounds; null where there is none")
-    speedup: float | None = Field(description="library time over this time, the median of the rounds")
+    time_us: float | None = Field(description="median of the rounds; null if there is none")
+    speedup: float | None = Field(description="library time divided by this time, median of the rounds")
     speedup_ci95: tuple[float, float] | None
-    winner_speedup: float | None = Field(description="this time over the winner's")
+    winner_speedup: float | None = Field(description="this time divided by the winner's")
     num_rounds: int = Field(description="rounds that count")
     reason: str = Field(description="why there is no time; empty otherwise")
 
@@ -248,20 +254,22 @@ class BestView(View):
     verdict: Verdict
     sentence: str = Field(description="the verdict in words, with its interval")
     winner: PlanKind
-    tie_band: float = Field(description="relative distance below which two times are a tie")
-    procedure: FinalsProcedureView | None = Field(description="how the finals were held; null in older results")
+    tie_band: float = Field(description="relative difference below which two times are a tie")
+    procedure: FinalsProcedureView | None = Field(description="how the finals were run; null in older results")
     finals: list[FinalRowView]
-    winner_row: int = Field(description="index in `finals` of the winning kind's fastest")
+    winner_row: int = Field(description="index in `finals` of the fastest candidate of the winning kind")
     energy_row: int | None = Field(
-        description="index in `finals` of what the job asked for, where that is the least energy; else null"
+        description="index in `finals` of what the job asked for, if that is the least energy; else null"
     )
     reference_us: float = Field(description="the data sheet's bound, microseconds")
     artifact: ArtifactLink | None
     environment: EnvironmentView
-    policies: list[PolicyTimeView] = Field(description="what each policy would have reached; empty in older results")
-    library: LibraryRecipeView | None = Field(description="how the library was called; null where it is a model")
-    torch: TorchTimeView | None = Field(description="PyTorch's time; null where the server does not take it")
-    baselines: list[BaselineTimeView] = Field(description="programs that `tuner.tune` was given in one process")
+    policies: list[PolicyTimeView] = Field(description="what each policy would have achieved; empty in older results")
+    library: LibraryRecipeView | None = Field(description="how the library was called; null if it is simulated")
+    torch: TorchTimeView | None = Field(description="PyTorch's time; null if the server does not measure it")
+    baselines: list[BaselineTimeView] = Field(
+        description=("programs that were passed to `tuner.tune` in the same process")
+    )
 
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
@@ -295,7 +303,7 @@ class BestMatchView(View):
 
     match: MatchKind
     differences: list[str] = Field(description="what differs, in words; empty for an exact match")
-    distance: float = Field(description="how far its shape is: factors between sizes, in powers of two, summed")
+    distance: float = Field(description="distance of its shape: factors between sizes, in powers of two, summed")
     best: BestView
     job: JobView
 
@@ -312,7 +320,7 @@ class BestMatchView(View):
 
 
 class QuarantineView(View):
-    """Why nothing is measured on a target until a probe finds its card fit again."""
+    """Why nothing is measured on a target until a probe finds its card usable again."""
 
     reason: str
     since: datetime
@@ -324,14 +332,14 @@ class QuarantineView(View):
 
 
 class TargetView(View):
-    """A GPU that one can tune for on this server."""
+    """A GPU that can be tuned for on this server."""
 
     id: str
     simulated: bool
-    gpu: dict[str, Any] = Field(description="facts of the GPU: sizes in bytes, rates per second")
-    forecasts: str = Field(description="what forecasts are made of: a fit to trials of such a card, or its data sheet")
+    gpu: dict[str, Any] = Field(description="properties of the GPU: sizes in bytes, rates per second")
+    forecasts: str = Field(description="what forecasts are based on: a fit to trials of such a card, or its data sheet")
     environment: EnvironmentView | None
-    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null where it is")
+    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null if it can be used")
 
     @classmethod
     def of(cls, target: Target, environment: Environment | None, quarantine: Quarantine | None) -> Self:
@@ -350,4 +358,4 @@ class PageView(View, Generic[T]):
     """One page of a listing."""
 
     items: list[T]
-    next_cursor: str | None = Field(description="give it as `cursor` for the next page; null on the last one")
+    next_cursor: str | None = Field(description="pass it as `cursor` to get the next page; null on the last one")

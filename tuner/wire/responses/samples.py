@@ -18,25 +18,25 @@ class FinalsProcedureView(View):
     """How finals were held."""
 
     num_rounds: int = Field(description="rounds in each of the two processes")
-    min_tie_band: float = Field(description="least relative distance below which two times are a tie")
+    min_tie_band: float = Field(description="minimum relative difference below which two times are a tie")
 
 
 class PolicyTimeView(View):
-    """What a policy's order reaches with the kernel of the job's best fused schedule."""
+    """The time that a policy's order reaches with the kernel of the job's best fused schedule."""
 
-    policy: str = Field(description="`searched` for the order of that schedule itself, else the rule's name")
-    forecast_us: float = Field(description="by the simulator, microseconds")
-    measured_us: float | None = Field(description="median of the trial that ran this order; null where none did")
+    policy: str = Field(description="`searched` for the order of that schedule itself, else the policy's name")
+    forecast_us: float = Field(description="from the simulator, microseconds")
+    measured_us: float | None = Field(description="median of the trial that ran this order; null if none did")
     trial_number: int | None
 
 
 class ProcedureView(View):
-    """What a time is the time of."""
+    """How a time was measured."""
 
     l2: CacheState
     regime: Regime
-    launch: LaunchStyle = Field(description="`pdl` where a run overlaps with its neighbours in the chain")
-    chain_length: int = Field(description="runs of one sample, whose time is divided by it")
+    launch: LaunchStyle = Field(description="`pdl` if a run overlaps with its neighbours in the chain")
+    chain_length: int = Field(description="runs per sample; the sample's time is divided by it")
 
 
 class RoundView(View):
@@ -44,10 +44,10 @@ class RoundView(View):
 
     time_us: float
     library_us: float | None = Field(description="null for the library itself, and in trials of older versions")
-    clock_mhz: int = Field(description="mean SM clock of the candidate's sample; 0 where it is not known")
+    clock_mhz: int = Field(description="mean SM clock during the candidate's sample; 0 if unknown")
     library_clock_mhz: int
-    kept: bool = Field(description="whether the round counts")
-    dropped: DropReason | None = Field(description="why it does not")
+    kept: bool = Field(description="whether the round is valid")
+    dropped: DropReason | None = Field(description="why it is invalid")
 
     @classmethod
     def of(cls, one: Round) -> Self:
@@ -57,7 +57,7 @@ class RoundView(View):
 
 
 class SamplesView(View):
-    """All rounds of a trial in the order in which they were taken."""
+    """All rounds of a trial in order."""
 
     job_id: str
     number: int

@@ -1,4 +1,4 @@
-"""A study: the schedules of a job side by side, in rounds that all of them share."""
+"""A study: a comparison of the schedules of a job, in rounds that all of them share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuner.core.trial.records import Best, JobRecord
 from tuner.wire.base.view import View, is_simulated
 from tuner.wire.responses.responses import CandidateView, FinalRowView
 
-#: Panels that a cache holds, at most.
+#: Maximum number of panels in a cache.
 MAX_CACHE = 512
 
 
-#: Of a measured schedule that shared no rounds with the others.
-_ALONE = "not in the shared rounds, which take the 64 fastest: this is its trial's own time"
+#: For a measured schedule that shared no rounds with the others.
+_ALONE = "not in the shared rounds, which include only the 64 fastest: this is the time of its own trial"
 
 
 class StudyQuery(BaseModel):
@@ -35,25 +35,29 @@ class StudyQuery(BaseModel):
 class StudyMember(View):
     """A schedule, or the library."""
 
-    varied: str = Field(description="the words of its line that not all members have; the library's name")
+    varied: str = Field(description="the words of its line in which the members differ; the library's name")
     candidate: CandidateView
-    trial_number: int | None = Field(description="null where it was not tried yet")
+    trial_number: int | None = Field(description="null if it was not tried yet")
     time_us: float | None = Field(
-        description="the median of the shared rounds; before the finals, or outside of them, of the trial's own"
+        description="the median of the shared rounds; before the finals, or outside them, of its own trial"
     )
     interval_us: tuple[float, float] | None = Field(description="95 % interval; null before the finals")
-    speedup: float | None = Field(description="library time over this time")
+    speedup: float | None = Field(description="library time divided by this time")
     speedup_ci95: tuple[float, float] | None
-    forecast_us: float | None = Field(description="the simulator's; null of the library, and of what was not measured")
-    panels: int | None = Field(
-        description="operand panels that its order brings in through such a cache, as `GET /orders` counts them; null "
-        "for grids over 8 x 8 tiles, and for other work than a product or a pair"
+    forecast_us: float | None = Field(
+        description=("from the simulator; null for the library, and for what was not measured")
     )
-    reason: str = Field(description="why there is no time, or none of the shared rounds; empty otherwise")
+    panels: int | None = Field(
+        description=(
+            "operand panels that its order loads through such a cache, as `GET /orders` counts them; null "
+            "for grids over 8 x 8 tiles, and for anything but a product or a pair"
+        )
+    )
+    reason: str = Field(description="why there is no time, or none from the shared rounds; empty otherwise")
 
 
 class StudyView(View):
-    """All members, the library first, then in the order in which they were given."""
+    """All members, the library first, then in the given order."""
 
     job_id: str
     workload: str
@@ -66,7 +70,7 @@ class StudyView(View):
 
     @classmethod
     def of(cls, job: JobRecord, trials: Mapping[Candidate, Trial], best: Best | None, cache: int) -> Self:
-        """Of the schedules that the job was given, or of its finalists; `trials` are what was recorded of them."""
+        """For the schedules that the job was given, or its finalists; `trials` are their records."""
         rows = {row.candidate: FinalRowView.of(row, job.spec.workload) for row in best.finals} if best else {}
         library = [one for one in (*rows, *trials) if not one.plan_kind.is_ours][:1]
         ours = job.spec.tried or tuple(one for one in rows if one.plan_kind.is_ours)
@@ -97,7 +101,7 @@ def _member(
     *,
     was_held: bool,
 ) -> StudyMember:
-    """`was_held` says whether the finals are over; whose measured trial was not in them has no row."""
+    """`was_held` tells whether the finals are over; a measured trial that was not in them has no row."""
     outcome = trial.outcome if trial else None
     measured = outcome if isinstance(outcome, Measured) else None
     return StudyMember(

@@ -1,4 +1,4 @@
-"""Webhooks: what a receiver is sent when a job has ended, and how far that is."""
+"""Webhooks: what a receiver gets when a job has ended, and the state of the delivery."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JobResult(View):
     verdict: Verdict
     winner: PlanKind
     time_us: float | None = Field(description="of the winner in the finals, microseconds")
-    speedup: float | None = Field(description="the library's time over the winner's")
+    speedup: float | None = Field(description="the library's time divided by the winner's")
     artifact: str | None = Field(description="digest of the kernel's zip, for `GET /artifacts/{digest}`")
 
     @classmethod
@@ -40,9 +40,9 @@ class JobEnded(View):
     """The body of a webhook."""
 
     event: Literal["job.ended"] = "job.ended"
-    delivery: str = Field(description="the same in all attempts, so that one that comes twice is known")
+    delivery: str = Field(description="the same in all attempts, so that duplicates can be recognised")
     job: JobView
-    result: JobResult | None = Field(description="null where the job failed or was cancelled")
+    result: JobResult | None = Field(description="null if the job failed or was cancelled")
 
     @classmethod
     def of(cls, webhook: Webhook, job: JobRecord, best: Best | None) -> Self:
@@ -52,19 +52,19 @@ class JobEnded(View):
 
 
 def job_ended_body(webhook: Webhook, job: JobRecord, best: Best | None, *, root_path: str = "") -> bytes:
-    """The bytes that are signed and sent by a service that is reached below `root_path`."""
+    """The bytes that are signed and sent by a service below `root_path`."""
     with answering_below(root_path):
         return JobEnded.of(webhook, job, best).model_dump_json().encode()
 
 
 class WebhookView(View):
-    """How far a webhook of a job is. Its address stays its owner's secret, but for the host."""
+    """The state of a webhook of a job. Its address is secret except for the host; only its owner knows it."""
 
     host: str
     state: WebhookState
     num_attempts: int
-    next_at: datetime | None = Field(description="when the next attempt is made; null where none is")
-    ended_at: datetime | None = Field(description="when it was taken, or given up")
+    next_at: datetime | None = Field(description="when the next attempt is made; null if there is none")
+    ended_at: datetime | None = Field(description="when it was accepted, or given up")
     reason: str = Field(description="why the last attempt failed; empty otherwise")
 
     @classmethod

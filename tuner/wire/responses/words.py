@@ -22,35 +22,35 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
 
 _ASSIGNMENTS = {
-    Assignment.STATIC: "each CTA works through a queue of its own, dealt before the launch",
-    Assignment.SHARES: "each CTA works through a contiguous share of the order, dealt before the launch",
+    Assignment.STATIC: "each CTA works through its own queue, filled before the launch",
+    Assignment.SHARES: "each CTA works through a contiguous share of the order, assigned before the launch",
     Assignment.TICKET: "each CTA draws the next tile from one shared counter",
-    Assignment.FIRST_WAVE: "each CTA begins with a tile dealt before the launch, and draws the others",
-    Assignment.STEALING: "each CTA drew the next tile of its side, and of the other side when its own had none left",
+    Assignment.FIRST_WAVE: "each CTA starts with a tile assigned before the launch, and draws the others",
+    Assignment.STEALING: "each CTA drew the next tile of its side, and then of the other side when its own was empty",
 }
 _HINTS = {
-    CacheHint.NORMAL: "in no special order",
+    CacheHint.NORMAL: "in no particular order",
     CacheHint.EVICT_FIRST: "before other lines",
     CacheHint.EVICT_LAST: "after other lines",
 }
 _SIGNALS = {
     Granularity.ROW: "a tile waits until the whole row of producer tiles that it reads is stored",
-    Granularity.TILE: "a tile waits for just the producer tiles that it reads",
+    Granularity.TILE: "a tile waits only for the producer tiles that it reads",
     Granularity.CHUNK: "a producer row signals in chunks of {} neighbouring tiles",
-    Granularity.STRIDED: "a producer row has {} signals, which its tiles post to in turn",
+    Granularity.STRIDED: "a producer row has {} signals, to which its tiles post in turn",
     Granularity.BATCH: "a tile waits for batches of {} producer rows",
-    Granularity.BARRIER: "every tile waits until all of the producer is stored",
+    Granularity.BARRIER: "every tile waits until the whole producer is stored",
 }
 _SPLITS = {
     SplitTiles.ALL: "",
     SplitTiles.TAIL: ", only the tiles of the last wave in parts",
     SplitTiles.TAILS: ", only the tiles of each op's last wave in parts",
-    SplitTiles.STREAM: ", the k-steps of the last wave's tiles in even shares",
+    SplitTiles.STREAM: ", the k-steps of the last wave's tiles in equal shares",
 }
 
 
 def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
-    """Sentences that say what `candidate` does with `workload`."""
+    """Sentences that describe what `candidate` does with `workload`."""
     words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is None:
         return words
@@ -75,8 +75,8 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     share = "begin with" if ordering.assignment is Assignment.STEALING else "run only"
     sides = f", of which {ordering.partition} eighths {share} {names[0]}" if ordering.partition else ""
     strided = ordering.split_order is SplitOrder.STRIDED
-    steps = ", the parts of a tile take its k-steps in turn" if strided else ""
-    sweep = ", all tiles' first parts before any second one" if ordering.part_major else ""
+    steps = ", with the parts of a tile taking its k-steps in turn" if strided else ""
+    sweep = ", with the first parts of all tiles before any second one" if ordering.part_major else ""
     sweep += _SPLITS[ordering.split_tiles]
     words = [
         f"Tiles: {tiles}.",
@@ -88,45 +88,51 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     if ordering.wait_position is WaitPosition.SLICE:
         signals += ", waited for k-step by k-step"
     if ordering.run_ahead != 100:
-        signals += f", ahead of which {ordering.run_ahead} % of the stages take weights"
+        signals += f", with {ordering.run_ahead} % of the stages taking weights ahead of it"
     if kind.is_fused:
         words.insert(-1, f"Merge: {_merge(ordering.interleave, len(names))}; {signals}.")
     if kind.is_in_runs:
         runs = "; ".join(
             " and ".join(names[begin:end]) for begin, end in pairwise((0, *ordering.run_starts, len(names)))
         )
-        words.insert(1, f"Runs, a launch each: {runs}.")
+        words.insert(1, f"Runs, one launch each: {runs}.")
         words.insert(-1, f"Merge within a run: {_merge(ordering.interleave, len(names))}; {signals}.")
     if kind.is_side_by_side:
         words.insert(-1, f"Signals: {signals}.")
     if evicted := _evicted(tiling):
-        words.append(f"The L2 gives up {evicted}.")
+        words.append(f"The L2 evicts {evicted} first.")
     return words + [one for chosen in (*schedule.tile_ops, tiling, ordering) for one in sentences_of(chosen)]
 
 
 def _evicted(tiling: Tiling) -> str:
-    """What the L2 is told to give up, and when."""
+    """What the L2 should evict, and when."""
     asked = {"weights": tiling.weight_hint, "intermediate results": tiling.intermediate_hint}
     return " and ".join(f"{what} {_HINTS[hint]}" for what, hint in asked.items() if hint in _HINTS)
 
 
 def _engine(tiling: Tiling) -> str:
     if tiling.engine is not Engine.WGMMA:
-        capped = f", with registers for {tiling.resident_ctas} CTAs on an SM" if tiling.resident_ctas > 1 else ""
+        capped = (
+            (f", with registers limited so that {tiling.resident_ctas} CTAs fit on an SM")
+            if tiling.resident_ctas > 1
+            else ""
+        )
         return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps{capped}"
-    window = f", of which {tiling.window} may be under way" if tiling.window else ""
+    window = f", of which {tiling.window} may be in flight" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
     if tiling.ahead_window:
-        stages += f", of weights {tiling.ahead_window} may be under way while the ring fills for a task that waits"
+        stages += (
+            f", of which {tiling.ahead_window} for weights may be in flight while the ring fills for a waiting task"
+        )
     if tiling.startup_prefetch:
-        stages += f", {tiling.startup_prefetch} more of weights brought into the L2 at the start"
+        stages += f", {tiling.startup_prefetch} more stages of weights prefetched into the L2 at the start"
     cluster = f", clusters of {' x '.join(map(str, tiling.cluster))} CTAs" if tiling.cluster_size > 1 else ""
     if tiling.cluster_k > 1:
         cluster += f", of which {tiling.cluster_k} share the k of a tile"
-    turns = ", a task by four of them and the next by the others" if tiling.warpgroups is Warpgroups.PING_PONG else ""
+    turns = ", with tasks alternating between two sets of four" if tiling.warpgroups is Warpgroups.PING_PONG else ""
     swapped = ", weights as operand A" if tiling.swap_ab else ""
     stores = ", tiles stored by the copy engine" if tiling.epilogue is Epilogue.TMA else ""
-    readers = ", and 4 that read the intermediate as its elements come" if tiling.in_band else ""
+    readers = ", and 4 that read the intermediate as its elements arrive" if tiling.in_band else ""
     warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy{readers}"
     return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
 
@@ -138,16 +144,16 @@ def _merge(interleave: Interleave, num_ops: int) -> str:
             return "all of the first op, then all of the second" if is_pair else "op after op"
         case InterleaveKind.HALF_ROWS:
             op, of_whom = ("the first op", "") if is_pair else ("an op", " of each reader")
-            return f"half a tile row of {op}, then half of what its row before completed{of_whom}"
+            return f"half a tile row of {op}, then half of what the row before it completed{of_whom}"
         case InterleaveKind.PROPORTIONAL:
             return f"tiles of {'both' if is_pair else 'all'} ops mixed in proportion to their numbers"
         case InterleaveKind.GIVEN:
             return f"a given order of {len(interleave.tiles)} tiles"
         case InterleaveKind.LONGEST_FIRST:
-            return "op by op, the one with the longest way to the end first"
+            return "op by op, the one with the longest path to the end first"
         case InterleaveKind.BANDS:
             lag = f" {interleave.lag} bands later" if interleave.lag else ""
             chunks = f", in {interleave.chunks} column chunks, the later ones last" if interleave.chunks > 1 else ""
             rows = f"bands of {interleave.rows} tile rows of the first op"
             later = "the second" if is_pair else "the later ones"
-            return f"{rows}, each followed{lag} by what it completes of {later}{chunks}"
+            return f"{rows}, each followed{lag} by the parts of {later} that it completes{chunks}"

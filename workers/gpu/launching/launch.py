@@ -73,7 +73,7 @@ class AbortRecord:
         if self.task < 0:
             return f"the start gate saw {self.seen} of the first launch's {self.expected} CTAs start"
         if self.signal < 0:
-            return f"CTA {self.cta}, task {self.task} polled an intermediate whose elements did not come"
+            return f"CTA {self.cta}, task {self.task} polled an intermediate whose elements never arrived"
         return (
             f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
             f"{self.seen} posts seen, {self.expected} expected"
@@ -130,14 +130,14 @@ class Kernel:
             held = min(self.max_clusters(), per_sm * num_sms // self.placed_ctas)
             if (num_placed := num_ctas * self.cluster_size // self.placed_ctas) > held:
                 raise LaunchRefused(
-                    f"static queues need every CTA resident: the grid has {num_placed} clusters of {self.placed_ctas} "
-                    f"CTAs, and the driver says that the card holds {held}"
+                    f"static queues need every CTA to be resident: the grid has {num_placed} clusters of "
+                    f"{self.placed_ctas} CTAs, but according to the driver the card holds {held}"
                 )
             return
         if num_ctas > per_sm * num_sms:
             raise LaunchRefused(
-                f"queues and first waves need every CTA resident: the grid has {num_ctas} CTAs, and the "
-                f"driver says that {num_sms} SMs hold {per_sm} each"
+                f"queues and first waves need every CTA to be resident: the grid has {num_ctas} CTAs, but according "
+                f"to the driver {num_sms} SMs hold {per_sm} each"
             )
 
     def launch(self, plan: PlanOnDevice, ops: tuple[OpBuffers, ...], stream: int) -> None:
@@ -173,8 +173,8 @@ class Kernel:
 
     def _check_tied(self, plan: PlanOnDevice) -> None:
         if (plan.ties.build, plan.ties.cubin) != (self._ties.build, self._ties.cubin):
-            builds = f"build {plan.ties.build[:12]}, this kernel is of build {self._ties.build[:12]}"
-            raise LaunchRefused(f"the plan is tied to {builds}: launch it by the kernel of its own Launchable")
+            builds = f"build {plan.ties.build[:12]}, but this kernel is of build {self._ties.build[:12]}"
+            raise LaunchRefused(f"the plan is tied to {builds}: launch it with the kernel of its own Launchable")
 
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
@@ -308,7 +308,7 @@ class PlanOnDevice:
         """
         given, proven = [(op.m, op.n, op.k) for op in ops], self.plan.graph.workload.tile_ops
         if given != [(op.m, op.n, op.k) for op in proven]:
-            raise LaunchRefused(f"buffers of {given} for {self.plan.graph.workload.describe()}: shapes must agree")
+            raise LaunchRefused(f"buffers of {given} for {self.plan.graph.workload.describe()}: the shapes must agree")
         args = pack_args(
             self._words.address,
             self._workspace.address,
@@ -334,8 +334,8 @@ class PlanOnDevice:
         if not np.array_equal(self._words.words.get(), self.plan.words):
             return "the plan"
         if not self._words.is_guarded():
-            return "what lies around the plan"
-        return "" if self._workspace.is_guarded() else "what lies around the workspace"
+            return "memory around the plan"
+        return "" if self._workspace.is_guarded() else "memory around the workspace"
 
     def abort_record(self) -> AbortRecord | None:
         """What the first waiter to give up left behind; None if no launch was aborted."""

@@ -55,7 +55,7 @@ class SquaresTables:
     def overwritten(self) -> str:
         """Around which table something was written, in words; empty where nothing was."""
         names = [self._workload.tile_ops[index].name for index, table in self._tables.items() if not table.is_guarded()]
-        return f"what lies around the squares of {names[0]}" if names else ""
+        return f"memory around the squares of {names[0]}" if names else ""
 
 
 class InputSquares:

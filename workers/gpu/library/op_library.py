@@ -231,7 +231,7 @@ def own_libraries(vendor: Vendor, data: ProblemData, tools: Any) -> list[OpLibra
 def _of(data: OpData, slots: list[Arrays], vendor: Vendor, tools: Any) -> OpLibrary:
     card = part_of(data.op.KIND, "card")
     if card is None or not hasattr(card, "baseline_of"):
-        raise WorkerError(f"{data.op.describe()}: this machine has no library that computes such an op on a card")
+        raise WorkerError(f"{data.op.describe()}: no library on this machine computes such an op on a card")
     made: OpLibrary = card.baseline_of(data.op, data, slots, vendor, tools)
     return made
 

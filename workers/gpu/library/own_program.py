@@ -80,11 +80,12 @@ def _outputs(torch: Any, workload: Workload, returned: Any) -> dict[str, Any]:
     for op, tensor in zip(leaving, listed, strict=True):
         if not isinstance(tensor, torch.Tensor):
             raise WorkerError(f"it returns a {type(tensor).__name__} as {op.name}: return a tensor")
-        wanted = (op.m, op.c_columns), getattr(torch, op.stored_in(workload.dtype).row.array_name)
+        shapes = {one.name: one.shape for one in op.tensors(workload.dtype)}
+        wanted = shapes[op.name], getattr(torch, op.stored_in(workload.dtype).row.array_name)
         if (tuple(tensor.shape), tensor.dtype) != wanted:
             found = f"{list(tensor.shape)} of {tensor.dtype}"
             raise WorkerError(f"it returns {found} as {op.name}: return {list(wanted[0])} of {wanted[1]}")
-    return {op.name: tensor for op, tensor in zip(leaving, listed, strict=True)}
+    return {op.name: tensor.reshape(op.m, op.c_columns) for op, tensor in zip(leaving, listed, strict=True)}
 
 
 class _Kernels:

@@ -75,7 +75,7 @@ def launchable_of(work: Work) -> Launchable:
         LaunchRefused: it is the library's, which has nothing of the kind.
     """
     if work.shared is None:
-        raise LaunchRefused(f"a {work.plan_kind} candidate has no kernel of ours to launch")
+        raise LaunchRefused(f"a {work.plan_kind} candidate has no generated kernel to launch")
     return work.shared
 
 

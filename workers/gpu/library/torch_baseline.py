@@ -36,12 +36,12 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         WorkerError: PyTorch is not installed, or has no call for an op.
     """
     if own := data.workload.launch_ops:
-        raise WorkerError(f"the library's {own[0].KIND} is PyTorch's already: its time is the library's")
+        raise WorkerError(f"the library's {own[0].KIND} is already PyTorch's: its time is the library's")
     first, *others = data.workload.tile_ops
     make = getattr(part_of(first.KIND, "library"), "torch_chain", None)
     other = next((op for op in others if op.KIND != first.KIND), None)
     if make is None or other is not None:
         unknown = other or first
-        raise WorkerError(f"nothing is known here of PyTorch's call for {unknown.name}, a {unknown.KIND}")
+        raise WorkerError(f"PyTorch's call for {unknown.name}, a {unknown.KIND}, is not known")
     made: TorchRunner = make(data, calls)
     return made

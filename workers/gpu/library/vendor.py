@@ -86,7 +86,7 @@ def open_vendor() -> Vendor:
     for part in _libraries():
         vendor: Vendor = part.open_library()
         return vendor
-    raise WorkerError("no kind of op that is known here has a vendor's library to measure beside")
+    raise WorkerError("no known kind of op has a vendor's library to compare with")
 
 
 def preload() -> None:

@@ -33,5 +33,5 @@ def captured_other(prepared: ProblemOnCard, other: TorchCalls | OwnProgram) -> A
     except Exception as error:  # whatever is wrong with it, the finals need none
         return f"{type(error).__name__}: {error}"
     if found := prepared.overwritten():
-        raise Overwritten(f"it wrote where it must not: {found}")
+        raise Overwritten(f"it wrote outside its outputs: {found}")
     return chain

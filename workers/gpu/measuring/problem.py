@@ -74,7 +74,7 @@ class ProblemOnCard:
             Overwritten: something was, so nothing here can be used any more.
         """
         if found := runner.overwritten() or self.overwritten():
-            raise Overwritten(f"the kernel wrote where it must not: {found}")
+            raise Overwritten(f"the kernel wrote outside its outputs: {found}")
 
     def overwritten(self) -> str:
         """Which memory of the problem was written that must not be, in words; empty where none was."""

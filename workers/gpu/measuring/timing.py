@@ -233,7 +233,7 @@ class Timer:
                 return sample
             if take > 0:  # the first time it may be chance
                 self._delay_cycles *= 2
-        raise WorkerError(f"the host was late with {_MAX_TAKES} launches in a row: other programs keep its cores")
+        raise WorkerError(f"the host launched too late {_MAX_TAKES} times in a row: other programs keep its cores busy")
 
     def take(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> tuple[Sample, bool]:
         """A sample as it comes, and whether its delay was over before the graph was launched: then the host's latency

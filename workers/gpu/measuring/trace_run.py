@@ -25,7 +25,7 @@ def trace_once(prepared: ProblemOnCard, runner: Runner, work: Work) -> TraceAnsw
         Overwritten: it wrote where it must not.
     """
     if not isinstance(runner, OwnRunner | ChainRunner):
-        raise LaunchRefused(f"a {work.plan_kind} candidate has no kernel of ours to trace")
+        raise LaunchRefused(f"a {work.plan_kind} candidate has no generated kernel to trace")
     plans, cold = runner.plans, prepared.problem.objective.l2 is CacheState.COLD
 
     def traced_run(ops: RunOperands) -> str | None:

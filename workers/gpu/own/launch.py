@@ -116,7 +116,7 @@ class OwnOnDevice:
         per_sm = check(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, one.num_threads, one.smem_bytes))
         held = int(per_sm) * num_sms_of_context()
         if held < (one.num_ctas if one.needs_all_ctas else one.cluster):
-            problem = f"{self._name}, kernel {one.kernel}: {one.num_ctas} CTAs, of which the card holds {held} at once"
+            problem = f"{self._name}, kernel {one.kernel}: {one.num_ctas} CTAs, but the card holds {held} at once"
             raise LaunchRefused(problem)
         return function
 
@@ -176,8 +176,8 @@ class OwnOnDevice:
             if not np.array_equal(guarded.words.get(), _words(table)):
                 return f"the table {name} of {self._name}"
             if not guarded.is_guarded():
-                return f"what lies around the table {name} of {self._name}"
-        return "" if self._workspace.is_guarded() else f"what lies around the workspace of {self._name}"
+                return f"memory around the table {name} of {self._name}"
+        return "" if self._workspace.is_guarded() else f"memory around the workspace of {self._name}"
 
     def abort_record(self) -> str | None:
         """Nothing is known of what it waits for."""

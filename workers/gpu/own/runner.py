@@ -34,7 +34,7 @@ class OwnRunner:
             else:
                 self._order.append(range(launch, launch + 1))
         if isinstance(products, StreamsRunner) and range(len(plans)) not in self._order:
-            raise LaunchRefused("a launch op runs between products, and these run on two streams side by side")
+            raise LaunchRefused("a launch op runs between products, but these run on two streams side by side")
 
     @property
     def plans(self) -> tuple[OnDevice | PlanOnDevice, ...]:

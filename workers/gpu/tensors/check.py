@@ -49,7 +49,7 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         _launch_poisoned(data, run, seed_index)
         for name, before in first.items():  # in order, so that the first one that differs is the cause
             if not comparer.are_same(before, data.written(name, seed_index), data.dtype_of(name)):
-                raise WrongNumbers(f"a second launch of {name} gave other bits")
+                raise WrongNumbers(f"a second launch of {name} computed other bits")
     return worst
 
 
@@ -71,7 +71,7 @@ def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) ->
             want = data.references[seed_index][name]
             rel_error = comparer.difference(bits, data.dtype_of(name), want).rel_error
             if not rel_error <= limit:
-                raise WrongNumbers(f"{name}: relative error {rel_error:.2e}, at most {limit:.0e} is allowed")
+                raise WrongNumbers(f"{name}: relative error {rel_error:.2e}, the maximum is {limit:.0e}")
             worst = max(worst, rel_error)
     return worst
 
@@ -107,7 +107,7 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits:
         )
     limit = data.workload.dtype.row.max_rel_error
     if not found.rel_error <= limit:
-        raise WrongNumbers(f"{name}: relative error {found.rel_error:.2e}, at most {limit:.0e} is allowed")
+        raise WrongNumbers(f"{name}: relative error {found.rel_error:.2e}, the maximum is {limit:.0e}")
     return found.rel_error
 
 

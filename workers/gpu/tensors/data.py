@@ -12,9 +12,9 @@ from typing import Any
 
 import cupy
 
-from tuner.core.plan.graph.norm_slots import slot_stride
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.epilogue import Product
+from tuner.core.problem.epilogue.part import drawn
 from tuner.core.problem.epilogue.residual import residual_of
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.ops.op import Role, Tensor
@@ -26,11 +26,12 @@ from tuner.core.trial.job import CacheState
 
 from ...protocol.stopwatch import Stopwatch
 from ...source.launch_args import OpBuffers
+from ...source.parts import pointers_of
 from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
-from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
+from .op_data import DrawsOnCard, RunOperands, data_of, draw_bits, from_bits, to_bits
 from .outputs import GuardedOutput, bits_type
-from .reference import Reference, reference
+from .reference import Reference, references_of
 from .segments import Segments
 from .turned import Turned, TurnedCache
 from .weights import draw_weights, known_weights
@@ -47,29 +48,6 @@ NUM_CHECK_SEEDS = NUM_CHECKS - 1
 #: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a
 #: model's residual stream look like that.
 LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
-
-
-class _Draws:
-    """What the parts of epilogues draw, for one slot or one check; `inputs` are what is drawn already."""
-
-    def __init__(self, data: ProblemData, inputs: Mapping[str, Array]) -> None:
-        self._data, self._inputs = data, inputs
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Elements, as bits."""
-        return self._data._draw(shape, 1.0)
-
-    def factors(self, shape: tuple[int, ...]) -> Array:
-        """fp32, from 0.5 to 2."""
-        return 0.5 + 1.5 * self._data._random.random(shape, dtype=cupy.float32)
-
-    def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
-        """int32."""
-        return self._data._random.integers(least, most, shape, dtype=cupy.int32, endpoint=True)
-
-    def squares(self, name: str) -> Array | None:
-        """Of an input's rows."""
-        return self._data._squares(self._inputs[name]) if name in self._inputs else None
 
 
 class _Tensors:
@@ -133,17 +111,23 @@ class ProblemData:
         #: By name of an op that writes to a cache: the cache.
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
         #: By name, weights of parts of epilogues.
-        self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
+        self._own = {
+            name: drawn
+            for op in ops
+            for found in (self._drawn_parts(op, Role.WEIGHT, {}), self._drawn_others(op, Role.WEIGHT, {}))
+            for name, drawn in found
+        }
+        #: What tile ops change in place.
+        self._changed = tuple(one for op in ops for one in op.others(dtype) if one.role is Role.CACHE)
         self._weights = [[draw_weights(self._random, op, dtype) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
         #: By check and name, what a launch op changes in place as it is before each launch.
-        self._before = [
-            {name: inputs[name].copy() for own in self.own for name in own.in_place()} for inputs in self._check_inputs
-        ]
+        self._before = [{name: inputs[name].copy() for name in self._in_place()} for inputs in self._check_inputs]
         written = self.workload.ops
         kept = [op for op in written if not self.workload.leaves(op)]
         beside = [one for own in self.own for one in own.outputs]
+        beside += [one for op in ops for one in op.others(dtype) if one.role is Role.OUTPUT]
         shared = {op.name: GuardedOutput(op.m, op.c_columns, op.stored_in(dtype)) for op in kept}
         #: By slot and op, in the order in which they are written.
         self.outputs: list[dict[str, GuardedOutput]] = [
@@ -230,8 +214,11 @@ class ProblemData:
         """Of what a launch writes."""
         if name in self.outputs[0]:
             return self.outputs[0][name].dtype
-        (tensor,) = (one for own in self.own for one in own.given if one.name == name)
-        return element_of(tensor)
+        given = (*self._changed, *(one for own in self.own for one in own.given))
+        return element_of(next(one for one in given if one.name == name))
+
+    def _in_place(self) -> tuple[str, ...]:
+        return (*(one.name for one in self._changed), *(name for own in self.own for name in own.in_place()))
 
     def _cache_of(self, op: TileOp) -> Turned:
         of_own = (cache for own in self.own if (cache := own.cache_of(op)))
@@ -259,7 +246,7 @@ class ProblemData:
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
         """All but squares, which a kernel in front of ours may leave."""
         left = {f"{op.norm}.squares" for op in self.workload.tile_ops}
-        left |= {tensor.name for own in self.own for tensor in own.given}
+        left |= {tensor.name for own in self.own for tensor in own.given} | {one.name for one in self._changed}
         found = [(name, array) for name, array in inputs.items() if name not in left]
         return found + [one for own in self.own for one in own.only_read(inputs)]
 
@@ -278,7 +265,7 @@ class ProblemData:
                 w=int(self._weights[slot][i].data.ptr),
                 c=outputs[op.name].address,
                 **{"bias": 0} | {part.slot: address(part.pointer(op)) for part in op.parts if part.slot},
-                parts={one.name: address(one.tensor) for part in op.parts for one in part.pointers(op)}
+                parts={one.name: address(one.tensor) for one in pointers_of(op)}
                 | (self.caches[op.name].arguments(inputs) if op.name in self.caches else {}),
                 m=op.m,
                 n=op.n,
@@ -304,6 +291,7 @@ class ProblemData:
         workload = self.workload
         others = sum(op.m * op.n + prod(op.source_shape) for op in workload.tile_ops) * workload.dtype.size_bytes
         others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
+        others += sum(one.num_bytes for op in workload.tile_ops for one in op.others(workload.dtype))
         weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
         return weights + others + sum(own.copy_bytes for own in self.own)
 
@@ -330,14 +318,16 @@ class ProblemData:
         some models, and every second row is small.
         """
         inputs: dict[str, Array] = {}
-        written = {op.name for op in self.workload.launch_ops}
+        written = self.workload.written
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
-        for i, op in enumerate(self.workload.tile_ops):
-            if self.workload.producer_of(i) is None and op.source not in inputs and op.source not in written:
+        for op in self.workload.tile_ops:
+            if op.source not in written and op.source not in inputs:
                 drawn = self._draw(op.source_shape, 1.0)
                 inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
             for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
                 inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
+            for role in (Role.INPUT, Role.CACHE):
+                inputs |= self._drawn_others(op, role, inputs)
         for cache in self.caches.values():
             inputs |= cache.draw(self._num_drawn)
         self._num_drawn += 1
@@ -345,13 +335,20 @@ class ProblemData:
 
     def _drawn_parts(self, op: Product, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """What the op's epilogue reads of that role, by name, but for what is `there` and what an op writes."""
-        names, draws = {other.name for other in self.workload.ops}, _Draws(self, there)
+        names, draws = self.workload.written, self._draws(there)
         for part in op.parts:
             for tensor in () if part.changes_cache else part.tensors(op, self.workload.dtype):
                 if tensor.role is not role or tensor.name in names or tensor.name in there:
                     continue
                 if (drawn := part.draw(op, tensor, draws)) is not None:
                     yield tensor.name, drawn
+
+    def _drawn_others(self, op: TileOp, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """Of an op that is no product, what it has of that role beside its source and W, and no op writes."""
+        draws = self._draws(there)
+        for one in op.others(self.workload.dtype):
+            if one.role is role and one.name not in self.workload.written and one.name not in there:
+                yield one.name, drawn(one, draws)
 
     def _array(self, op: Product, name: str, inputs: Mapping[str, Array]) -> Array:
         """What the op reads by that name and no other op has written; weights are those of slot 0."""
@@ -377,12 +374,8 @@ class ProblemData:
         sizes = cupy.where(rows % 2 == 1, SMALL_ROW, 1.0) if is_odd else 0.5 + rows % 4
         return to_bits(values * sizes[:, None].astype(cupy.float32), self.workload.dtype)
 
-    def _squares(self, bits: Array) -> Array:
-        """Sums of the squares of an input's rows, with room for a whole vector behind them."""
-        sums = (from_bits(bits, self.workload.dtype, as_type=cupy.float64) ** 2).sum(axis=1)
-        padded = cupy.zeros(slot_stride(sums.size), dtype=cupy.float32)
-        padded[: sums.size] = sums
-        return padded
+    def _draws(self, there: Mapping[str, Array]) -> DrawsOnCard:
+        return DrawsOnCard(self._random, self.workload.dtype, there)
 
     def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
         return draw_bits(self._random, shape, scale, self.workload.dtype)
@@ -396,5 +389,5 @@ class ProblemData:
             op = self.workload.tile_ops[i]
             tensors = _Tensors(self, op, inputs, references)
             is_normed = self.workload.writes_squares(i)
-            references[op.name] = reference(cupy, op, tensors, self.workload.dtype, is_normed=is_normed)
+            references |= references_of(cupy, op, tensors, self.workload.dtype, is_normed=is_normed)
         return references

@@ -23,7 +23,7 @@ def slots_that_fit(free_bytes: int, copy_bytes: int, check_bytes: int) -> int:
         copy, checks, free = (size / 2**30 for size in (copy_bytes, check_bytes, free_bytes))
         kept = f", the caches of its checks {checks:.1f} GiB" if check_bytes else ""
         raise DoesNotFit(
-            f"one copy of the problem needs {copy:.1f} GiB{kept} and its references more, but {free:.1f} GiB of the "
-            "card are free"
+            f"one copy of the problem needs {copy:.1f} GiB{kept}, and its references need more, but only {free:.1f} "
+            "GiB of the card are free"
         )
     return fits

@@ -14,6 +14,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tuner.core.plan.graph.norm_slots import slot_stride
 from tuner.core.problem.dtype import ELEMENTS, FP32, INT32, Dtype
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.ops.op import LaunchOp, Role, Tensor
@@ -65,6 +66,35 @@ def draw_bits(random: Any, shape: tuple[int, ...], scale: float, dtype: Dtype) -
     return bits.reshape(shape)
 
 
+class DrawsOnCard:
+    """`Draws` of one generator, for one slot or one check."""
+
+    def __init__(self, random: Any, dtype: Dtype, inputs: Mapping[str, Array]) -> None:
+        """`inputs` are what is drawn already."""
+        self._random, self._dtype, self._inputs = random, dtype, inputs
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        """Elements, as bits."""
+        return draw_bits(self._random, shape, 1.0, self._dtype)
+
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """fp32, from 0.5 to 2."""
+        return 0.5 + 1.5 * self._random.random(shape, dtype=cupy.float32)
+
+    def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
+        """int32."""
+        return self._random.integers(least, most, shape, dtype=cupy.int32, endpoint=True)
+
+    def squares(self, name: str) -> Array | None:
+        """Sums of the squares of an input's rows, with room for a whole vector behind them."""
+        if name not in self._inputs:
+            return None
+        sums = (from_bits(self._inputs[name], self._dtype, as_type=cupy.float64) ** 2).sum(axis=1)
+        padded = cupy.zeros(slot_stride(sums.size), dtype=cupy.float32)
+        padded[: sums.size] = sums
+        return padded
+
+
 def widened(bits: Array, dtype: str) -> Array:
     """Raw bits of `dtype`, widened to float64; integers as int64."""
     if dtype == INT32.name:
@@ -110,13 +140,13 @@ class OpData:
     @property
     def given(self) -> tuple[Tensor, ...]:
         """What it reads that no op of the workload writes."""
-        written = {op.name for op in self.workload.ops}
+        written = self.workload.written
         return tuple(one for one in self.tensors if one.role is not Role.OUTPUT and one.name not in written)
 
     @property
     def read_from_ops(self) -> tuple[str, ...]:
         """The names of earlier ops whose outputs it reads."""
-        written = {op.name for op in self.workload.ops}
+        written = self.workload.written
         return tuple(name for name in dict.fromkeys(self.op.read_names) if name in written)
 
     @property
@@ -159,7 +189,7 @@ class OpData:
         found: Mapping[str, Expected] = self._numbers.reference(self.op, given, self.workload.dtype, cupy)
         missing = {one.name for one in self.tensors if one.role is Role.OUTPUT} - set(found)
         if missing:
-            raise WorkerError(f"{self.op.describe()}: its reference says nothing of {', '.join(sorted(missing))}")
+            raise WorkerError(f"{self.op.describe()}: its reference does not define {', '.join(sorted(missing))}")
         columns = {one.name: one.shape[-1] for one in self.tensors} | {self.op.name: self.op.c_columns}
         return {name: _reference(expected, columns[name]) for name, expected in found.items()}
 

@@ -51,4 +51,4 @@ class GuardedOutput:
     def surroundings(self, name: str) -> list[Region]:
         """What lies before and behind it."""
         front, behind = self._buffer[:_CANARY_BYTES], self._buffer[self._end :]
-        return [region(f"what lies before {name}", front), region(f"what lies behind {name}", behind)]
+        return [region(f"memory before {name}", front), region(f"memory after {name}", behind)]

@@ -27,7 +27,7 @@ class Call(Protocol):
         """Enqueues it; addresses on the device, `added` of what it adds in front of its activation, or 0."""
 
 
-def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call:
+def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call | OwnCall:
     """Of an op that is no plain product: ``call_of`` in the folder ``card`` of its kind, which does what its epilogue
     has in the library (`split_epilogue`), by what of the buffers of the `first` slot all slots share; or the kernel of
     `OwnCall`.
@@ -45,8 +45,9 @@ def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call:
 class CardOfTileOp(Protocol):
     """The folder ``card``, or the file, of a kind of tile op. It may import what the card's machine has."""
 
-    def kernel_of(self, op: Any, dtype: Dtype) -> Callable[[int, int, int], None]:
-        """What enqueues a kernel to measure beside on CuPy's current stream, by the addresses of A, W and C."""
+    def kernel_of(self, op: Any, dtype: Dtype) -> Callable[..., None]:
+        """What enqueues a kernel to measure beside on CuPy's current stream, by the addresses of A, W and C, and then
+        of the op's `others`."""
 
 
 class OwnCall:
@@ -62,12 +63,12 @@ class OwnCall:
             WorkerError: the kind has none.
         """
         if (part := part_of(op.KIND, "card")) is None:
-            raise WorkerError(f"{op.name}: no library makes a {op.KIND}, and its kind has no kernel to measure beside")
-        self._call: Callable[[int, int, int], None] = part.kernel_of(op, dtype)
+            raise WorkerError(f"{op.name}: no library supports a {op.KIND}, and its kind has no kernel to compare with")
+        self._call: Callable[..., None] = part.kernel_of(op, dtype)
 
     def recipe(self, op: TileOp, *, algorithm: int) -> None:
         """The library has no such call."""
 
-    def launch(self, a: int, w: int, c: int, *_: Any, **__: Any) -> None:
-        """Enqueues it on the current stream, by the addresses of A, W and the output."""
-        self._call(a, w, c)
+    def enqueue(self, given: OpBuffers) -> None:
+        """Enqueues it on the current stream."""
+        self._call(given.a, given.w, given.c, *given.parts.values())

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from tuner.core.problem.epilogue import Stage
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.ops.op import Role, Tensor
 from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
 
@@ -30,14 +31,17 @@ class Reference:
 class TileReference(Protocol):
     """The file ``reference`` of a kind of tile op."""
 
-    def reference(self, xp: Any, op: Any, a: Array, w: Array, *, roundoff: float, off: Array) -> tuple[Array, Array]:
+    def reference(self, xp: Any, op: Any, a: Array, w: Array, *, roundoff: float, off: Array) -> Any:
         """Float64 of a [m, columns] and w [weight rows, k], and how far each may be off. Each element of a is `off` by
-        so much at most; where that is None by `roundoff` of itself."""
+        so much at most; where that is None by `roundoff` of itself.
+
+        An op that has `others` takes these, too: by name, elements in float64, factors and integers as they are, each
+        with how far it may be off, or None. It gives both by the name of each tensor that it writes."""
 
 
-def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> Reference:
-    """The output of a tile op and its tolerance, of NumPy's or CuPy's arrays. `is_normed` where a norm reads the
-    output, so that the library may round the sums before it adds a residual.
+def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> dict[str, Reference]:
+    """What a tile op must leave, by the name of each tensor that it writes, and its tolerance, of NumPy's or CuPy's
+    arrays. `is_normed` where a norm reads the output, so that the library may round the sums before it adds a residual.
 
     Sums and their error come from the file ``reference`` of the op's kind. Elements of the source may be off by the
     roundoff of the element type where it is an earlier op's output, or is normed; of an earlier op's by its tolerance,
@@ -53,15 +57,22 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
         WorkerError: the kind has no reference.
     """
     if (part := part_of(op.KIND, "reference")) is None:
-        raise WorkerError(f"{op.name}: nothing says here what a {op.KIND} must be")
+        raise WorkerError(f"{op.name}: there is no reference for a {op.KIND}")
     row, stored = dtype.row, op.stored_in(dtype).row
     check_row(row)
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
+    beside = op.others(dtype)
     is_rounded = source.tolerance is not None or bool(op.norm)
     # A library multiplies elements: what weights with factors stand for is rounded to one.
     is_converted = op.weights is not None and op.weights.row.group > 0
     roundoff = row.sum_roundoff + (is_rounded + is_converted) * row.roundoff
-    values, error = part.reference(xp, op, source.values, w, roundoff=roundoff, off=source.tolerance)
+    said = (
+        {"others": {one.name: _known(one, tensors) for one in beside if one.role is not Role.OUTPUT}} if beside else {}
+    )
+    made = part.reference(xp, op, source.values, w, roundoff=roundoff, off=source.tolerance, **said)
+    by_name = made if beside else {op.name: made}
+    found = {one.name: _rounded(xp, one, by_name, dtype) for one in beside if one.role in (Role.OUTPUT, Role.CACHE)}
+    values, error = _pair(by_name, op.name)
     sums = Sums(xp=xp, row=dtype.sums.row, values=values, error=error, held=xp.abs(values))
     for stage in Stage:
         for one in op.parts:
@@ -76,6 +87,29 @@ def reference(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bo
     sums.row = stored
     sums.round(2 * xp.abs(sums.values))
     sums.error = sums.error + stored.smallest_step
-    return Reference(
-        values=xp.ascontiguousarray(sums.values), tolerance=xp.ascontiguousarray(sums.error.astype(xp.float32))
-    )
+    return {op.name: _kept(xp, sums.values, sums.error), **found}
+
+
+def _kept(xp: Any, values: Array, error: Array) -> Reference:
+    return Reference(values=xp.ascontiguousarray(values), tolerance=xp.ascontiguousarray(error.astype(xp.float32)))
+
+
+def _known(tensor: Tensor, tensors: Tensors) -> Any:
+    known = tensors[tensor.name]
+    off = None if known.tolerance is None else known.tolerance.reshape(tensor.shape)
+    return known.values.reshape(tensor.shape), off
+
+
+def _pair(made: Any, name: str) -> tuple[Array, Array]:
+    if name not in made:
+        raise WorkerError(f"its reference says nothing of {name}, which the op writes")
+    values, error = made[name]
+    return values, error
+
+
+def _rounded(xp: Any, tensor: Tensor, made: Any, dtype: Dtype) -> Reference:
+    """A tensor that an op writes beside its output, [rows, columns]: what its rounding adds."""
+    values, error = (one.reshape(tensor.rows_and_columns) for one in _pair(made, tensor.name))
+    if tensor.dtype == str(dtype):
+        error = error + dtype.row.roundoff * 2 * xp.abs(values) + dtype.row.smallest_step
+    return _kept(xp, values, error)

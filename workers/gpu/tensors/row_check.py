@@ -12,6 +12,8 @@ from tuner.errors import WorkerError
 
 #: Of a type of more bits than 16 so many codes are drawn.
 _NUM_DRAWN = 1 << 16
+#: Bits of a float32's mantissa.
+_MANTISSA = 23
 
 
 @lru_cache(maxsize=16)
@@ -31,21 +33,44 @@ def check_row(row: OperandRow) -> None:
         gaps = np.diff(values)
         for share, wanted in ((0.0, values[:-1]), (0.25, values[:-1]), (0.75, values[1:])):
             _check(row, kind, (values[:-1] + share * gaps) if row.bits <= 16 else wanted, wanted)
+        if row.bits > 16:
+            _check_neighbours(row)
         nan = row.from_bits(np, np.asarray(row.to_bits(np, np.full(1, np.nan, np.float32)))).astype(np.float64)
     if not np.isnan(nan).all():
-        raise WorkerError(f"dtype {row.name}: to_bits makes {nan[0]} of a NaN")
+        raise WorkerError(f"dtype {row.name}: to_bits turns a NaN into {nan[0]}")
+
+
+def _check_neighbours(row: OperandRow) -> None:
+    """Of a type of too many codes to try all: of numbers that lie close to each other, at every distance and around
+    every power of two, none goes to a value that is farther than what another one went to."""
+    bases = [exponent << _MANTISSA | mantissa for exponent in range(1, 255) for mantissa in (0, 0x2AAAAA, 0x7FFFFF)]
+    steps = [count << shift for shift in range(_MANTISSA) for count in (-3, -2, -1, 0, 1, 2, 3)]
+    bits = np.clip(np.add.outer(bases, steps).ravel(), 0, (255 << _MANTISSA) - 1).astype(np.uint32)
+    given = np.unique(np.concatenate([bits, bits | 1 << 31]).view(np.float32))
+    got = row.from_bits(np, np.asarray(row.to_bits(np, given))).astype(np.float64)
+    exact, reached = given.astype(np.float64), np.unique(got[np.isfinite(got)])
+    above = np.clip(np.searchsorted(reached, exact), 1, len(reached) - 1)
+    low, high = reached[above - 1], reached[above]
+    nearest = np.where(exact - low < high - exact, low, high)
+    is_tie = np.abs(got - exact) == np.abs(nearest - exact)
+    keeps = np.abs(exact) <= reached[-1]
+    _judge(row, exact, got, np.where(is_tie | ~keeps, got, nearest), keeps)
 
 
 def _check(row: OperandRow, kind: Any, given: Any, wanted: Any) -> None:
     narrow = given.astype(np.float32)
     bits = np.asarray(row.to_bits(np, narrow))
     if bits.dtype != kind:
-        raise WorkerError(f"dtype {row.name}: to_bits makes {bits.dtype}, and elements of {row.bits} bits are {kind}")
+        raise WorkerError(f"dtype {row.name}: to_bits returns {bits.dtype}, but elements of {row.bits} bits are {kind}")
     got = row.from_bits(np, bits).astype(np.float64)
-    exact = narrow.astype(np.float64)
+    _judge(row, narrow.astype(np.float64), got, wanted, np.ones(got.shape, dtype=np.bool_))
+
+
+def _judge(row: OperandRow, exact: Any, got: Any, wanted: Any, keeps: Any) -> None:
+    """`keeps` says which values have to keep within the roundoff."""
     off = np.abs(got - exact)
-    bad = (got != wanted) | (off > row.roundoff * np.abs(exact) + row.smallest_step)
+    bad = keeps & ((got != wanted) | (off > row.roundoff * np.abs(exact) + row.smallest_step))
     if bad.any():
         at = int(np.argmax(bad))
-        what = f"{exact[at]:g} becomes {got[at]:g}, where {wanted[at]:g} is nearest and the roundoff {row.roundoff:g}"
-        raise WorkerError(f"dtype {row.name}: {what}: mend its to_bits, from_bits or roundoff")
+        what = f"{exact[at]:g} becomes {got[at]:g}, but {wanted[at]:g} is nearest and the roundoff is {row.roundoff:g}"
+        raise WorkerError(f"dtype {row.name}: {what}: fix its to_bits, from_bits or roundoff")

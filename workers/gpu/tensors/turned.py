@@ -151,7 +151,7 @@ class TurnedCache(Turned):
             others = self.by_head(cache) != UNTOUCHED
             others[pages, :, places] = False
             if bool(others.any()):
-                return f"the cache of {what} was written where no new token is"
+                return f"the cache of {what} was written outside its new tokens"
         return ""
 
     def regions(self, name: str) -> list[Region]:

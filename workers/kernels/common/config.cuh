@@ -60,6 +60,13 @@ constexpr OpConfig kOps[kNumOps] = {
 #endif
 __device__ constexpr bool is_own_task(int op) { return (TUNER_OWN_TASKS >> op & 1) != 0; }
 
+// Bit i: op i gathers its rows of A, as its kind says (gather.cuh, gathered_wgmma.cuh). It is a macro, so that kernels without
+// such an op stay the same to the byte.
+#ifndef TUNER_GATHERS
+#define TUNER_GATHERS 0
+#endif
+__device__ constexpr bool gathers(int op) { return (TUNER_GATHERS >> op & 1) != 0; }
+
 #ifndef TUNER_CHAIN_OPS
 constexpr ChainOp kChainOps[kNumOps] = {};
 #endif

@@ -43,8 +43,10 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const auto up = [&] { return sums[2 + r]; };
-    out[r] = finish_output<kOp>(sums[r], up, scale[r], column.bias[0], column.bias[1], op, row + r, number);
-    if constexpr (Residual<kOp>::is_there())
+    float sum = sums[r];
+    if constexpr (Residual<kOp>::is_of_sums()) sum = sums[r] + Element::widen(static_cast<u16>(residual >> 16 * r));
+    out[r] = finish_output<kOp>(sum, up, scale[r], column.bias[0], column.bias[1], op, row + r, number);
+    if constexpr (Residual<kOp>::is_there() && !Residual<kOp>::is_of_sums())
       out[r] = Residual<kOp>::apply(out[r], Element::widen(static_cast<u16>(residual >> 16 * r)));
     out[r] = finish_result<kOp>(out[r], op, row + r, number);
   }

@@ -104,8 +104,10 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   for (int c = 0; c < 2; ++c) {
     const float* up_sum = sums + kUp + c;
     const auto up = [=] { return *up_sum; };
-    out[c] = finish_output<kOp>(sums[c], up, row.scale, bias[0][c], bias[1][c], op, row.number, column + c);
-    if constexpr (Residual<kOp>::is_there()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
+    float sum = sums[c];
+    if constexpr (Residual<kOp>::is_of_sums()) sum = sums[c] + residual[c];
+    out[c] = finish_output<kOp>(sum, up, row.scale, bias[0][c], bias[1][c], op, row.number, column + c);
+    if constexpr (Residual<kOp>::is_there() && !Residual<kOp>::is_of_sums()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
     out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
   }
   return Output<kOp>::narrow_two(out[0], out[1]);

@@ -6,7 +6,7 @@
 // of the team's own, since the rings hold stages of the tasks that follow. They release both stages before.
 // Memory order. The inputs' warp has acquired what it waited for; its arrival and the math warps' wait hand that on at CTA
 // scope. They read by plain loads, which need no proxy fence. What they store is posted as any tile is (post_wgmma.cuh).
-// Abort. Where a wait has expired, the task's inputs may not be there: the team fills all of the op's output with NaN, since
+// Abort. Where a wait has expired, the task's inputs may not be there: the team fills all of the op's outputs with NaN, since
 // a tile's place is the kind's to know. Who stores there has waited for all that it reads, so that every element of an
 // aborted launch is right or NaN.
 #pragma once
@@ -20,6 +20,14 @@ struct MathTeam {
   __device__ static int thread() { return team_thread(); }
   __device__ static void sync() { barrier_sync<kTeamThreads>(kTeamBarriers + team_number()); }
 };
+
+// Of an op that writes more than its output: that, too.
+template <int kOp, class Team>
+__device__ __forceinline__ auto spoil_others(const OpArgs& op, Team team, int) -> decltype(OwnTask<kOp>::spoil(op, team)) {
+  OwnTask<kOp>::spoil(op, team);
+}
+template <int kOp, class Team>
+__device__ __forceinline__ void spoil_others(const OpArgs&, Team, long) {}
 
 // Computes and stores one tile.
 template <int kOp>
@@ -42,6 +50,7 @@ __device__ __forceinline__ void run_own_tile(const LaunchArgs& args, const FeedS
     OwnTask<kOp>::run(op, slot.task, shared.own + team_number() * kOwnTaskBytes, MathTeam());
   } else {
     for (int i = team_thread(); i < op.m * op.n; i += kTeamThreads) op.c[i] = Element::kNan;
+    spoil_others<kOp>(op, MathTeam(), 0);
   }
   if (team_thread() == 0) trace_stamp(args, slot.index, kComputed);
   MathTeam::sync();

@@ -279,6 +279,20 @@ __device__ __forceinline__ u16 load_shared_element(u32 address) {
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
   return bits;
 }
+// Of 2, 4 or 8 bytes that follow each other, a multiple of which the address is.
+template <int kBytes>
+__device__ __forceinline__ u64 load_shared_bytes(u32 address) {
+  if constexpr (kBytes == 2) return load_shared_element(address);
+  u64 bytes = 0;
+  if constexpr (kBytes == 4) {
+    u32 word;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+    bytes = word;
+  } else {
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(bytes) : "r"(address) : "memory");
+  }
+  return bytes;
+}
 __device__ __forceinline__ float load_shared_float(u32 address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");

@@ -3,7 +3,7 @@
 #pragma once
 #include "element.cuh"
 
-// What cuTensorMapEncodeTiled fills in: 128 opaque bytes, 64-byte aligned.
+// What cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col fills in: 128 opaque bytes, 64-byte aligned.
 struct alignas(64) TensorMap {
   u64 opaque[16];
 };
@@ -102,6 +102,33 @@ __device__ __forceinline__ void copy_pairs_to(u32 shared, const TensorMap* map, 
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
       "[%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6, %7;" ::"r"(shared),
       "l"(map), "r"(0), "r"(pair), "r"(line), "r"(barrier), "h"(ctas), "l"(policy)
+      : "memory");
+}
+
+// Where a walk over pixels of images begins.
+struct PixelStart {
+  int x, y, image;
+};
+
+// Of a map [images, height, width, channels] in im2col mode: 64 channels from `channel` on of as many pixels as the map says,
+// each so far to the right of and below a pixel that is walked.
+__device__ __forceinline__ void copy_pixels(u32 shared, const TensorMap* map, const PixelStart& start, int channel, int right,
+                                            int down, u32 barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9;" ::"r"(shared),
+      "l"(map), "r"(channel), "r"(start.x), "r"(start.y), "r"(start.image), "r"(barrier), "h"(static_cast<u16>(right)),
+      "h"(static_cast<u16>(down)), "l"(policy)
+      : "memory");
+}
+
+__device__ __forceinline__ void copy_pixels_to(u32 shared, const TensorMap* map, const PixelStart& start, int channel, int right,
+                                               int down, u32 barrier, u64 policy, u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9, %10;" ::"r"(shared),
+      "l"(map), "r"(channel), "r"(start.x), "r"(start.y), "r"(start.image), "r"(barrier), "h"(static_cast<u16>(right)),
+      "h"(static_cast<u16>(down)), "h"(ctas), "l"(policy)
       : "memory");
 }
 

@@ -6,33 +6,50 @@
 // matrices of two bytes bring a warp its 16 rows of 32 bytes, a *span*. Behind the codes lie a stage's factors, group by
 // group, as many as it has rows of weights, in the order of W.
 //
+// Few rows. Up to kMostSync rows of inputs each warp multiplies for itself, by mma.sync: an instruction has the tensor
+// cores for less time than the least wgmma, whose operand B is as few rows, and no warp waits for the three others. The
+// fragments of the inputs come by ldmatrix. A stage is released when its last span is in registers.
+//
 // Registers. wgmma reads them until it is done, so there are two sets of fragments, and where they are few of groups' sums. A span is loaded and
 // converted while the tensor cores have the span before. Behind the issue of a span's products those of the span before are
 // done; then its stage is released where it was the last one there.
 //
-// Groups. A group of 64 or 128 codes of a row shares a factor. Its products are sums of their own, which the thread multiplies
-// with the factors of its two rows and adds to its own sums in fp32: the weights themselves are exact. No group's sums are
+// Groups. A group of codes of a row shares a factor. A power of two multiplies the codes as they are converted. Else a group's products are sums of their own, which the thread multiplies
+// with the factors of its two rows and adds to its own sums in fp32: the weights themselves are exact. To wgmma no group's sums are
 // left to the next stage: the compiler would not see that they are done, and let no two products overlap.
 #pragma once
 #include "mainloop_wgmma.cuh"
 
+// Rows of the inputs of a tile up to which mma.sync multiplies.
+constexpr int kMostSync = 16;
+
 template <int kOp>
 struct Converted {
   using Tile = WgmmaTile<kOp>;
-  static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums;
+  static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums, kColumns = Tile::kColumns;
+  static constexpr bool kBySync = kColumns <= kMostSync;
   static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / 16;  // of k
-  static constexpr int kSpans = Tile::kTileK / kSpan, kLineSpans = kLineBytes / 32;
-  static constexpr bool kHasGroups = Weights::kGroup > 0;
+  static constexpr int kSpans = Tile::kTileK / kSpan, kLineSpans = kLineBytes / 32, kBundleSpans = kBundle / kSpan;
+  static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
+  // Of a group: columns, in a bundle, in a span; without groups a bundle is one.
+  static constexpr int kGroup = kHasGroups ? Weights::kGroup : kBundle, kGroups = kBundle / kGroup;
+  static constexpr int kSpanGroups = kScalesSums && kSpan > kGroup ? kSpan / kGroup : 1;
+  // What is issued to the tensor cores together: of a span what is of one group.
+  static constexpr int kUnitSlices = kSlices / kSpanGroups, kUnits = kSpans * kSpanGroups;
+  static constexpr int kGroupUnits = kScalesSums ? kGroup / 16 / kUnitSlices : kUnits;
   // Sets of groups' sums: with one, the next group begins when this one is added.
   static constexpr int kSets = kNumSums <= 32 ? 2 : 1;
-  static constexpr int kGroupSpans = kHasGroups ? Weights::kGroup / kSpan : kSpans, kGroups = kSpans / kGroupSpans;
   static_assert(kSwapAb, "weights are operand A");
-  static_assert(kSpans % 2 == 0 && kGroups * kGroupSpans == kSpans && (!kHasGroups || kGroups % 2 == 0),
-                "sets take turns across stages");
+  static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % (2 * kBundle) == 0), "sets take turns across stages");
 
-  using Fragments = u32[kBlocks][kSlices][4];
-  using Factors = float[kBlocks][2];
-  using Zeros = u32[kBlocks][2];
+  using Fragments = u32[kSlices][4];  // of a span of a block
+  using Inputs = u32[kSlices][kBySync ? kColumns / 8 : 1][2];
+  using Sums = float[kScalesSums ? kNumSums : 1];
+  // Of the groups of a bundle what a thread's rows have.
+  struct Bundle {
+    float factors[kGroups][kBlocks][2];
+    Weights::Beside beside[kGroups][kBlocks][2];
+  };
 
   // Where a lane's rows of a warpgroup's first block begin in the ring's first slot, and its place in a line.
   struct Rows {
@@ -49,112 +66,204 @@ struct Converted {
     }
   };
 
-  __device__ static __forceinline__ void load(Fragments& fragments, const Rows& rows, int slot, int span,
-                                              [[maybe_unused]] const Zeros& zeros) {
+  // The same of the inputs' rows, of which a lane has one of eight, and 8 of 32 columns.
+  struct InputRows {
+    u32 begin, place;
+
+    __device__ __forceinline__ explicit InputRows(u32 ring) {
+      const int lane = thread_number() % 32;
+      begin = ring + lane % 8 * kLineBytes;
+      place = (lane / 8 ^ lane % 8) * 16;
+    }
+    __device__ __forceinline__ u32 of(int slot, int eight, int k) const {
+      const u32 rows = begin + slot * kInputStageBytes;
+      return rows + (k / kLineColumns * kColumns + eight * 8) * kLineBytes + (place ^ k % kLineColumns / 8 * 16);
+    }
+  };
+
+  __device__ static __forceinline__ void load(Fragments& fragments, const Rows& rows, int slot, int span, int block,
+                                              const Bundle& bundle) {
+    u32 words[4];  // 8 rows and the 8 below of 16 bytes of k, and of the next 16
+    ldmatrix_x4(words, rows.of(slot, block, span));
+    u32 pairs[4][16 / Weights::kBits];
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      u32 words[4];  // 8 rows and the 8 below of 16 bytes of k, and of the next 16
-      ldmatrix_x4(words, rows.of(slot, block, span));
-      u32 pairs[4][16 / Weights::kBits];
+    for (int word = 0; word < 4; ++word) {
+      const int group = (span * kSpan + word / 2 * (kSpan / 2)) % kBundle / kGroup;
+      Weights::convert(words[word], pairs[word], bundle.beside[group][block][word % 2]);
+    }
 #pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        if constexpr (Weights::kHasZeros) {
-          Weights::convert(words[word], pairs[word], zeros[block][word % 2]);
-        } else {
-          Weights::convert(words[word], pairs[word]);
-        }
-      }
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const int word = slice / (kSlices / 2) * 2, pair = slice % (kSlices / 2) * 2;
 #pragma unroll
-      for (int slice = 0; slice < kSlices; ++slice) {
-        const int word = slice / (kSlices / 2) * 2, pair = slice % (kSlices / 2) * 2;
+      for (int i = 0; i < 4; ++i) fragments[slice][i] = pairs[word + i % 2][pair + i / 2];
+    }
+  }
+
+  __device__ static __forceinline__ void load_inputs(Inputs& inputs, const InputRows& rows, int slot, int span) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) fragments[block][slice][i] = pairs[word + i % 2][pair + i / 2];
+    for (int slice = 0; slice < kSlices; slice += 2) {
+#pragma unroll
+      for (int eight = 0; eight < kColumns / 8; ++eight) {
+        u32 words[4];
+        ldmatrix_x4(words, rows.of(slot, eight, span * kSpan + slice * 16));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) inputs[slice + i / 2][eight][i % 2] = words[i];
       }
     }
   }
 
-  // Of a group of a stage the bits of its `number`-th list that are of the thread's rows: factors, then zero points.
-  template <class Take>
-  __device__ static __forceinline__ void read_list(u32 stage, int group, int number, const Take& take) {
+  // Of a bundle of a stage what the lists have of the thread's rows.
+  __device__ static __forceinline__ void load_bundle(Bundle& bundle, u32 stage, int number) {
     constexpr int kRows = Tile::kSharedRows, kLists = 1 + Weights::kHasZeros;
-    const u32 codes = stage + kRows * kStoredK<kOp> * kElementBytes;
-    const u32 begin = codes + (group * kLists + number) * kRows * kElementBytes;
+    const u32 lists = stage + kRows * kStoredK<kOp> * kElementBytes + number * kLists * kRows * kListBytes;
     const int first = team_group() * kBlocks * kBlockRows + team_thread() / 32 % 4 * 16 + thread_number() % 32 / 4;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int place = Tile::weight_row(first + block * kBlockRows + 8 * half);
-        take(block, half, load_shared_element(begin + min(place, kRows - 1) * kElementBytes));
+        const u32 place = min(Tile::weight_row(first + block * kBlockRows + 8 * half), kRows - 1) * kListBytes;
+        const u64 factors = load_shared_bytes<kListBytes>(lists + place);
+        const u64 zeros = Weights::kHasZeros ? load_shared_bytes<kListBytes>(lists + kRows * kListBytes + place) : 0;
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+          const u32 bits = factors >> 8 * Weights::kFactorBytes * group & ((1u << 8 * Weights::kFactorBytes) - 1);
+          if constexpr (kScalesSums) bundle.factors[group][block][half] = Element::widen(bits) * Weights::kSteps;
+          if constexpr (Weights::kHasPowers) bundle.beside[group][block][half] = Weights::beside(bits);
+          if constexpr (Weights::kHasZeros) bundle.beside[group][block][half] = Weights::beside(zeros >> 16 * group & 0xFFFF);
+        }
       }
     }
   }
-  __device__ static __forceinline__ void load_factors(Factors& factors, u32 stage, int group) {
-    read_list(stage, group, 0, [&](int block, int half, u16 bits) { factors[block][half] = Element::widen(bits); });
-  }
-  __device__ static __forceinline__ void load_zeros(Zeros& zeros, u32 stage, int group) {
-    read_list(stage, group, 1, [&](int block, int half, u16 bits) { zeros[block][half] = bits * 0x10001u; });
-  }
 
-  __device__ static __forceinline__ void add(float (&acc)[kMaxWgmmaAccumulators], const float (&sums)[kNumSums],
-                                             const Factors& factors) {
+  // Of a block.
+  __device__ static __forceinline__ void clear(float* sums) {
 #pragma unroll
-    for (int i = 0; i < kNumSums; ++i) acc[i] = fmaf(factors[i / Tile::kBlockSums][i / 2 % 2], sums[i], acc[i]);
+    for (int i = 0; i < Tile::kBlockSums; ++i) sums[i] = 0.0f;
+  }
+  __device__ static __forceinline__ void add(float (&acc)[kMaxWgmmaAccumulators], const Sums& sums,
+                                             const float (&factors)[kBlocks][2], int block) {
+    const int first = block * Tile::kBlockSums;
+#pragma unroll
+    for (int i = 0; i < Tile::kBlockSums; ++i) acc[first + i] = fmaf(factors[block][i / 2 % 2], sums[first + i], acc[first + i]);
+  }
+  __device__ static __forceinline__ void add(float (&acc)[kMaxWgmmaAccumulators], const Sums& sums,
+                                             const float (&factors)[kBlocks][2]) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) add(acc, sums, factors, block);
   }
 
   // As `WgmmaTile::multiply`.
   template <class Issued>
-  __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
-                                  StagePlaces& places, const Issued& issued) {
+  __device__ static __forceinline__ void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
+                                                  StagePlaces& places, const Issued& issued) {
     Tile::fill(acc, 0.0f);
+    if constexpr (kBySync) {
+      multiply_by_sync(acc, num_steps, stages, places);
+      issued();
+    } else {
+      multiply_by_wgmma(acc, num_steps, stages, places, issued);
+    }
+  }
+
+  __device__ static __forceinline__ void multiply_by_sync(float (&acc)[kMaxWgmmaAccumulators], int num_steps,
+                                                          const Stages& stages, StagePlaces& places) {
+    const int lane = thread_number() % 32;
+    const Rows rows(stages.weights.data);
+    const InputRows input_rows(stages.inputs.data);
+    Sums sums;
+    Bundle bundle;
+#pragma unroll 1
+    for (int left = num_steps; left > 0; --left) {
+      stages.wait_filled(places);
+      const int slot = places.weight.slot(), input_slot = places.input_slot();
+#pragma unroll
+      for (int span = 0; span < kSpans; ++span) {
+        if constexpr (kHasGroups) {
+          if (span % kBundleSpans == 0) {
+            if constexpr (kGroups > 1) __syncwarp();  // factors of no more bundles are gathered
+            load_bundle(bundle, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
+          }
+        }
+        Inputs inputs;
+        load_inputs(inputs, input_rows, input_slot, span);
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          Fragments fragments;
+          load(fragments, rows, slot, span, block, bundle);
+#pragma unroll
+          for (int slice = 0; slice < kSlices; ++slice) {
+            const int k = span * kSpan + slice * 16;
+            float* const own = (kScalesSums ? sums : acc) + block * Tile::kBlockSums;
+            if (kScalesSums && k % kGroup == 0) clear(own);
+#pragma unroll
+            for (int eight = 0; eight < kColumns / 8; ++eight)
+              Element::multiply(own + eight * 4, fragments[slice], inputs[slice][eight]);
+            if (kScalesSums && (k + 16) % kGroup == 0) add(acc, sums, bundle.factors[k % kBundle / kGroup], block);
+          }
+        }
+      }
+      places.advance();
+      stages.release_before(places, lane);
+    }
+  }
+
+  template <class Issued>
+  __device__ static __forceinline__ void multiply_by_wgmma(float (&acc)[kMaxWgmmaAccumulators], int num_steps,
+                                                           const Stages& stages, StagePlaces& places, const Issued& issued) {
     const int lane = thread_number() % 32;
     const typename Tile::Operands first(stages);
     const Rows rows(stages.weights.data);
-    Fragments fragments[2];
-    float sums[kSets][kHasGroups ? kNumSums : 1];
-    Factors factors[kSets];
-    Zeros zeros;
+    Fragments fragments[2][kBlocks];
+    Sums sums[kSets];
+    Bundle bundles[kSets];
     bool is_first = true;
 #pragma unroll 1
     for (int left = num_steps; left > 0; --left) {
       stages.wait_filled(places);
       const int slot = places.weight.slot();
-      const u32 inputs = first.at(places).inputs;
+      const u32 inputs = uniform(first.at(places).inputs);
 #pragma unroll
-      for (int span = 0; span < kSpans; ++span) {
-        const int group = span / kGroupSpans;
-        const bool begins = kHasGroups && span % kGroupSpans == 0;
-        if constexpr (Weights::kHasZeros) {
-          if (begins) load_zeros(zeros, stages.weights.data + slot * kWeightStageBytes, group);
+      for (int unit = 0; unit < kUnits; ++unit) {
+        const int span = unit / kSpanGroups, group = unit / kGroupUnits;
+        const bool begins = kScalesSums && unit % kGroupUnits == 0;
+        Bundle& bundle = bundles[span / kBundleSpans % kSets];
+        if constexpr (kHasGroups) {
+          if (unit % (kBundleSpans * kSpanGroups) == 0)
+            load_bundle(bundle, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
         }
-        load(fragments[span % 2], rows, slot, span, zeros);
+        if (unit % kSpanGroups == 0) {
+#pragma unroll
+          for (int block = 0; block < kBlocks; ++block) load(fragments[span % 2][block], rows, slot, span, block, bundle);
+        }
         wgmma_fence();
 #pragma unroll
-        for (int slice = 0; slice < kSlices; ++slice) {
-          const int k = span * kSpan + slice * 16;
-          const int units = k / kLineColumns * Tile::kColumns * (kLineBytes / 16) + k % kLineColumns / 8;
+        for (int i = 0; i < kUnitSlices; ++i) {
+          const int slice = unit % kSpanGroups * kUnitSlices + i, k = span * kSpan + slice * 16;
+          const int units = k / kLineColumns * kColumns * (kLineBytes / 16) + k % kLineColumns / 8;
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block) {
-            float* const own = kHasGroups ? sums[group % kSets] : acc;
-            WgmmaOfRegisters<Tile::kColumns>::multiply(own + block * Tile::kBlockSums, fragments[span % 2][block][slice],
-                                                       operand_descriptor(inputs + units), !(begins && slice == 0));
+            float* const own = kScalesSums ? sums[group % kSets] : acc;
+            WgmmaOfRegisters<kColumns>::multiply(own + block * Tile::kBlockSums, fragments[span % 2][block][slice],
+                                                 operand_descriptor(inputs + units), !(begins && i == 0));
           }
         }
         wgmma_commit();
-        if constexpr (kHasGroups) {
-          const bool ends = span % kGroupSpans == kGroupSpans - 1;
-          if (begins) load_factors(factors[group % kSets], stages.weights.data + slot * kWeightStageBytes, group);
-          if (ends && (kSets == 1 || span == kSpans - 1)) {
+        if constexpr (kScalesSums) {
+          const bool ends = unit % kGroupUnits == kGroupUnits - 1, waits = ends && (kSets == 1 || unit == kUnits - 1);
+          if (waits) {
             wgmma_wait<0>();
           } else {
             wgmma_wait<1>();
           }
-          if (kSets > 1 && begins && group > 0) add(acc, sums[(group + 1) % kSets], factors[(group + 1) % kSets]);
-          if (ends && (kSets == 1 || span == kSpans - 1)) add(acc, sums[group % kSets], factors[group % kSets]);
+          if (kSets > 1 && begins && group > 0) {
+            const Bundle& before = bundles[(group - 1) / kGroups % kSets];
+            add(acc, sums[(group - 1) % kSets], before.factors[(group - 1) % kGroups]);
+          }
+          if (waits) add(acc, sums[group % kSets], bundle.factors[group % kGroups]);
         } else {
           wgmma_wait<1>();
         }
-        if (span == 0 && !is_first) stages.release_before(places, lane);
+        if (unit == 0 && !is_first) stages.release_before(places, lane);
       }
       is_first = false;
       places.advance();

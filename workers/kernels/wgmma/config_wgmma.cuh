@@ -74,18 +74,23 @@ __device__ constexpr int max_input_stage_bytes() {
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
-// Columns of a stage of weights as they are stored, in elements' sizes; and the factors of a row there, with zero points.
+// Columns of a stage of weights as they are stored, in elements' sizes. Behind these lie lists of what groups have beside, of
+// each kBundle columns: factors, then zero points; so many bytes of a row in a list, and lists in a stage.
 template <int kOp>
 constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
-__device__ constexpr int factors_of_row(const OpConfig& op) {
-  return Weights::kGroup > 0 ? op.tile_k / Weights::kGroup * (1 + Weights::kHasZeros) : 0;
+enum : int {
+  kBundle = 128,
+  kListBytes = Weights::kGroup > 0 ? kBundle / (Weights::kGroup > 0 ? Weights::kGroup : 1) * Weights::kFactorBytes : 0
+};
+__device__ constexpr int lists_of(const OpConfig& op) {
+  return Weights::kGroup > 0 ? op.tile_k / kBundle * (1 + Weights::kHasZeros) : 0;
 }
 
 __device__ constexpr int max_weight_stage_bytes() {
   int widest = 0;
   for (const OpConfig& op : kOps) {
-    const int columns = op.tile_k * Weights::kBits / (8 * kElementBytes) + factors_of_row(op);
-    const int bytes = op.weight_rows() * columns * kElementBytes;
+    const int row_bytes = op.tile_k * Weights::kBits / 8 + lists_of(op) * kListBytes;
+    const int bytes = op.weight_rows() * row_bytes;
     widest = bytes > widest ? bytes : widest;
   }
   return (widest + 1023) / 1024 * 1024;

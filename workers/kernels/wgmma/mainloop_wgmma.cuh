@@ -130,6 +130,14 @@ struct ToRing {
       copy_pairs_to(stage + offset, map, pair, line, full, policy, StageSharers::ctas());
     }
   }
+  __device__ __forceinline__ void pixels(u32 offset, const TensorMap* map, const PixelStart& start, int channel, int right,
+                                         int down) const {
+    if constexpr (StageSharers::kCount == 1) {
+      copy_pixels(stage + offset, map, start, channel, right, down, full, policy);
+    } else {
+      copy_pixels_to(stage + offset, map, start, channel, right, down, full, policy, StageSharers::ctas());
+    }
+  }
 };
 
 // Into the L2 alone.
@@ -173,13 +181,21 @@ __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const
   }
 }
 
+// Of a product that gathers its rows: gathered_wgmma.cuh.
+template <int kOp>
+struct GatheredStage;
+
 template <int kOp>
 __device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const TensorMap* map, int step, int tile_m,
                                                     u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
   mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * kElementBytes);
-  request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(ToRing<InputSharers>{stage, full, policy}, 0,
-                                                                               map, step, tile_m * kConfig.tile_m);
+  const ToRing<InputSharers> to{stage, full, policy};
+  if constexpr (gathers(kOp)) {
+    GatheredStage<kOp>::request(to, map, step, tile_m * kConfig.tile_m);
+  } else {
+    request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(to, 0, map, step, tile_m * kConfig.tile_m);
+  }
 }
 
 // The boxes of a step of weights, of which a gate and an up projection lie n rows apart.
@@ -200,19 +216,17 @@ __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const 
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr u32 kCodeBytes = kConfig.weight_rows() * kStoredK<kOp> * kElementBytes;
   // Of groups' factors each CTA brings its own: there are few. Those of a last tile's rows that are none are left out.
-  constexpr int kFactors = factors_of_row(kConfig), kHalves = kConfig.gated ? 2 : 1;
-  const u32 factor_bytes = kFactors > 0 ? min(kConfig.tile_n, op.n - tile_n * kConfig.tile_n) * kElementBytes : 0;
-  mbarrier_arrive_expect(full, kCodeBytes + kFactors * kHalves * factor_bytes);
+  constexpr int kLists = lists_of(kConfig), kHalves = kConfig.gated ? 2 : 1;
+  const u32 list_bytes = kLists > 0 ? min(kConfig.tile_n, op.n - tile_n * kConfig.tile_n) * kListBytes : 0;
+  mbarrier_arrive_expect(full, kCodeBytes + kLists * kHalves * list_bytes);
   request_weight_boxes<kOp>(ToRing<WeightSharers>{stage, full, policy}, map, step, tile_n, op.n);
-  if constexpr (kFactors > 0) {
+  if constexpr (kLists > 0) {
     const int rows = kHalves * op.n;
-    const Element::Bits* const factors = op.w + static_cast<long long>(rows) * op.k / (8 * kElementBytes) * Weights::kBits;
+    const u8* const lists = reinterpret_cast<const u8*>(op.w) + static_cast<long long>(rows) * op.k / 8 * Weights::kBits;
 #pragma unroll
-    for (int i = 0; i < kFactors * kHalves; ++i) {
-      const int group = step * kFactors + i / kHalves, half = i % kHalves;
-      copy_bytes(stage + kCodeBytes + i * kConfig.tile_n * kElementBytes,
-                 factors + static_cast<long long>(group) * rows + half * op.n + tile_n * kConfig.tile_n, factor_bytes, full,
-                 policy);
+    for (int i = 0; i < kLists * kHalves; ++i) {
+      const u32 first = (step * kLists + i / kHalves) * rows + i % kHalves * op.n + tile_n * kConfig.tile_n;
+      copy_bytes(stage + kCodeBytes + i * kConfig.tile_n * kListBytes, lists + first * kListBytes, list_bytes, full, policy);
     }
   }
 }

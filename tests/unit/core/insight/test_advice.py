@@ -13,13 +13,13 @@ H200 = CATALOGUE["h200"]
 @pytest.mark.parametrize(
     ("dram", "tensor", "over_floor", "bound", "first"),
     [
-        (0.85, 0.1, 1.4, Bound.DRAM, "another raster"),
-        (0.85, 0.1, 1.01, Bound.DRAM, "it reads little more than it must"),
-        (0.85, 0.1, None, Bound.DRAM, "only fewer bytes help"),
-        (0.3, 0.9, 1.0, Bound.TENSOR, "the wgmma engine"),
-        (0.3, 0.2, 1.0, Bound.LATENCY, "the timeline"),
-        (0.7, 0.2, 1.3, Bound.MIXED, "another raster"),
-        (0.2, 0.7, 1.0, Bound.MIXED, "deeper overlap"),
+        (0.85, 0.1, 1.4, Bound.DRAM, "try another raster"),
+        (0.85, 0.1, 1.01, Bound.DRAM, "it reads little more than the minimum"),
+        (0.85, 0.1, None, Bound.DRAM, "only moving fewer bytes helps, e.g"),
+        (0.3, 0.9, 1.0, Bound.TENSOR, "use the wgmma engine"),
+        (0.3, 0.2, 1.0, Bound.LATENCY, "look at the timeline"),
+        (0.7, 0.2, 1.3, Bound.MIXED, "try another raster"),
+        (0.2, 0.7, 1.0, Bound.MIXED, "overlap"),
     ],
 )
 def test_what_bounds_a_kernel_decides_what_is_to_be_tried(

@@ -22,11 +22,13 @@ def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None
     words = explain(PAIR, H200, SCHEDULE)
     starts = [sentence.split(":")[0] for sentence in words[1:]]
     assert starts == ["Forecasts", "Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Policy", "Next best"]
-    assert "so the tensor cores bind" in words[2]
-    assert "up has 8 x 32 tiles, 2 waves of 132 CTAs, 124 in the last: alone it would fill 97% of them" in words[3]
+    assert "so the tensor cores" in words[2]
+    assert (
+        "up has 8 x 32 tiles, 2 waves of 132 CTAs, with 124 tiles in the last: on its own it would keep 97% of them"
+    ) in words[3]
     (plan,) = plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=SCHEDULE))
     assert f"Forecast: {simulate(plan).makespan_us:.1f} us" in words[7]
-    assert "What binds: " in words[7]
+    assert "Bottleneck: " in words[7]
 
 
 def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
@@ -36,7 +38,7 @@ def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
     text = [sentence for sentence in words if sentence.startswith("Op: ")]
     assert text[0] == "Op: o reads inputs alone."
     assert text[2].startswith("Op: down reads up, adds o; its tasks wait ")
-    assert "begins " in text[3]
+    assert "starts " in text[3]
     (all_starts,) = (sentence for sentence in words if sentence.startswith("Cuts: "))
     assert "of 8 ways" in all_starts
     assert "[o" in all_starts
@@ -56,16 +58,16 @@ def test_the_edges_are_those_of_the_tasks_that_run() -> None:
     parted = tiling((64, 128), (64, 128), num_stages=4, k=64, split=(2, 2))
     words = explain(PAIR, H200, Schedule.of(tiling=parted, ordering=ordering(split_tiles=SplitTiles.TAIL)))
     assert "down has 8 x 8 tiles, 56 of them in 2 parts" in words[4]
-    assert words[6].endswith("stand for 2,048 edges.")
+    assert words[6].endswith("cover 2,048 edges.")
 
 
 def test_a_schedule_in_the_order_of_a_policy_is_told_to_be_that() -> None:
-    assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order is that of no rule."
+    assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order follows no known policy."
     named = policy_schedules(PAIR, H200, SCHEDULE)
     assert len(named) == 3
     for name, schedule in named.items():
         sentence = explain(PAIR, H200, schedule)[-2]
-        assert sentence == f"Policy: the order is that of {name.replace('_', ' ')}."
+        assert sentence == f"Policy: the order is the same as that of {name.replace('_', ' ')}."
 
 
 def test_the_next_best_differs_in_one_named_axis_and_has_a_shorter_forecast() -> None:

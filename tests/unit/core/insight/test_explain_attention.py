@@ -21,18 +21,18 @@ def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> No
     workload = attention(sequences=16, kv_heads=8, head_dim=128, max_length=2048)
     sentences = explain(workload, H200, alone(num_stages=4, span_tokens=2048))
     text = " ".join(sentences)
-    assert "of which caches 28.0" in text
+    assert "of which the caches are 28.0" in text
     assert "attention has 128 of 2048 tokens, of which 128 are not empty" in text
-    assert "the fullest reads 1.00 of the mean" in text
-    assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us plainly", text)
+    assert "the fullest reads 1.00 times the mean" in text
+    assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us with plain launches", text)
     assert sentences[-1].startswith("Next best: ")
 
 
 def test_who_brings_keys_and_values_is_told() -> None:
     workload = attention()
     found = [" ".join(explain(workload, H200, alone(engine=engine))) for engine in AttentionEngine]
-    assert "in 6 stages, brought by the copy engine" in found[0]
-    assert "in 6 stages, brought by cp.async of two warps" in found[1]
+    assert "in 6 stages, loaded by the copy engine" in found[0]
+    assert "in 6 stages, loaded by cp.async of two warps" in found[1]
 
 
 def test_ragged_lengths_show_as_empty_tasks_and_uneven_queues() -> None:
@@ -41,7 +41,7 @@ def test_ragged_lengths_show_as_empty_tasks_and_uneven_queues() -> None:
     tasks, live = map(int, re.findall(r"has (\d+) of 512 tokens, of which (\d+)", text)[0])
     assert live < tasks == 16 * 8 * 8
     assert float(re.findall(r"the fullest reads (\d\.\d+)", text)[0]) > 1.02
-    assert "8 spans of a context meet in memory" in text
+    assert "8 spans of a context are combined in memory" in text
 
 
 def test_a_pair_names_both_launches() -> None:
@@ -54,9 +54,9 @@ def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chai
     workload = decoder_layer("llama3-8b", sequences=1, max_length=512)
     text = " ".join(explain(workload, H200, next(iter(first_guesses(space_with(workload), 0)))))
     launches = ", ".join(rf"{op.name} \d+\.\d us" for op in (*workload.launch_ops, *workload.tile_ops))
-    assert re.search(rf"Forecast: {launches}; \d+\.\d us plainly", text)
+    assert re.search(rf"Forecast: {launches}; \d+\.\d us with plain launches", text)
     assert "Waves: gate_up has" in text
-    assert "Op: qkv reads down, norms by down, turns queries and keys, writes keys and values to a cache" in text
+    assert "Op: qkv reads down, norms by down, rotates queries and keys, writes keys and values to a cache" in text
     assert "Cuts: of 8 ways to launch it" in text
 
 
@@ -72,7 +72,7 @@ def test_products_on_both_sides_are_told_by_their_launches(num_behind: int) -> N
     forecast = next(line for line in text.splitlines() if line.startswith("Forecast: qkv "))
     assert [part.split()[0] for part in forecast.removeprefix("Forecast: ").split(";")[0].split(", ")] == names
     assert "Policy: the order" not in text
-    assert ("Op: qkv reads inputs alone, turns queries and keys" in text) == (num_behind > 0)
+    assert ("Op: qkv reads inputs alone, rotates queries and keys" in text) == (num_behind > 0)
     assert ("Op: o_proj reads attention" in text) == (num_behind > 0)
     assert ("Forecast of qkv: " in text) == (num_behind > 0)
     assert ("Forecast of o_proj and gate_up and down: " in text) == (num_behind == 3)

@@ -62,7 +62,9 @@ def test_measured_stands_beside_forecast_for_the_fastest_fused_finalist_and_each
         "Measured: fused 80.0 us in the finals, 1.25 times the library's speed; 75% of the data sheet's bound; "
         "forecast 64.0 us, so it took 1.25 times as long."
     )
-    assert second == ("Beside it: library 100.0 us; two launches 90.0 us (forecast 75.0). What to run: fused, 1.25x.")
+    assert second == (
+        "Compared with: library 100.0 us; two launches 90.0 us (forecast 75.0). Recommendation: fused, 1.25x."
+    )
     assert explain_job(best(simulated=True), chosen, TRIALS, GOOD)[0].startswith("Measured (simulated): ")
 
 
@@ -96,7 +98,7 @@ def test_the_quality_of_the_forecasts_is_reported_or_why_it_is_not() -> None:
 
 def test_trials_without_a_forecast_and_finalists_without_a_time_say_so() -> None:
     bare = [replace(one, outcome=replace(one.outcome, metrics=())) for one in TRIALS]
-    assert "its trial keeps no forecast" in explain_job(best(), FINALS[3], bare, GOOD)[0]
+    assert "its trial has no stored forecast" in explain_job(best(), FINALS[3], bare, GOOD)[0]
     lost = row(PlanKind.FUSED, 1, None, reason="it hung")
     assert best_fused((FINALS[0], lost)) == lost
     assert explain_job(best(FINALS[0], lost), lost, TRIALS, GOOD)[0].endswith("no time from the finals: it hung.")

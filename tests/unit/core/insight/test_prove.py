@@ -43,7 +43,7 @@ def test_the_proof_is_told_with_its_numbers_and_who_waits_for_whom(file: Path, p
     assert result.exit_code == 0
     plan, graph = proven.plan, proven.graph
     assert f"up and down: {plan.num_tasks} tasks on {plan.num_ctas} CTAs" in result.stdout
-    assert f"Safety: {graph.num_edges(plan.tasks)} edges, each behind waits" in result.stdout
+    assert f"Safety: {graph.num_edges(plan.tasks)} edges, each covered by waits" in result.stdout
     ups = int((plan.tasks[:, 0] == 0).sum())
     assert f"up: nobody waits, 1 signal of {ups} posts" in result.stdout
     last = plan.num_tasks - 1
@@ -62,9 +62,9 @@ def test_a_task_is_drawn_with_those_that_wait_for_it(file: Path, proven: Verifie
 
 
 def test_launches_apart_wait_for_nobody(file: Path) -> None:
-    result = run(file, "--kind", "two_launches")
-    assert result.stdout.count("Safety: no task reads what another one of the launch writes.") == 2
-    assert run(file, "--kind", "library").exit_code == 2
+    result = run(file, "--plan-kind", "two_launches")
+    assert result.stdout.count("Safety: no task reads what another task of the launch writes.") == 2
+    assert run(file, "--plan-kind", "library").exit_code == 2
 
 
 def test_of_a_deadlock_the_circle_is_drawn(file: Path, proven: VerifiedPlan, tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ def test_of_another_fault_the_witness_is_told(file: Path, proven: VerifiedPlan, 
     path.write_bytes(mutants.edit(plan, last, 4, int(plan.tasks[last, 3])).table)  # which no longer waits
     result = run(file, "--plan", path)
     assert result.exit_code == 1
-    assert "Refused: a read can precede its write.\nWitness: task 11 (down tile 0,3) can load" in result.stdout
+    assert "Refused: a read can come before its write.\nWitness: task 11 (down tile 0,3) can load" in result.stdout
     path.write_bytes(b"no plan")
     assert "Refused: " in run(file, "--plan", path).stdout
-    assert "these are other plans" in run(file, "--plan", path, "--plan", path).stdout
+    assert "the plans differ" in run(file, "--plan", path, "--plan", path).stdout
 
 
 def test_a_deadlock_keeps_its_circle_on_the_way_from_another_process() -> None:
@@ -104,4 +104,4 @@ def test_an_op_with_a_launch_of_its_own_is_proven_by_its_kind(tmp_path: Path) ->
     path.write_text(json.dumps(document))
     result = run(path)
     assert result.exit_code == 0, result.output
-    assert "a launch of its own, whose plan its kind has proven." in result.stdout
+    assert "has its own launch, whose plan was proven by its kind." in result.stdout

@@ -49,7 +49,7 @@ def test_a_tie_names_the_simpler_kind_and_the_band() -> None:
     sentence = verdict_sentence(best(Verdict.TIE, PlanKind.TWO_LAUNCHES, *rows))
     assert sentence == (
         "Run two launches, 1.24 times the speed of the library (cuBLASLt in a graph), 95 % interval 1.23 to 1.25; "
-        "fused ties with it within 2.0 %, and is less simple."
+        "fused is within 2.0 % of it (a tie), and is less simple."
     )
 
 
@@ -57,7 +57,7 @@ def test_a_tie_that_a_fused_kind_wins_names_what_ties_with_it() -> None:
     rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_STREAMS, 80.5), row(PlanKind.FUSED, 80.0)
     sentence = verdict_sentence(best(Verdict.TIE, PlanKind.FUSED, *rows))
     assert sentence.startswith("Run fused, 1.25 times the speed of the library")
-    assert "; two streams ties with it" in sentence
+    assert "two streams is within" in sentence
 
 
 def test_the_sentence_of_a_simulated_result_says_so_as_its_table_does() -> None:
@@ -90,12 +90,12 @@ def test_of_an_attention_the_library_is_pytorchs_and_no_fused_launch_is_missed()
     called = LibraryRecipe(cublaslt_version=130100, beside=False, calls=(), launch_ops=attention)
     assert verdict_sentence(replace(found, library=called)) == (
         "Run two launches pdl, 1.25 times the speed of the library (PyTorch's attention in a graph), "
-        "95 % interval 1.20 to 1.30; the attention has a launch of its own."
+        "95 % interval 1.20 to 1.30; the attention has its own launch."
     )
     batched = replace(called, launch_ops="batched products: PyTorch is not there")
     assert "(cuBLASLt in a graph)" in verdict_sentence(replace(found, library=batched))
     lost = replace(found, winner=PlanKind.LIBRARY)
-    assert verdict_sentence(lost) == "Run the library; the best of ours takes 0.80 times as long."
+    assert verdict_sentence(lost) == "Run the library; the best of tuner's own takes 0.80 times as long."
 
 
 def test_finals_without_a_time_say_so() -> None:
@@ -126,4 +126,4 @@ def test_where_torch_compile_is_the_library_the_sentence_names_it_once() -> None
     won = said(Verdict.FUSED_WINS, PlanKind.FUSED)
     assert won == "Fused wins by 25.0 % over the library (torch.compile in a graph)."
     tied = said(Verdict.TIE, PlanKind.LIBRARY)
-    assert tied.startswith("Run torch.compile; fused ties with it within")
+    assert tied.startswith("Run torch.compile; fused is within")

@@ -83,7 +83,9 @@ def test_operations_beyond_those_that_are_asked_for_are_rows_that_nobody_needs()
 def test_counters_of_a_longer_run_than_was_timed_do_not_hold() -> None:
     bars = waterfall_of_trial(measured(80.0), 1, [counted(100.0)])
     assert not bars.holds(80.0)
-    assert in_words(bars, 80.0)[-1] == "The bars add up to 90.00 µs of 80.00, +12.5%: they do not explain it."
+    assert in_words(bars, 80.0)[-1] == (
+        "The bars add up to 90.00 µs of 80.00, +12.5%: they do not explain the measured time."
+    )
 
 
 def test_every_bar_has_a_title_and_a_line() -> None:
@@ -97,12 +99,12 @@ def test_every_bar_has_a_title_and_a_line() -> None:
 @pytest.mark.parametrize(
     ("results", "why"),
     [
-        ([], "no counters were taken"),
-        ([no_counters("only administrators may")], "no counters were taken: only administrators may"),
+        ([], "no counters were collected"),
+        ([no_counters("only administrators may")], "no counters were collected: only administrators may"),
         ([report({ACTIVE_CYCLES: 1.0})], "not counted: sm__cycles_elapsed.avg.per_second, sm__pipe_tensor"),
         (
             [report({one.name: one.value for one in counted(1.0).counters} | {MEAN_TENSOR_CYCLES: 1e9})],
-            "this is their order",
+            "this order",
         ),
     ],
 )

@@ -35,20 +35,20 @@ def test_a_plain_schedule_is_legal() -> None:
     [
         ({"tile_tokens": 48}, "tile_tokens 48: use one of 16, 32, 64, 128"),
         ({"math_warps": 3}, "math_warps 3: use one of"),
-        ({"math_warps": 2}, "no whole teams of 4"),
+        ({"math_warps": 2}, "into teams of 4"),
         ({"num_stages": 5}, "must be a multiple of the number of teams (2)"),
         ({"num_stages": 19}, "use 1 to 18"),
         ({"cluster": 3}, "cluster 3: use one of 1, 2, 4, 8, 16"),
         ({"finish_warps": 5}, "finish_warps 5"),
-        ({"parts_at_once": 8}, "a context of one span is not added up: use parts_at_once 16"),
+        ({"parts_at_once": 8}, "a context of one span needs no addition of parts: use parts_at_once 16"),
         ({"span_tokens": 100}, "use a multiple of 64"),
         ({"span_tokens": 768}, "longer than any context: use 704"),
         ({"cluster": 2, "span_tokens": 704}, "use a multiple of 128"),
-        ({"contiguous": True}, "each of 8 tasks has a queue of its own"),
-        ({"by_length": True}, "each of 8 tasks has a queue of its own, whatever the lengths: use by_length false"),
-        ({"next_percent": 100}, "no launch behind attention reads weights: use next_percent 0"),
+        ({"contiguous": True}, "each of 8 tasks has its own queue"),
+        ({"by_length": True}, "each of 8 tasks has its own queue, so lengths do not matter: use by_length false"),
+        ({"next_percent": 100}, "no launch after attention reads weights: use next_percent 0"),
         ({"next_percent": 10}, "next_percent 10: use one of"),
-        ({"next_early": True}, "no weights are asked for: use next_early false"),
+        ({"next_early": True}, "no weights are prefetched: use next_early false"),
     ],
 )
 def test_a_schedule_outside_of_the_space_is_refused_with_what_would_be_right(fields: dict[str, Any], says: str) -> None:
@@ -66,10 +66,12 @@ def test_nothing_is_requested_before_a_length_that_says_what(form: dict[str, Any
 def test_what_a_launch_assigns_is_known_to_nobody_before() -> None:
     many = attention(sequences=100, max_length=9000)
     check_schedule(many, H200, alone(by_length=True))
-    assert "knows none before the lengths: use speculative false" in refusal(
+    assert "does not know them before the lengths: use speculative false" in refusal(
         many, alone(by_length=True, speculative=True)
     )
-    assert "gives no cluster neighbours: use contiguous false" in refusal(many, alone(by_length=True, contiguous=True))
+    assert ("cannot place neighbours in one cluster: use contiguous false") in refusal(
+        many, alone(by_length=True, contiguous=True)
+    )
 
 
 def test_a_ring_that_does_not_fit_is_refused() -> None:
@@ -82,9 +84,9 @@ def test_a_ring_that_does_not_fit_is_refused() -> None:
         (
             {},
             {"parts_at_once": 32, "span_tokens": 128},
-            "32 loads at once take a thread 192 registers",
+            "32 loads at once take 192 registers",
         ),
-        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2}, "16 queries of 128 take a thread 176 registers"),
+        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2}, "16 queries of 128 take 176 registers"),
         ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2, "finish_warps": 0}, "288 threads leave it 168"),
     ],
 )
@@ -113,7 +115,7 @@ def test_a_gpu_without_its_instructions_is_refused() -> None:
 @pytest.mark.parametrize("gpu", ["a100", "a40", "rtx4090", "b200"])
 def test_the_tma_engine_is_for_sm_90_alone(gpu: str) -> None:
     says = refusal(attention(), alone(num_stages=2), CATALOGUE[gpu])
-    assert "the tma engine of attentions is for 9.0 alone, use mma" in says
+    assert "the tma engine of attentions needs 9.0, use mma" in says
 
 
 @pytest.mark.parametrize("gpu", ["a100", "a40", "rtx4090", "h100", "h200", "b200"])
@@ -122,14 +124,14 @@ def test_the_mma_engine_is_for_sm_80_and_up_without_clusters(workload: Workload,
     one = {"engine": AttentionEngine.MMA, "num_stages": 2}
     check_schedule(workload, CATALOGUE[gpu], alone(**one))
     says = refusal(workload, alone(**one, cluster=2, span_tokens=768), CATALOGUE[gpu])
-    assert "the mma engine of attentions has none, use cluster 1" in says
+    assert "the mma engine of attentions has no clusters, use cluster 1" in says
 
 
 @pytest.mark.parametrize("workload", [attention(), attention(d_out=512)], ids=["alone", "pair"])
 def test_an_attention_has_launches_of_its_own_and_nothing_else(workload: Any) -> None:
     offered = {kind for kind in PlanKind if kind_problem(workload, H200, kind) is None}
     assert offered == {PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
-    with pytest.raises(IllegalSchedule, match=r"fused: an attention has a launch of its own.*use two_launches"):
+    with pytest.raises(IllegalSchedule, match=r"fused: an attention has its own launch.*use two_launches"):
         check_kind(workload, H200, PlanKind.FUSED, alone())
 
 
@@ -142,11 +144,11 @@ def test_no_launch_spans_an_attention_between_products() -> None:
     assert _kinds(pair) == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}
     assert _kinds(layer) == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL, PlanKind.RUNS}
     assert _kinds(between(num_behind=0)) == {PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
-    stands = "an attention has a launch of its own between qkv and o_proj"
+    stands = "an attention has its own launch between qkv and o_proj"
     for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.TWO_STREAMS):
         assert kind_problem(pair, H200, kind) == f"{stands}: use n_launches or n_launches_pdl"
         of_layer = kind_problem(layer, H200, kind)
-        assert of_layer == f"{stands}, and no launch spans it: use runs, of which one begins with o_proj"
+        assert of_layer == f"{stands}, and no launch can span it: use runs, with one that begins at o_proj"
     assert kind_problem(pair, H200, PlanKind.RUNS) == f"{stands}: use n_launches or n_launches_pdl"
 
 
@@ -155,7 +157,7 @@ def test_a_run_begins_behind_an_attention() -> None:
     assert runs_problem(4, PlanKind.RUNS, (1, 2), (1,)) is None
     for starts in ((2,), (2, 3)):
         problem = runs_problem(4, PlanKind.RUNS, starts, (1,)) or ""
-        assert "another op's launch stands in front of op 1, let a run begin with it" in problem
+        assert "another op comes before op 1; start a run with it" in problem
     assert "runs that begin at op 0 alone" in (runs_problem(4, PlanKind.RUNS, (), (1,)) or "")
     assert "use n_launches_pdl" in (runs_problem(4, PlanKind.RUNS, (1, 2, 3), (1,)) or "")
     assert run_starts_of(4, (1, 3)) == ((1, 3),)

@@ -27,11 +27,11 @@ def test_each_kernel_of_the_tests_is_legal(name: str) -> None:
         (Scheme.INT4, wgmma((8, 64, 128), (8, 64, 256), swap_ab=True), "k must be a multiple of 256"),
         (Scheme.W8A16, wgmma((8, 64, 64), (8, 64, 128), swap_ab=True), "k must be a multiple of 128"),
         (Scheme.INT4, wgmma((128, 64, 256), (64, 32, 256), swap_ab=True), "use at most 64"),
-        (Scheme.INT4, simt((4, 16, 512), (4, 16, 512), num_warps=4), "which wgmma alone converts: use wgmma"),
+        (Scheme.INT4, simt((4, 16, 512), (4, 16, 512), num_warps=4), "which only wgmma converts: use wgmma"),
         (
             Scheme.W8A16,
             Tiling(tiles=(Tile(m=16, n=32, k=64),) * 2, num_stages=3, num_warps=4),
-            "which wgmma alone converts: use wgmma",
+            "which only wgmma converts: use wgmma",
         ),
     ],
 )

@@ -33,9 +33,9 @@ def beside(schedule: Schedule, neighbours: int = 2) -> Schedule:
     ("schedule", "why"),
     [
         (beside(COLUMNS, 3), "neighbours 3: use one of 1, 2"),
-        (beside(portable(((64, 64, 64), (64, 32, 64)))), "neighbours 2: the mma engine has none, use 1"),
-        (beside(ALL_ROWS), "neighbours 2 where each tile has all rows: no two read the same weights, use 1"),
-        (beside(SLICED), "neighbours 2 in clusters of 2 CTAs: these lie together anyway, use 1"),
+        (beside(portable(((64, 64, 64), (64, 32, 64)))), "neighbours 2: not supported by the mma engine; use 1"),
+        (beside(ALL_ROWS), "neighbours 2, but each tile has all rows, so no two read the same weights: use 1"),
+        (beside(SLICED), "neighbours 2 in clusters of 2 CTAs, which are placed together anyway: use 1"),
     ],
 )
 def test_neighbours_that_cannot_be_or_gain_nothing_are_refused(schedule: Schedule, why: str) -> None:
@@ -46,7 +46,9 @@ def test_neighbours_that_cannot_be_or_gain_nothing_are_refused(schedule: Schedul
 
 
 def test_two_streams_have_none() -> None:
-    with pytest.raises(IllegalSchedule, match=r"the CTAs of two launches take SMs as they find them: use neighbours 1"):
+    with pytest.raises(
+        IllegalSchedule, match=(r"the CTAs of two launches take whichever SMs are free: use neighbours 1")
+    ):
         plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=COLUMNS))
 
 

@@ -47,21 +47,24 @@ def ordered(**fields: object) -> Schedule:
 @pytest.mark.parametrize(
     ("schedule", "why"),
     [
-        (scattered(portable(((64, 64, 64), (64, 32, 64)))), "the mma engine has none, use last"),
-        (scattered(wide(TILES)), "part_sums scattered where no op is split: use last"),
-        (scattered(in_turns(TILES, split_k=(1, 2))), "a part would wait in front of the other's turn, use cooperative"),
-        (tiled(epilogue=Epilogue.TMA), "part_sums scattered and epilogue tma: threads store a share, use direct"),
-        (tiled(split_k=(1, 6)), "part_sums scattered of 6 parts of down: use up to 4"),
+        (scattered(portable(((64, 64, 64), (64, 32, 64)))), "the mma engine; use last"),
+        (scattered(wide(TILES)), "part_sums scattered, but no op is split: use last"),
+        (scattered(in_turns(TILES, split_k=(1, 2))), "a part would wait ahead of the other's turn; use cooperative"),
+        (
+            tiled(epilogue=Epilogue.TMA),
+            ("part_sums scattered and epilogue tma: shares are stored by threads; use direct"),
+        ),
+        (tiled(split_k=(1, 6)), "part_sums scattered with 6 parts of down: use up to 4"),
         (
             scattered(wide(((64, 48, 64), (64, 24, 64)), split_k=(1, 4))),
             "4 parts, and each must finish 8 of its columns",
         ),
-        (ordered(assignment=Assignment.TICKET), "which queues alone have side by side, use static"),
+        (ordered(assignment=Assignment.TICKET), "only queues run them at the same time: use static"),
         (
             FEW.but(ordering=replace(FEW.ordering, part_major=True)),
-            "156 parts on 4 CTAs, so those of a tile do not run at once: drop part_major",
+            "156 parts on 4 CTAs, so those of a tile do not run at the same time: drop part_major",
         ),
-        (ordered(reserved_sms=129), "4 parts wait for each other, and there are 3 CTAs"),
+        (ordered(reserved_sms=129), "4 parts wait for each other, but there are 3 CTAs"),
     ],
 )
 def test_where_parts_cannot_wait_for_each_other_it_is_refused(schedule: Schedule, why: str) -> None:
@@ -70,7 +73,7 @@ def test_where_parts_cannot_wait_for_each_other_it_is_refused(schedule: Schedule
 
 
 def test_two_streams_have_none() -> None:
-    with pytest.raises(IllegalSchedule, match="parts of a launch would wait for SMs that the other one has"):
+    with pytest.raises(IllegalSchedule, match="parts of one launch would wait for SMs that the other launch holds"):
         plans_for(PAIR, H200, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=PARTS))
 
 
@@ -79,7 +82,7 @@ def test_rows_that_are_normed_want_swapped_operands() -> None:
     tiles = ((72, 48, 64), (72, 24, 64), (72, 48, 64), (72, 64, 64))
     split = scattered(wide(tiles, split_k=(2, 1, 1, 1)))
     asked = replace(split.tiling, tiles=tuple(replace(tile, m=80) for tile in split.tiling.tiles), num_warps=8)
-    with pytest.raises(IllegalSchedule, match="whose rows are normed: use last, or swapped operands"):
+    with pytest.raises(IllegalSchedule, match="its rows: use last, or swapped operands"):
         check_schedule(chain, H200, split.but(tiling=asked))
     assert is_legal(chain, H200, split.but(tiling=replace(split.tiling, num_warps=4, swap_ab=True)))
 
@@ -115,14 +118,14 @@ def with_queues(*queues: tuple[int, ...]) -> np.ndarray:
 
 def test_parts_that_stand_the_other_way_round_in_another_queue_deadlock() -> None:
     assert verified(with_queues((0, 4), (1, 5), (2, 6), (3, 7)), FEW)
-    with pytest.raises(LivenessError, match=r"stands behind .* other parts of these tiles stand the other way round"):
+    with pytest.raises(LivenessError, match=r"comes after .* other parts of these tiles come in the opposite order"):
         verified(with_queues((0, 4), (5, 1), (2, 6), (3, 7)), FEW)
     last = FEW.but(tiling=replace(FEW.tiling, part_sums=PartSums.LAST))
     assert verified(with_queues((0, 4), (5, 1), (2, 6), (3, 7)), last)
 
 
 def test_parts_of_one_tile_in_one_queue_deadlock() -> None:
-    with pytest.raises(LivenessError, match="stands behind"):
+    with pytest.raises(LivenessError, match="comes after"):
         verified(with_queues((0, 1), (4, 5), (2, 6), (3, 7)), FEW)
 
 
@@ -135,7 +138,7 @@ def test_a_tile_of_fewer_parts_than_the_kernel_has_shares_is_refused() -> None:
     for part in rest:
         fewer = mutants.edit(fewer, part, 7, 3)
     words = mutants.drop(fewer, last).words
-    with pytest.raises(CoverageError, match=r"is nobody's: .* is one of 3, and each of 4 adds one up"):
+    with pytest.raises(CoverageError, match=r"is added by no part: .* is one of 3, but each of 4 adds one up"):
         verified(words, FEW)
     assert verified(words, FEW.but(tiling=replace(FEW.tiling, part_sums=PartSums.LAST)))
 

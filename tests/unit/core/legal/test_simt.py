@@ -30,13 +30,13 @@ def test_it_runs_on_every_gpu_of_ours_where_rows_are_whole_chunks() -> None:
         (simt((16, 32, 256)), "m must be one of 1, 2, 4"),
         (simt((1, 36, 256)), "n must be a multiple of the 8 warps"),
         (simt((1, 32, 128)), "k must be one of 256, 512, 1024"),
-        (simt((4, 72, 256)), "36 sums a warp: use at most 32"),
-        (simt((1, 128, 1024)), "68 chunks a thread and stage: use at most 48"),
+        (simt((4, 72, 256)), "36 sums per warp: use at most 32"),
+        (simt((1, 128, 1024)), "68 chunks per thread and stage: use at most 48"),
         (simt((1, 32, 256), num_warps=2), "2 warps: use 4 or 8"),
         (simt((1, 32, 256), num_stages=17), "17 stages: use 2 to 16"),
         (simt((1, 32, 256), input_stages=2), "the simt engine has one ring, use 0 and 0"),
-        (simt((1, 32, 256), epilogue=Epilogue.TMA), "the threads of the simt engine store what they hold, use direct"),
-        (simt((1, 32, 256), cluster_n=2), "clusters of 1 x 2 CTAs: the simt engine has none"),
+        (simt((1, 32, 256), epilogue=Epilogue.TMA), "the threads of the simt engine store their own sums; use direct"),
+        (simt((1, 32, 256), cluster_n=2), "clusters of 1 x 2 CTAs: not supported by the simt engine"),
     ],
 )
 def test_a_tiling_that_cannot_be_built_is_refused(chosen: Tiling, sentence: str) -> None:
@@ -48,7 +48,7 @@ def test_a_gated_op_takes_twice_the_weights_and_sums() -> None:
     assert tiling_problem(GATED, H200, chosen) is None
     assert stage_bytes(GATED, chosen) == (64 + 8 * 4) * 256 * 2
     assert smem_bytes(GATED, chosen) == 3 * stage_bytes(GATED, chosen) + 4 * 64 * 4
-    assert "64 sums a warp" in (tiling_problem(GATED, H200, simt((4, 64, 256), num_warps=8)) or "")
+    assert "64 sums per warp" in (tiling_problem(GATED, H200, simt((4, 64, 256), num_warps=8)) or "")
 
 
 def test_two_capped_ctas_fit_an_sm_and_more_registers_are_not_promised() -> None:

@@ -39,12 +39,12 @@ def test_each_kernel_of_the_tests_is_legal(tiling: str) -> None:
     [
         (PAIR, replace(SWAPPED, in_band=True), "in_band"),
         (PAIR, replace(TILINGS["wide"], epilogue=Epilogue.TMA), "epilogue tma"),
-        (PAIR, wgmma((64, 104, 128), (64, 64, 128)), "104 sums a thread: use at most 96"),
+        (PAIR, wgmma((64, 104, 128), (64, 64, 128)), "104 sums per thread: use at most 96"),
         (PAIR, wgmma((64, 32, 64), (64, 32, 64)), "k must be one of 128, 256, 512, 1024"),
         (
             PAIR,
             Tiling(tiles=(Tile(m=16, n=32, k=64),) * 2, num_stages=3, num_warps=4),
-            "mma multiplies 16-bit elements",
+            "mma multiplies only 16-bit elements",
         ),
         (with_options(residual=True), SWAPPED, "up has a residual"),
         (with_options(norm="x", row_scale=False), SWAPPED, "up has a norm"),
@@ -71,7 +71,7 @@ def test_there_is_no_space_for_such_a_card() -> None:
 def test_what_is_read_is_stored_as_it_is_read() -> None:
     up = GemmOp(name="up", m=4, n=256, k=256, out_dtype=Dtype.BF16)
     down = GemmOp(name="down", m=4, n=256, k=256, source="up")
-    with pytest.raises(InvalidInput, match=r"up\.out_dtype: down reads up as fp8_e4m3, and it is stored in bf16"):
+    with pytest.raises(InvalidInput, match=r"up\.out_dtype: down reads up as fp8_e4m3, but it is stored in bf16"):
         Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=Dtype.FP8_E4M3)
 
 

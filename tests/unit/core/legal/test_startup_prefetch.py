@@ -57,7 +57,9 @@ def test_a_queue_or_a_wave_may_begin_with_each_number_of_stages(assignment: Assi
 
 
 def test_nobody_knows_what_a_draw_will_begin_with() -> None:
-    sentence = "startup prefetch of 2 stages with ticket: what a CTA begins with is known of queues and first waves"
+    sentence = (
+        "startup prefetch of 2 stages with ticket: the first task of a CTA is known only for queues and first waves"
+    )
     with pytest.raises(IllegalSchedule, match=sentence):
         check(ring(4, 2), on_few_sms(Assignment.TICKET))
 
@@ -71,7 +73,7 @@ def test_what_brings_as_many_stages_as_fewer_would_is_a_second_name() -> None:
     assert legal(parts) == [0, 2, 4]
     assert legal(replace(parts, num_stages=11)) == [0, 2]
     assert legal(replace(parts, num_stages=12)) == [0]
-    sentence = "8 stages: the longest task of a CTA has 12 k-steps, 4 beyond a ring of 8: use 4"
+    sentence = "8 stages: the longest task of a CTA has 12 k-steps, 4 more than a ring of 8: use 4"
     with pytest.raises(IllegalSchedule, match=sentence):
         check(replace(parts, startup_prefetch=8))
 
@@ -95,9 +97,9 @@ def test_other_numbers_are_refused(stages: int) -> None:
 
 
 def test_other_engines_have_no_such_prefetch() -> None:
-    with pytest.raises(IllegalSchedule, match="startup prefetch of 4 stages: the mma engine has none, use 0"):
+    with pytest.raises(IllegalSchedule, match="startup prefetch of 4 stages: not supported by the mma engine; use 0"):
         check(replace(tiling((64, 64), (64, 64)), startup_prefetch=4))
-    with pytest.raises(IllegalSchedule, match="startup prefetch of 2 stages: the simt engine has none, use 0"):
+    with pytest.raises(IllegalSchedule, match="startup prefetch of 2 stages: not supported by the simt engine; use 0"):
         check(simt((1, 32, 256), startup_prefetch=2), workload=ffn_pair(m=1, d_in=1024, d_hidden=1536, d_out=1024))
 
 

@@ -55,9 +55,9 @@ def test_its_line_is_read() -> None:
             ordered(TAILS.but(tiling=replace(TAILS.tiling, split_k=(1, 4)))),
             "the last wave of each op has all of the 112 tiles in parts: use split_tiles all",
         ),
-        (ordered(partition=4), "sides have waves of their own: use split_tiles tail, or partition 0"),
-        (ordered(assignment=Assignment.SHARES), "shares are dealt in one piece and have no last wave"),
-        (ordered(part_major=True), "there is nothing to sweep: drop part_major"),
+        (ordered(partition=4), "the sides of a partition have their own waves: use split_tiles tail, or partition 0"),
+        (ordered(assignment=Assignment.SHARES), "shares are assigned as contiguous ranges and have no last wave"),
+        (ordered(part_major=True), "the same time, so their order does not matter: drop part_major"),
     ],
 )
 def test_where_it_is_no_choice_it_is_refused(schedule: Schedule, why: str) -> None:
@@ -67,5 +67,7 @@ def test_where_it_is_no_choice_it_is_refused(schedule: Schedule, why: str) -> No
 
 def test_where_the_launchs_tail_has_the_same_tiles_that_is_its_name() -> None:
     pair = ffn_pair(m=300, d_in=7168, d_hidden=8448, d_out=7168)  # two whole waves, then a tail
-    with pytest.raises(IllegalSchedule, match="the last wave of each op is that of the launch: use split_tiles tail"):
+    with pytest.raises(
+        IllegalSchedule, match=("the last wave of each op is also that of the launch: use split_tiles tail")
+    ):
         check_schedule(pair, H200, wide(((160, 64, 64), (160, 104, 64)), split_k=(1, 4), split_tiles=SplitTiles.TAILS))

@@ -80,14 +80,14 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
             wgmma((16, 64, 64), warpgroups=Warpgroups.PING_PONG),
             "ping-pong of 4 warps: two warpgroups take turns, use 8",
         ),
-        (wgmma((128, 136, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG), "136 sums a thread: use at most 128"),
+        (wgmma((128, 136, 64), num_warps=8, warpgroups=Warpgroups.PING_PONG), "136 sums per thread: use at most 128"),
         (wgmma((16, 0, 64)), "n must be a positive multiple of 8"),
         (wgmma((20, 64, 64), swap_ab=True), "m must be a positive multiple of 8"),
         (wgmma((264, 64, 64), swap_ab=True), "264 rows of A; one instruction takes up to 256"),
         (wgmma((16, 56, 64), swap_ab=True), "56 rows of W: swapped, those of 4 warps must be a multiple of 16 from 16"),
         (wgmma((16, 64, 64), num_warps=8, swap_ab=True), "those of 8 warps must be a multiple of 16 from 80 to 256"),
         (wgmma((16, 272, 64), swap_ab=True), "272 rows of W: swapped"),
-        (wgmma((200, 128, 64), swap_ab=True), "200 sums a thread: use at most 192"),
+        (wgmma((200, 128, 64), swap_ab=True), "200 sums per thread: use at most 192"),
         (
             wgmma((16, 112, 64), split_k=(1, 2), swap_ab=True),
             "parts of 112 rows of W are not whole blocks: use up to 64",
@@ -100,22 +100,22 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 272, 64)), "272 rows of W; one instruction takes up to 256"),
         (wgmma((16, 64, 32)), "k must be one of 64, 128, 256, 512"),
         (wgmma((16, 64, 64), (16, 64, 192)), "tile 16x64x192: k must be one of"),
-        (wgmma((256, 104, 64)), "208 sums a thread: use at most 192"),
-        (wgmma((256, 200, 64), num_warps=8), "200 sums a thread: use at most 192"),
-        (wgmma((256, 136, 64), num_warps=8, split_k=(1, 2)), "136 sums a thread: use at most 128"),
-        (wgmma((256, 136, 64), num_warps=8, epilogue=Epilogue.TMA), "136 sums a thread: use at most 128"),
-        (wgmma((256, 136, 64), num_warps=8, cluster_k=2), "136 sums a thread: use at most 128"),
-        (wgmma((160, 200, 64), num_warps=12), "100 sums a thread: use at most 96"),
+        (wgmma((256, 104, 64)), "208 sums per thread: use at most 192"),
+        (wgmma((256, 200, 64), num_warps=8), "200 sums per thread: use at most 192"),
+        (wgmma((256, 136, 64), num_warps=8, split_k=(1, 2)), "136 sums per thread: use at most 128"),
+        (wgmma((256, 136, 64), num_warps=8, epilogue=Epilogue.TMA), "136 sums per thread: use at most 128"),
+        (wgmma((256, 136, 64), num_warps=8, cluster_k=2), "136 sums per thread: use at most 128"),
+        (wgmma((160, 200, 64), num_warps=12), "100 sums per thread: use at most 96"),
         (wgmma((16, 16, 64), num_stages=17), "17 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), num_stages=1), "1 stages of weights: use 2 to 16"),
         (wgmma((16, 16, 64), input_stages=1), "1 stages of inputs: use 2 to 12"),
         (wgmma((16, 16, 64), input_stages=13), "13 stages of inputs: use 2 to 12"),
-        (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 1 to 3, 0 for no limit"),
-        (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 1 to 3, 0 for no limit"),
+        (wgmma((16, 16, 64), window=-1), "window -1 of 4 stages: use 0 .no limit. to 3"),
+        (wgmma((16, 16, 64), window=4), "window 4 of 4 stages: use 0 .no limit. to 3"),
         (wgmma((16, 16, 64), num_stages=2), "read as 64 rows, 6144 bytes into the weights' ring, which has 4096"),
         (
             wgmma((16, 56, 64), epilogue=Epilogue.TMA),
-            "tma of 56 columns: the copy engine stores 64 at once, use direct",
+            "tma of 56 columns: the copy engine stores 64 at once; use direct",
         ),
         (wgmma((16, 64, 64), cluster_n=2, epilogue=Epilogue.TMA), "epilogue tma of 32 columns"),
         (wgmma((16, 256, 128), num_stages=4), "the stages take 274944 bytes; a CTA on H200 has 232448"),
@@ -134,7 +134,7 @@ def test_a_chain_with_norms_has_fewer_sums_where_parts_are_added() -> None:
     whole = replace(parts, tiles=(*parts.tiles[:3], replace(parts.tiles[3], n=240)), num_stages=3, input_stages=3)
     assert tiling_problem(block, H200, whole) is None
     wider = replace(whole, split_k=(1, 1, 2, 2))
-    problem = "120 sums a thread spill where parts are added and rows are normed: use at most 112"
+    problem = "120 sums per thread spill when parts are added and rows are normalized: use at most 112"
     assert problem in str(tiling_problem(block, H200, wider))
     assert tiling_problem(block, H200, replace(wider, split_k=())) is None
 
@@ -158,7 +158,7 @@ def test_a_gated_op_counts_both_its_rows_of_w() -> None:
     check(wgmma((16, 128, 64), (16, 256, 64)), GATED)
     with pytest.raises(IllegalSchedule, match="288 rows of W, of a gate and an up projection; one instruction"):
         check(wgmma((16, 144, 64), (16, 256, 64)), GATED)
-    with pytest.raises(IllegalSchedule, match="256 sums a thread"):
+    with pytest.raises(IllegalSchedule, match="256 sums per thread"):
         check(wgmma((128, 128, 64)), GATED)
 
 
@@ -168,7 +168,7 @@ def test_where_ctas_share_k_a_gated_op_has_fewer_sums_since_the_compiler_takes_l
     check(replace(shared, tiles=wgmma((128, 256, 64)).tiles), LLAMA)
     larger = replace(shared, tiles=wgmma((128, 120, 64), (128, 256, 64)).tiles)
     check(replace(larger, cluster_k=1), GATED)
-    with pytest.raises(IllegalSchedule, match="120 sums a thread: use at most 112"):
+    with pytest.raises(IllegalSchedule, match="120 sums per thread: use at most 112"):
         check(larger, GATED)
 
 
@@ -181,19 +181,21 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
         replace(biased, ops=(biased.tile_ops[0], replace(biased.tile_ops[1], bias=False))),
     )
     check(replace(whole, tiles=wgmma((128, 224, 64)).tiles, split_k=(1, 2)), biased)
-    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added: .* most 112"):
+    with pytest.raises(
+        IllegalSchedule, match=(r"128 sums per thread spill when parts and a bias are added: .* most 112")
+    ):
         check(replace(whole, split_k=(1, 2)), biased)
     turns = wgmma((64, 256, 64), num_warps=8, split_k=(1, 2), warpgroups=Warpgroups.PING_PONG)
-    for workload, sums in ((LLAMA, "128 sums a thread"), (biased, "128 sums a thread and a bias")):
-        with pytest.raises(IllegalSchedule, match=rf"{sums} spill with ping-pong where parts are added"):
+    for workload, sums in ((LLAMA, "128 sums per thread"), (biased, "128 sums per thread and a bias")):
+        with pytest.raises(IllegalSchedule, match=rf"{sums} spill with ping-pong when parts are added"):
             check(turns, workload)
     low = replace(turns, tiles=wgmma((64, 256, 64), (64, 112, 64)).tiles)
     check(low, LLAMA)
     with pytest.raises(
-        IllegalSchedule, match=r"128 sums a thread and a bias spill with ping-pong where parts are added"
+        IllegalSchedule, match=r"128 sums per thread and a bias spill with ping-pong when parts are added"
     ):
         check(low, biased)
-    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill with ping-pong in clusters: use at most 112"):
+    with pytest.raises(IllegalSchedule, match=r"128 sums per thread spill with ping-pong in clusters: use at most 112"):
         check(replace(turns, split_k=(), tiles=wgmma((128, 256, 64)).tiles, cluster_m=2))
     check(replace(turns, split_k=()), biased)
     check(replace(turns, num_warps=4, warpgroups=Warpgroups.COOPERATIVE), biased)
@@ -204,7 +206,7 @@ def test_what_an_epilogue_loads_or_computes_leaves_two_warpgroups_room_for_fewer
     check(high)
     for option in ({"bias": True}, {"residual": True}, {"activation": Activation.GELU}):
         rich = replace(LLAMA, ops=(replace(LLAMA.tile_ops[0], **option), LLAMA.tile_ops[1]))
-        with pytest.raises(IllegalSchedule, match="192 sums a thread: use at most 176"):
+        with pytest.raises(IllegalSchedule, match="192 sums per thread: use at most 176"):
             check(high, rich)
         check(replace(high, tiles=wgmma((256, 176, 64), (256, 192, 64)).tiles), rich)
         check(replace(high, tiles=wgmma((192, 256, 64)).tiles, swap_ab=True), rich)
@@ -215,7 +217,7 @@ def test_three_warpgroups_that_add_parts_store_for_themselves() -> None:
     parts = wgmma((192, 64, 64), (192, 64, 64), num_warps=12, split_k=(1, 2))
     check(parts)
     check(replace(parts, split_k=(), epilogue=Epilogue.TMA))
-    with pytest.raises(IllegalSchedule, match="epilogue tma where 12 warps add parts spills: use direct"):
+    with pytest.raises(IllegalSchedule, match="epilogue tma with 12 warps that add parts spills: use direct"):
         check(replace(parts, epilogue=Epilogue.TMA))
 
 
@@ -236,13 +238,13 @@ def test_parts_of_two_ops_leave_two_warpgroups_room_for_fewer_sums() -> None:
     pair = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096)
     check(wgmma((128, 224, 64), (128, 256, 64), num_warps=8, split_k=(2, 2)), pair)
     check(wgmma((128, 232, 64), (128, 256, 64), num_warps=8, split_k=(1, 2)), pair)
-    with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where another op adds parts, too: .* most 112"):
+    with pytest.raises(IllegalSchedule, match=(r"128 sums per thread spill when another op adds parts: .* most 112")):
         check(wgmma((128, 232, 64), (128, 256, 64), num_warps=8, split_k=(2, 2)), pair)
 
 
 def test_parts_leave_three_warpgroups_room_for_fewer_sums() -> None:
     check(wgmma((192, 192, 64), (192, 136, 64), num_warps=12, split_k=(1, 2)))
-    with pytest.raises(IllegalSchedule, match="72 sums a thread spill where 12 warps add parts: use at most 68"):
+    with pytest.raises(IllegalSchedule, match="72 sums per thread spill when 12 warps add parts: use at most 68"):
         check(wgmma((192, 192, 64), (192, 144, 64), num_warps=12, split_k=(1, 2)))
 
 
@@ -265,9 +267,9 @@ def test_the_engine_is_for_hopper_and_for_rows_of_whole_16_bytes() -> None:
     with pytest.raises(IllegalSchedule, match="up has n 64 and k 60: TMA needs multiples of 8, use mma"):
         check(LEGAL[0], odd_k)
     for other in ("a100", "rtx4090", "b200"):
-        with pytest.raises(IllegalSchedule, match=r"the wgmma engine is for 9\.0 alone"):
+        with pytest.raises(IllegalSchedule, match=r"the wgmma engine needs 9\.0, use"):
             check(LEGAL[0], gpu=CATALOGUE[other])
-    with pytest.raises(IllegalSchedule, match="161 SMs: the wgmma engine knows up to 160 CTAs"):
+    with pytest.raises(IllegalSchedule, match="161 SMs: the wgmma engine supports up to 160 CTAs"):
         check(LEGAL[0], gpu=replace(H200, num_sms=161))
 
 
@@ -278,9 +280,9 @@ def test_rings_of_its_own_mean_nothing_to_the_other_engine() -> None:
     with pytest.raises(IllegalSchedule, match="0 input stages, window 1"):
         check(replace(mma, input_stages=0, window=1))
     check(replace(mma, input_stages=0))
-    with pytest.raises(IllegalSchedule, match="epilogue tma: the threads of the mma engine store what they hold"):
+    with pytest.raises(IllegalSchedule, match="epilogue tma: the threads of the mma engine store their own"):
         check(replace(mma, input_stages=0, epilogue=Epilogue.TMA))
     with pytest.raises(
-        IllegalSchedule, match="ping_pong: all warps of the mma engine share each task, use cooperative"
+        IllegalSchedule, match="ping_pong: all warps of the mma engine share each task; use cooperative"
     ):
         check(replace(mma, input_stages=0, warpgroups=Warpgroups.PING_PONG))

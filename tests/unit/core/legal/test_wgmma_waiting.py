@@ -42,9 +42,9 @@ def test_both_are_legal_together_and_alone() -> None:
         ),
         (FEW, {"in_band": True, "epilogue": Epilogue.TMA}, "in_band with epilogue tma"),
         (FEW, {"in_band": True, "cluster_n": 2}, "in_band in clusters of 1 x 2 CTAs"),
-        (ALONE, {"in_band": True}, "in_band: no op reads another one's output as A: use false"),
+        (ALONE, {"in_band": True}, "in_band: no op reads the output of another one as A; use false"),
         (ALONE, {"ahead_window": 2}, "ahead window 2: no op reads another, so no task waits: use 0"),
-        (FEW, {"ahead_window": 4}, "ahead window 4 of 4 stages: use 1 to 3, 0 for no other limit"),
+        (FEW, {"ahead_window": 4}, "ahead window 4 of 4 stages: use 1 to 3, or 0 for no other limit"),
         (FEW, {"ahead_window": -1}, "ahead window -1 of 4 stages: use 1 to 3"),
         (FEW, {"ahead_window": 2, "window": 2}, "ahead window 2 of a window of 2: use 1 to 1"),
         (FEW, {"ahead_window": 1, "window": 1}, "ahead window 1 of a window of 1: use 0"),
@@ -60,8 +60,11 @@ def test_what_is_not_legal_is_refused_with_what_would_be(
 @pytest.mark.parametrize(
     ("tiling", "message"),
     [
-        (wgmma((16, 240, 64), num_stages=2, input_stages=2), "120 sums a thread spill beside warps that read in band"),
-        (wgmma((16, 144, 64), split_k=(1, 2)), "72 sums a thread spill where parts are added beside warps that"),
+        (
+            wgmma((16, 240, 64), num_stages=2, input_stages=2),
+            ("120 sums per thread spill beside warps that read in band"),
+        ),
+        (wgmma((16, 144, 64), split_k=(1, 2)), "72 sums per thread spill when parts are added beside warps that"),
     ],
 )
 def test_more_sums_than_registers_are_refused_only_in_band(tiling: Tiling, message: str) -> None:
@@ -85,9 +88,9 @@ def test_other_engines_have_neither(tiling: dict[str, Any], message: str) -> Non
     [
         (
             {"granularity": Granularity.TILE, "wait_position": WaitPosition.SLICE},
-            "what is read in band is waited for in front of the epilogue: use wait position task",
+            "operands that are read in band are waited for before the epilogue: use wait position task",
         ),
-        ({"run_ahead": 50}, "what is read in band has no wait in front of its k-steps: use run-ahead 100"),
+        ({"run_ahead": 50}, "operands that are read in band are not waited for before k-steps: use run-ahead 100"),
     ],
 )
 def test_there_is_no_wait_to_place_before_the_steps_of_what_is_read_in_band(

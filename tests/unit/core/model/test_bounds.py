@@ -87,5 +87,5 @@ def test_on_an_h200_the_pair_of_llama_is_compulsory_traffic_only() -> None:
 
 
 def test_a_cache_of_less_than_three_elements_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="give at least 6"):
+    with pytest.raises(InvalidInput, match="use at least 6"):
         io_bytes(ffn_pair(m=1, d_in=1, d_hidden=1, d_out=1), 5)

@@ -45,7 +45,5 @@ def test_nothing_attains_more_than_its_data_sheet(gpu: object) -> None:
 
 
 def test_a_sentence_says_what_forecasts_are_made_of() -> None:
-    assert source_of_rates(CATALOGUE["h200"]).startswith(
-        "Forecasts: by a fit to 1555 measured trials of an NVIDIA H200"
-    )
+    assert source_of_rates(CATALOGUE["h200"]).startswith("Forecasts: fitted to 1555 measured trials on an NVIDIA H200")
     assert source_of_rates(CATALOGUE["l40s"]).startswith("Forecasts: by the data sheet of the L40S; no trials")

@@ -65,10 +65,10 @@ def test_ctas_that_share_k_halve_the_steps_and_exchange_sums() -> None:
     turns = [one.whole.busy_us / one.whole.step_us for one in (whole, shared)]
     assert turns == pytest.approx([64, 32])
     store_us = rates.wgmma.task_us + rates.wgmma.store_us_per_kib * 128 * 128 * 2 / 1024 / 2
-    exchange = exchange_us(2, 128 * 128 * 4, H200)
+    exchange = exchange_us(2, 128 * 128 * 4, H200, 24)
     assert shared.store_us == pytest.approx(store_us + exchange)
-    assert exchange > 128 * 128 * 4 / 2 / HOP_BYTES_PER_US
-    assert exchange_us(1, 128 * 128 * 4, H200) == 0
+    assert exchange > exchange_us(2, 128 * 128 * 4, H200, 32) > 128 * 128 * 4 / 2 / HOP_BYTES_PER_US
+    assert exchange_us(1, 128 * 128 * 4, H200, 24) == 0
     timelines = [timeline_of(pair, one) for one in (alone, sharing)]
     assert timelines[0].dram_bytes == timelines[1].dram_bytes
     assert timelines[1].link_bytes < 0.8 * timelines[0].link_bytes

@@ -88,8 +88,8 @@ def test_separate_launches_take_each_ops_own_order() -> None:
 @pytest.mark.parametrize(
     ("tiles", "words"),
     [
-        (PLAIN[1:], r"lacks the tile \[0, 0, 0\]: give each of 32 once \(up 4 x 4 and down 4 x 4\)"),
-        ([*PLAIN, PLAIN[3]], r"tile 32 .*\[0, 0, 3\], was there before"),
+        (PLAIN[1:], r"lacks the tile \[0, 0, 0\]: list each of 32 once \(up 4 x 4 and down 4 x 4\)"),
+        ([*PLAIN, PLAIN[3]], r"tile 32 .*\[0, 0, 3\], occurs twice"),
         ([(0, 4, 0), *PLAIN], r"tile 0 .*is \[0, 4, 0\]: use op, row and column"),
         ([(2, 0, 0), *PLAIN], r"tile 0 .*is \[2, 0, 0\]"),
         ([(0, -1, 0), *PLAIN], r"tile 0 .*is \[0, -1, 0\]"),
@@ -105,8 +105,8 @@ def test_a_table_that_has_not_each_tile_once_is_refused(tiles: Table, words: str
 def test_a_table_belongs_to_a_given_order_and_has_a_largest_size() -> None:
     own = given(PLAIN)
     for merge, words in (
-        (Interleave(tiles=tuple(PLAIN)), "only a given order has"),
-        (Interleave(kind=InterleaveKind.BANDS, rows=1, tiles=tuple(PLAIN)), "only a given order has"),
+        (Interleave(tiles=tuple(PLAIN)), "only a given order may have"),
+        (Interleave(kind=InterleaveKind.BANDS, rows=1, tiles=tuple(PLAIN)), "only a given order may have"),
         (Interleave(kind=InterleaveKind.GIVEN, rows=1, tiles=tuple(PLAIN)), "has no bands"),
     ):
         with pytest.raises(IllegalSchedule, match=words):
@@ -121,7 +121,7 @@ def test_a_table_belongs_to_a_given_order_and_has_a_largest_size() -> None:
 def test_its_json_is_the_table_and_its_line_says_that_there_is_one() -> None:
     schedule = given(PLAIN)
     assert Schedule.from_json(json.loads(json.dumps(schedule.to_json()))) == schedule
-    with pytest.raises(InvalidInput, match="a table of tiles, for which a line has no room"):
+    with pytest.raises(InvalidInput, match="a table of tiles, which does not fit in a line: use"):
         read_line(str(schedule))
     assert str(schedule) != str(given(PLAIN[::-1]))
     exported = axes_of(cast(Document, {"plan_kind": "fused", "schedule": schedule.to_json()}))

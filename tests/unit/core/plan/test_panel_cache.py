@@ -90,9 +90,9 @@ def test_the_least_with_k_steps_is_that_of_trying_every_path(policy: CachePolicy
 @pytest.mark.parametrize(
     ("num_steps", "policy", "sentence"),
     [
-        (0, CachePolicy.LRU, "0 k-steps are out of reach; give 1 to 6"),
-        (9, CachePolicy.LRU, "9 k-steps are out of reach; give 1 to 6, or a smaller grid"),
-        (1, CachePolicy.OPTIMAL, "known for lru and fifo alone"),
+        (0, CachePolicy.LRU, "0 k-steps take too long; use 1 to 6"),
+        (9, CachePolicy.LRU, "9 k-steps take too long; use 1 to 6, or a smaller grid"),
+        (1, CachePolicy.OPTIMAL, "known only for lru and fifo"),
     ],
 )
 def test_what_is_not_known_is_refused(num_steps: int, policy: CachePolicy, sentence: str) -> None:

@@ -131,7 +131,7 @@ def test_the_words_say_in_which_order_parts_take_their_steps_and_the_proof_belie
         replace(plan, strided_parts=strided)
         for plan, strided in zip(make_paired_plans(PAIR, BY_SLICE, small_gpu(3)), (True, False), strict=True)
     ]
-    with pytest.raises(PlanError, match="the parts of tiles of one alone are strided"):
+    with pytest.raises(PlanError, match="the split tiles of only one of them are strided"):
         joined(*plans)
 
 
@@ -145,7 +145,9 @@ def test_a_split_order_that_is_none_is_refused() -> None:
         return str(caught.value)
 
     assert "no op is split: use split order contiguous" in problem((), BY_SLICE)
-    assert "each part is one k-step, whatever their order: use split order contiguous" in problem((1, 8), BY_SLICE)
+    assert ("each part is one k-step, so their order does not matter: use split order contiguous") in problem(
+        (1, 8), BY_SLICE
+    )
     alternate = replace(BY_SLICE, granularity=Granularity.STRIDED, sync_width=2)
     assert "use wait position task" in problem((1, 4), alternate)
     contiguous = replace(BY_SLICE, granularity=Granularity.CHUNK, sync_width=2, split_order=SplitOrder.CONTIGUOUS)
@@ -205,9 +207,14 @@ TWO_WAVES = ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352)
 @pytest.mark.parametrize(
     ("split", "num_sms", "changes", "sentence"),
     [
-        ((), 4, {}, "no op is split, so no tail is: use split_tiles all"),
-        ((1, 3), 4, {"assignment": Assignment.SHARES}, "shares are dealt in one piece and have no last wave"),
-        ((1, 3), 4, {"part_major": True}, "the parts of a tail run at once, there is nothing to sweep"),
+        ((), 4, {}, "no op is split, so there is no tail to split: use split_tiles all"),
+        (
+            (1, 3),
+            4,
+            {"assignment": Assignment.SHARES},
+            ("shares are assigned as contiguous ranges and have no last wave"),
+        ),
+        ((1, 3), 4, {"part_major": True}, "the parts of a tail run at the same time, so their order does not matter"),
         ((2, 3), 25, {}, "none or all of the 25 tiles in parts: use split_tiles all"),
         ((1, 3), 13, {}, "none or all of the 11 tiles in parts: use split_tiles all"),
         ((2, 1), 7, {}, "none or all of the 14 tiles in parts: use an empty split_k"),
@@ -291,7 +298,7 @@ def test_a_post_of_a_split_tile_is_that_of_its_last_part() -> None:
         ((1, 5), "5 parts: use one of 1, 2, 3"),
         ((1, 0), "0 parts: use one of 1, 2, 3"),
         ((1, 1), "no op is split: use an empty split_k"),
-        ((4, 1), "4 parts of up: a tile has 2 k-steps of 32, use no more"),
+        ((4, 1), "4 parts of up: a tile has 2 k-steps of 32; use no more"),
     ],
 )
 def test_a_split_that_is_none_is_refused(split: tuple[int, ...], sentence: str) -> None:

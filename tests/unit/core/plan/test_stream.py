@@ -225,11 +225,11 @@ MANY = ffn_pair(m=16, d_in=384, d_hidden=448, d_out=352)
 @pytest.mark.parametrize(
     ("split", "num_sms", "changes", "sentence"),
     [
-        ((), 4, {}, "no op is split, so no tail is: use split_tiles all"),
-        ((1, 3), 4, {"assignment": Assignment.TICKET}, "lie in queues dealt by stride, not ticket: use static"),
-        ((1, 3), 4, {"assignment": Assignment.SHARES}, "lie in queues dealt by stride, not shares: use static"),
-        ((1, 3), 4, {"part_major": True}, "the parts of a tail run at once, there is nothing to sweep"),
-        ((1, 3), 4, {"split_order": SplitOrder.STRIDED}, "an even share is k-steps in a row"),
+        ((), 4, {}, "no op is split, so there is no tail to split: use split_tiles all"),
+        ((1, 3), 4, {"assignment": Assignment.TICKET}, "queues that are filled by stride, not ticket: use static"),
+        ((1, 3), 4, {"assignment": Assignment.SHARES}, "queues that are filled by stride, not shares: use static"),
+        ((1, 3), 4, {"part_major": True}, "the parts of a tail run at the same time, so their order does not matter"),
+        ((1, 3), 4, {"split_order": SplitOrder.STRIDED}, "an even share is a contiguous range of k-steps"),
         ((2, 1), 7, {}, "are whole tiles or even parts: use an empty split_k"),
         ((3, 3), 11, {}, None),
         ((1, 3), 4, {}, None),
@@ -262,7 +262,9 @@ def test_a_plainer_name_gives_the_same_tasks() -> None:
 def test_parts_of_more_steps_than_a_word_has_room_for_are_refused() -> None:
     deep = ffn_pair(m=16, d_in=32, d_hidden=32 * (MAX_PART_STEPS + 1), d_out=64)
     problem = tiling_problem(deep, H200, tiling((16, 64), (16, 64), split=(1, 2)))
-    assert problem == "2 parts of down: a tile has 65536 k-steps of 32, a plan has room for 65535, use deeper ones"
+    assert problem == (
+        "2 parts of down: a tile has 65536 k-steps of 32, but a plan supports at most 65535, use deeper tiles"
+    )
 
 
 def test_independent_ops_of_unequal_depth_gain_most() -> None:

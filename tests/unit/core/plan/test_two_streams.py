@@ -166,13 +166,13 @@ def test_a_candidate_is_two_launches_and_each_is_simulated_as_if_the_other_had_e
 
 
 def test_tickets_and_longer_chains_are_illegal_with_a_sentence() -> None:
-    with pytest.raises(IllegalSchedule, match="two_streams: tickets drawn do not tell how many CTAs have started"):
+    with pytest.raises(IllegalSchedule, match="two_streams: drawn tickets do not tell how many CTAs have started"):
         plans_for(PAIR.workload, H200, candidate(PAIR.workload, plain_ordering()))
     wave = plain_ordering(assignment=Assignment.FIRST_WAVE)
-    with pytest.raises(IllegalSchedule, match="two_streams: behind a first wave tasks are drawn from the counter of"):
+    with pytest.raises(IllegalSchedule, match="two_streams: after the first wave, tasks are drawn from the other"):
         plans_for(PAIR.workload, H200, candidate(PAIR.workload, wave))
     chain = chain_of_three(64, (64, 64, 96, 64))
-    with pytest.raises(IllegalSchedule, match="3 ops: two streams are for a pair"):
+    with pytest.raises(IllegalSchedule, match="3 ops: two streams need exactly two"):
         plans_for(chain, H200, candidate(chain, plain_ordering(3, assignment=Assignment.STATIC)))
 
 
@@ -185,5 +185,5 @@ def test_launches_of_other_than_two_ops_are_refused_as_plans_are(shares: tuple[t
     ops = tuple(sorted({op for share in shares for op in share}))
     order = plain_ordering(3, assignment=Assignment.STATIC)
     one, other = (make_plan(tile_graph(workload, tiles, share), order, small_gpu(2)) for share in shares)
-    with pytest.raises(PlanError, match=f"two streams run a pair, an op each; this graph has {len(ops)}"):
+    with pytest.raises(PlanError, match=f"two streams run two ops, one each; this graph has {len(ops)}"):
         verify_paired_launches(one, other, tile_graph(workload, tiles, ops), SMALL, small_gpu(2))

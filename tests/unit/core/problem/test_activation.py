@@ -88,5 +88,5 @@ def test_gelu_of_transformers_is_another_function() -> None:
 
 @pytest.mark.parametrize("name", ["", "Relu", "2relu", "re-lu", "x; }"])
 def test_a_name_that_c_cannot_have_is_refused(name: str) -> None:
-    with pytest.raises(InvalidInput, match="no name for C"):
+    with pytest.raises(InvalidInput, match="not a valid name in C"):
         replace(Activation.RELU.row, name=name)

@@ -38,10 +38,10 @@ def test_installed_rows_are_members_of_their_tables(site: Path) -> None:
 def test_a_row_that_cannot_be_used_says_why_and_stops_nothing(site: Path) -> None:
     _, _, _, asked, relu = json.loads(run(_ASK, site))
     assert "cannot be imported: ModuleNotFoundError" in asked["absent"]
-    assert "is a int and no OperandRow" in asked["nothing"]
-    assert "its number is 9, and those of packages begin at 128" in asked["low"]
-    assert "another row is called int32" in asked["int32"]
-    assert "its number 141 is that of good" in asked["twin"]
+    assert "is a int, not a OperandRow" in asked["nothing"]
+    assert "its number is 9; those of packages begin at 128" in asked["low"]
+    assert "another row is also called int32" in asked["int32"]
+    assert "its number 141 is already used by good" in asked["twin"]
     assert asked["good"] == "good"
     assert asked["never"] == "'never' is not a valid Dtype"
     assert relu == 1

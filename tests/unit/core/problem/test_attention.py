@@ -27,7 +27,7 @@ def test_a_shape_knows_its_columns_scale_and_bytes() -> None:
         ("kv_heads", 0, "from 1 to"),
         ("query_heads", 17, "from 1 to 16"),
         ("query_heads", 1.5, "whole number"),
-        ("head_dim", 80, "give 64 or 128"),
+        ("head_dim", 80, "use 64 or 128"),
         ("new_tokens", 0, "from 1 to 8"),
         ("new_tokens", 9, "prefill"),
         ("new_tokens", True, "whole number"),

@@ -64,13 +64,13 @@ def test_bytes_count_new_keys_and_values_as_written_and_not_as_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "field", "problem"),
     [
-        ({"kv_heads": 1, "query_heads": 4}, "kv_heads", "is 1, and qkv"),
-        ({"query_heads": 4}, "heads", "is 8, and qkv"),
-        ({"head_dim": 128, "query_heads": 1}, "heads", "is 2, and qkv"),
-        ({"head_dim": 128}, "head_dim", "is 128, and qkv"),
-        ({"max_length": 256}, "max_length", "is 256, and qkv"),
-        ({"new_tokens": 2, "sequences": 2}, "new_tokens", "is 2, and qkv"),
-        ({"sequences": 8}, "sequences", "is 8, and qkv"),
+        ({"kv_heads": 1, "query_heads": 4}, "kv_heads", "is 1, but qkv"),
+        ({"query_heads": 4}, "heads", "is 8, but qkv"),
+        ({"head_dim": 128, "query_heads": 1}, "heads", "is 2, but qkv"),
+        ({"head_dim": 128}, "head_dim", "is 128, but qkv"),
+        ({"max_length": 256}, "max_length", "is 256, but qkv"),
+        ({"new_tokens": 2, "sequences": 2}, "new_tokens", "is 2, but qkv"),
+        ({"sequences": 8}, "sequences", "is 8, but qkv"),
     ],
 )
 def test_an_attention_of_another_cache_than_the_product_writes_is_refused(
@@ -82,7 +82,7 @@ def test_an_attention_of_another_cache_than_the_product_writes_is_refused(
     with pytest.raises(InvalidInput, match=problem) as caught:
         replace(workload, ops=(workload.ops[0], other, *workload.ops[2:]))
     assert caught.value.field == f"attention.{field}"
-    assert "give both" in caught.value.remedy
+    assert "use" in caught.value.remedy
 
 
 def test_a_cache_of_pages_has_one_table_where_it_is_written_and_read() -> None:
@@ -98,10 +98,10 @@ def test_a_cache_of_pages_has_one_table_where_it_is_written_and_read() -> None:
 @pytest.mark.parametrize(
     ("written", "read", "field", "problem"),
     [
-        ({}, {"page_tokens": 16}, "page_tokens", "is 16, and qkv, whose queries and cache it reads, has null"),
-        ({"page_tokens": 16}, {}, "page_tokens", "is null, and qkv, whose queries and cache it reads, has 16"),
-        ({"page_tokens": 16}, {"page_tokens": 64}, "page_tokens", "is 64, and qkv"),
-        ({"page_tokens": 16}, {"page_tokens": 16, "heads_first": False}, "heads_first", "is false, and qkv"),
+        ({}, {"page_tokens": 16}, "page_tokens", "is 16, but qkv, whose queries and cache it reads, has null"),
+        ({"page_tokens": 16}, {}, "page_tokens", "is null, but qkv, whose queries and cache it reads, has 16"),
+        ({"page_tokens": 16}, {"page_tokens": 64}, "page_tokens", "is 64, but qkv"),
+        ({"page_tokens": 16}, {"page_tokens": 16, "heads_first": False}, "heads_first", "is false, but qkv"),
     ],
 )
 def test_pages_that_are_not_those_that_the_product_writes_are_refused(
@@ -131,7 +131,7 @@ def _next_qkv(workload: Workload) -> GemmOp:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda w: {"ops": (*w.ops[:2], replace(w.ops[2], source="y"))}, "o_proj stands behind .* does not read it"),
+        (lambda w: {"ops": (*w.ops[:2], replace(w.ops[2], source="y"))}, "o_proj comes after .* does not read it"),
         (lambda w: {"ops": (*w.ops[:2], replace(w.ops[2], residual_source="qkv"))}, "o_proj reads qkv, whose keys"),
         (lambda w: {"ops": (*w.ops, _next_qkv(w))}, "qkv and next_qkv both write to a cache"),
         (

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
 
 from tests.support.convs import conv, product, workload
 from tuner.core.problem.asked import pair_of, workload_of
+from tuner.core.problem.epilogue.part import PLAIN
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.op import GemmOp
 
 PAIR = {
     "kind": "conv-pair",
@@ -50,6 +56,31 @@ def test_a_bottleneck_has_the_sizes_of_the_paper_and_adds_what_it_reads() -> Non
     assert made.num_flops == 2 * 784 * (256 * 1024 + 256 * 2304 + 1024 * 256)
     inputs, weights, biases = 784 * 1024, 256 * 1024 * 2 + 256 * 2304, 256 + 256 + 1024
     assert made.compulsory_bytes == 2 * (inputs + weights + biases + 784 * 1024)
+
+
+def test_a_first_block_halves_its_images_and_makes_the_shortcut_itself() -> None:
+    made = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 2, "run": "first", "images": 1})
+    assert [(op.name, op.read_names, op.m, op.n, op.k) for op in made.tile_ops] == [
+        ("conv1", ("x",), 56 * 56, 128, 256),
+        ("conv2", ("conv1",), 28 * 28, 128, 9 * 128),
+        ("shortcut", ("x",), 28 * 28, 512, 256),
+        ("conv3", ("conv2", "shortcut"), 28 * 28, 512, 128),
+    ]
+    with pytest.raises(InvalidInput, match="blocks of vgg19 have no shortcut"):
+        workload_of({"kind": "network-convs", "network": "vgg19", "stage": 1, "run": "first", "images": 1})
+
+
+def test_an_op_that_is_unpickled_alone_has_what_it_does_not_ask_for() -> None:
+    """A process that chooses candidates imports the kinds of its ops, and no other."""
+    says = "import pickle, sys; op = pickle.load(sys.stdin.buffer); print(op.weights, op.out_dtype, op.norm == '')"
+    given = pickle.dumps(workload(conv("a")).tile_ops[0])
+    done = subprocess.run([sys.executable, "-c", says], input=given, capture_output=True, check=True)
+    assert done.stdout == b"None None True\n"
+
+
+def test_what_an_op_does_not_ask_for_is_what_a_product_has_then() -> None:
+    options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
+    assert {one.name: one.default for one in options} == PLAIN
 
 
 def test_a_stride_reads_more_pixels_than_it_writes() -> None:

@@ -16,43 +16,43 @@ FAULTS = {
     "depthwise": [
         ("rules", "op: DepthwiseOp, tile: Tile, chosen", "op: DepthwiseOp, chosen",
          "has resources_of, which takes (op, chosen, dtype, num_threads): "
-         "give a function of (op, tile, chosen, dtype, num_threads)"),
+         "pass a function of (op, tile, chosen, dtype, num_threads)"),
         ("rules", 'ENGINES = ("mma", "simt", "wgmma")', 'ENGINES = "mma"',
-         "has ENGINES, which is 'mma': give a list of a string"),
+         "has ENGINES, which is 'mma': use a list of a string"),
         ("rules", 'ENGINES = ("mma", "simt", "wgmma")', "ENGINES = (1,)",
-         "has ENGINES, which is (1,), of tuple: give a list of a string"),
-        ("rules", 'ENGINES = ("mma", "simt", "wgmma")', "", "has no ENGINES: give a list of a string"),
+         "has ENGINES, which is (1,), of tuple: use a list of a string"),
+        ("rules", 'ENGINES = ("mma", "simt", "wgmma")', "", "lacks ENGINES: add a list of a string"),
         ("rules", "def refuse(", "class Refuse:\n    pass\nrefuse = Refuse\ndef other(",
-         "has refuse, which is the class Refuse: give a function of (workload, gpu, op, schedule)"),
+         "has refuse, which is the class Refuse: pass a function of (workload, gpu, op, schedule)"),
         ("lowering", "*, num_parts: int, in_band: bool", "num_parts: int",
          "has lower, which takes (op, tile, chosen, num_parts): "
-         "give a function of (op, tile, chosen, *, num_parts, in_band)"),
-        ("source", "def version(", "async def version(", "has version, which is a coroutine, which nobody awaits: "
-         "give a function of ()"),
-        ("source", "def task_of(", "def text_of(", "has no task_of: give a function of (op, tile, chosen, dtype)"),
+         "pass a function of (op, tile, chosen, *, num_parts, in_band)"),
+        ("source", "def version(", "async def version(", "has version, which is a coroutine, which nothing awaits: "
+         "pass a function of ()"),
+        ("source", "def task_of(", "def text_of(", "lacks task_of: add a function of (op, tile, chosen, dtype)"),
         ("costs", "def task_us(", "task_us = 3.0\ndef other(",
-         "has task_us, which is 3.0: give a function of (op, tile, chosen, dtype, gpu)"),
+         "has task_us, which is 3.0: pass a function of (op, tile, chosen, dtype, gpu)"),
         ("reference", "*, roundoff: float, off: Any = None", "*, unit: float, off: Any = None",
          "has reference, which takes (xp, op, a, w, *, unit, off): "
-         "give a function of (xp, op, a, w, *, roundoff, off)"),
+         "pass a function of (xp, op, a, w, *, roundoff, off)"),
         ("lowering", None, None, "has no file lowering.py with lower"),
         ("costs", None, None, "has no file costs.py with library_us, task_us"),
     ],
     "gather": [
         ("plans", "def plan_of(op: GatherOp, schedule: GatherSchedule, gpu: Gpu)", "def plan_of(op, schedule)",
-         "has plan_of, which takes (op, schedule): give a function of (op, schedule, gpu)"),
+         "has plan_of, which takes (op, schedule): pass a function of (op, schedule, gpu)"),
         ("launches", "workload: Workload)", "workload: Workload, more)",
          "has launches_of, which takes (op, schedule, plan, workload, more): "
-         "give a function of (op, schedule, plan, workload)"),
+         "pass a function of (op, schedule, plan, workload)"),
         ("space", "    def near(", "    def nearest(",
-         "has OpSpace, which is the class OpSpace: give a function of (*, workload, gpu, op)"),
+         "has OpSpace, which is the class OpSpace: pass a function of (*, workload, gpu, op)"),
         ("search", "SEARCH = ", "SEARCH = lambda: ", "has SEARCH, which is"),
         ("search", "distance=distance", "distance=lambda one: 0.0",
-         "has SEARCH, which has distance, which takes (one): give a function of (argument0, argument1)"),
+         "has SEARCH, which has distance, which takes (one): pass a function of (argument0, argument1)"),
         ("words", "def explain(", "def explained(",
-         "has no explain: give a function of (op, schedule, plan, workload, gpu)"),
+         "lacks explain: add a function of (op, schedule, plan, workload, gpu)"),
         ("numbers", "dtype: Dtype, xp: Any)", "dtype: Dtype)",
-         "has reference, which takes (op, given, dtype): give a function of (op, given, dtype, xp)"),
+         "has reference, which takes (op, given, dtype): pass a function of (op, given, dtype, xp)"),
         ("search", None, None, "has no file search.py with"),
     ],
 }  # fmt: skip
@@ -106,17 +106,17 @@ print(json.dumps([sorted(op_kinds()), dict(broken_kinds())]))
     [
         ("gather", "rules.py", "def refuse(workload: Workload, gpu: Gpu, ", "def refuse(",
          "toy_gather (rules.py) has refuse, which takes (op, schedule): "
-         "give a function of (workload, gpu, op, schedule)"),
+         "pass a function of (workload, gpu, op, schedule)"),
         ("gather", "op.py", "version=1)", 'version="one")',
-         "toy_gather.op:KIND has version, which is 'one': give a whole number"),
+         "toy_gather.op:KIND has version, which is 'one': use a whole number"),
         ("gather", "op.py", "    @property\n    def c_columns", "    def c_columns",
          "toy_gather.op:KIND has ops whose class has c_columns as a method: make it a property"),
         ("gather", "op.py", "def tensors(self, dtype: Dtype)", "def tensors(self)",
-         "toy_gather.op:KIND has ops whose class has tensors, which takes (self): give a function of (self, dtype)"),
+         "toy_gather.op:KIND has ops whose class has tensors, which takes (self): pass a function of (self, dtype)"),
         ("depthwise", "op.py", "    @property\n    def k(", "    @property\n    def taps_of_k(",
-         "toy_depthwise.op:KIND has ops without k: give fields or properties"),
+         "toy_depthwise.op:KIND has ops without k: add fields or properties"),
         ("depthwise", "schedule.py", 'kind="depthwise"', 'kind="attention"',
-         "toy_depthwise (schedule.py) has a class of the kind 'attention': give its class kind='depthwise'"),
+         "toy_depthwise (schedule.py) has a class of the kind 'attention': declare its class with kind='depthwise'"),
         ("depthwise", "rules.py", "ENGINES = ", "raise SystemExit(3)\nENGINES = ",
          "toy_depthwise cannot be imported: SystemExit: 3"),
     ],
@@ -150,7 +150,7 @@ def test_a_hook_that_returns_something_else_is_told_where_it_comes_from(tmp_path
     _changed(site, "lowering.py", "row_axes=2,\n    )", "row_axes=2,\n    ))")
     said, whose = toys.run(_RETURNED, site).splitlines()
     assert said.startswith("what toy_depthwise.lowering.lower returned is {")
-    assert said.endswith("of dict: give TileSpace")
+    assert said.endswith("of dict: use TileSpace")
     assert whose.startswith("the package toy_depthwise (lowering.py, line")
 
 
@@ -171,10 +171,10 @@ print(json.dumps([why(Dtype, "e5m2"), why(Activation, "relu2"), why(Dtype, "sing
     ("old", "new", "which", "reason"),
     [
         ("to_bits=_to_e5m2", "to_bits=lambda values: values", 0,
-         "has to_bits, which takes (values): give a function of (argument0, argument1)"),
+         "has to_bits, which takes (values): pass a function of (argument0, argument1)"),
         ("number=200,\n    array_name", 'number="200",\n    array_name', 0,
-         "has number, which is '200': give a whole number"),
-        ("bits=8", "bits=8.0", 0, "has bits, which is 8.0: give a whole number"),
+         "has number, which is '200': use a whole number"),
+        ("bits=8", "bits=8.0", 0, "has bits, which is 8.0: use a whole number"),
         ("host=lambda xp, z:", "host=lambda z:", 1, "has host, which takes (z)"),
         ("spread=lambda xp, z, error:", "spread=3.0, aliases=lambda xp, z, error:", 1, "has aliases, which is"),
     ],
@@ -204,11 +204,11 @@ print(sorted(_found().parts), _found().broken)
         ("softcap.py",
          "stage: ClassVar[Stage] = Stage.OUTPUT", 'stage: ClassVar[Stage] = "output"', "Softcap has stage, which is"),
         ("softcap.py", "cap: float", "part: float\n    cap: float",
-         "Softcap has the field 'part', as documents have it"),
+         "Softcap has the field 'part', which documents use"),
         ("softcap.py", "def problem(self, op: Product)", "def problem(self)",
          "Softcap has problem, which takes (self): "),
         ("column_scale.py", 'Own(name="factors")', 'Own(name="factors", dtype="fp64")',
-         "ColumnScale has the tensor 'factors' of 'fp64': give fp32, int32, or '' for the op's own"),
+         "ColumnScale has the tensor 'factors' of 'fp64': use fp32, int32, or '' for the op's own"),
         ("column_scale.py", "error: Any, *tensors: Any", "error: Any",
          "ColumnScale has spread, which takes (self, xp, values, error)"),
     ],

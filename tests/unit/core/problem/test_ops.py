@@ -165,7 +165,7 @@ def test_an_op_of_an_unknown_kind_keeps_its_json_and_its_workload_its_digest(tmp
     data = {"kind": "chain", "ops": [GATHER, product], "dtype": "bf16"}
     workload = Workload.from_json(data)
     assert (workload.unknown_kinds, workload.to_json()) == (("gather",), data)
-    assert "an op of kind gather, which is not known here" in workload.describe()
+    assert "an op of the unknown kind gather" in workload.describe()
     program = f"""
 from tuner.core.problem.workload import Workload
 one = Workload.from_json({data!r})
@@ -204,26 +204,30 @@ IMPORTED = f"{DECLARED} cannot be imported:"
             "",
             f"{IMPORTED} AttributeError: module 'toy_gather.op' has no attribute 'KIND'",
         ),
-        ("KIND = OpKind(op=GatherOp, version=1)", "KIND = 1", f"{DECLARED} is no kind of op, but 1"),
+        ("KIND = OpKind(op=GatherOp, version=1)", "KIND = 1", f"{DECLARED} is not a kind of op, but 1"),
         (
             'KIND: ClassVar[str] = "gather"',
             'KIND: ClassVar[str] = "Gather it"',
-            f"{DECLARED} is called 'Gather it', and declared as 'gather': give both one name of small letters, digits, "
-            "- and _",
+            f"{DECLARED} is called 'Gather it' but declared as 'gather': use one "
+            "name of lower-case letters, digits, - and _",
         ),
-        ("version=1)", "version=1, is_unnamed=True)", f"{DECLARED} leaves its name out of JSON, as another kind does"),
+        (
+            "version=1)",
+            "version=1, is_unnamed=True)",
+            (f"{DECLARED} leaves its name out of JSON, as another kind already does"),
+        ),
         ("def num_flops(", "def num_operations(", f"{DECLARED} lacks num_flops"),
         (
             "class GatherOp(LaunchOp)",
             "class GatherOp(LaunchOp.__base__)",
             f"{DECLARED} lacks a base, TileOp or LaunchOp",
         ),
-        ("@dataclass(frozen=True, kw_only=True)", "", f"{DECLARED} has ops that are no dataclass with a name"),
-        ("frozen=True, kw_only", "kw_only", f"{DECLARED} has ops whose class is no frozen dataclass"),
+        ("@dataclass(frozen=True, kw_only=True)", "", f"{DECLARED} has ops that are not a dataclass with a name"),
+        ("frozen=True, kw_only", "kw_only", f"{DECLARED} has ops whose class is not a frozen dataclass"),
         (
             '"m", "table_rows")',
             '"m", "tables")',
-            f"{DECLARED} has ops that may differ in tables, none of their fields: name these in FREE",
+            f"{DECLARED} lists tables as what ops may differ in, which are not their fields: name these in FREE",
         ),
     ],
 )
@@ -299,7 +303,7 @@ def test_a_second_kind_of_a_name_is_told(tmp_path: Path) -> None:
     program = "from tuner.core.problem.op_kinds import *\nprint(op_kinds()['attention'].op.__name__, broken_kinds())"
     kept, answer = toys.run(program, site).split(" ", 1)
     assert kept == "AttentionOp"
-    assert "is called attention, as a kind that is known already" in answer
+    assert "is called attention, like a kind that already exists" in answer
 
 
 def test_a_kind_is_of_the_standard_library_alone() -> None:

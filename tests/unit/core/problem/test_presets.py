@@ -31,13 +31,13 @@ def test_the_runs_of_a_rank_have_a_share_of_the_weights(model: str) -> None:
 
 
 def test_a_block_with_a_reduce_in_it_is_refused_uncut_and_its_runs_are_offered() -> None:
-    with pytest.raises(InvalidInput, match=r"run: at tp 8 an all-reduce stands behind .*; use o_proj, "):
+    with pytest.raises(InvalidInput, match=r"run: at tp 8 there is an all-reduce after .*; use o_proj, "):
         decoder_block("llama3-70b", m=16, tp=8)
     assert len(decoder_block("llama3-70b", m=16, tp=8, has_reduce=False).tile_ops) == 4
 
 
 def test_a_model_that_is_unknown_or_cannot_be_shared_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="model: no model is called 'gpt-2'; use one of llama3-8b"):
+    with pytest.raises(InvalidInput, match="model: there is no model called 'gpt-2'; use one of llama3-8b"):
         decoder_block("gpt-2", m=1)
     with pytest.raises(InvalidInput, match="tp: 3 ranks cannot share the 8 key and value heads of llama3-8b; use 1, "):
         decoder_block("llama3-8b", m=1, tp=3)

@@ -70,7 +70,7 @@ def test_a_cache_may_have_pages() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"page_tokens": 24}, "page_tokens: 24 has no kernel; give one of 16, 32, 64"),
+        ({"page_tokens": 24}, "page_tokens: 24 is not supported by any kernel; use one of 16, 32, 64"),
         ({"heads_first": False}, "heads_first: a contiguous cache is"),
     ],
 )
@@ -80,7 +80,7 @@ def test_pages_that_no_kernel_has_are_refused(changed: dict[str, Any], problem: 
 
 
 def test_a_cache_of_pages_that_a_kernel_cannot_count_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"rotary\.max_length: the cache has 2147483712 rows of a head"):
+    with pytest.raises(InvalidInput, match=r"qkv\.rotary\.max_length: the cache has 2147483712 rows per head"):
         layer(replace(HEADS, max_length=2**27, page_tokens=32))
 
 
@@ -101,7 +101,7 @@ def test_the_copy_engine_stores_no_such_op() -> None:
     tiles = wgmma((128, 64, 64), (128, 64, 64), (128, 64, 64), (128, 64, 64), num_warps=8, epilogue=Epilogue.TMA)
     problem = tiling_problem(layer(), H200, tiles)
     assert problem is not None
-    assert "the copy engine knows no cache, use direct" in problem
+    assert "the copy engine cannot write to a cache; use direct" in problem
     assert tiling_problem(layer(None), H200, tiles) is None
 
 

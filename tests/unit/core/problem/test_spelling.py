@@ -57,16 +57,16 @@ def test_a_wrong_bound_or_default_is_told() -> None:
     assert problem_of(int, ge=0.5) == "has the field 'more', of type int, with 0.5 for 'ge'"
     assert problem_of(float, ge=0, le=0.5) == ""
     assert problem_of(str, min_length=2) == ""
-    assert problem_of(int, "x") == "has the field 'more', whose default is 'x': give a whole number"
-    assert problem_of(tuple[int, int], (1,)) == "has the field 'more', whose default has 1 entries: give 2"
+    assert problem_of(int, "x") == "has the field 'more', whose default is 'x': use a whole number"
+    assert problem_of(tuple[int, int], (1,)) == "has the field 'more', whose default has 1 entries: use 2"
 
 
 def test_a_class_is_a_frozen_dataclass_whose_types_are_there() -> None:
-    assert spelling_problem(make_dataclass("Soft", [("a", int)]), ()) == "is no frozen dataclass"
-    assert spelling_problem(int, ()) == "is no frozen dataclass"
+    assert spelling_problem(make_dataclass("Soft", [("a", int)]), ()) == "is not a frozen dataclass"
+    assert spelling_problem(int, ()) == "is not a frozen dataclass"
     lost = make_dataclass("Lost", [("a", "Nowhere")], frozen=True)
     assert spelling_problem(lost, ()) == (
         "has fields whose types cannot be read: NameError: name 'Nowhere' is not defined"
     )
     taken = make_dataclass("Taken", [("op", int)], frozen=True)
-    assert spelling_problem(taken, ("op",)) == "has the field 'op', as documents have it for something else"
+    assert spelling_problem(taken, ("op",)) == "has the field 'op', which documents use for something else"

@@ -19,7 +19,8 @@ from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 def test_codes_and_factors_come_back(stored: WeightFormat) -> None:
     row, random = stored.row, np.random.default_rng(0)
     codes = random.integers(0, 1 << row.bits, (24, 512)).astype(np.uint8)
-    factors = random.integers(0, 1 << 16, (24, 512 // row.group)).astype(np.uint16) if row.group else None
+    kind = np.uint8 if row.has_powers else np.uint16
+    factors = random.integers(0, 256, (24, 512 // row.group)).astype(kind) if row.group else None
     zeros = (
         random.integers(0, 1 << 16, factors.shape).astype(np.uint16) if factors is not None and row.has_zeros else None
     )
@@ -48,17 +49,24 @@ def test_a_word_has_pairs_of_columns_in_its_halves(stored: WeightFormat) -> None
 def test_values_are_those_of_the_format() -> None:
     codes = np.array([[0, 8, 15, 1]], dtype=np.uint8)
     assert WeightFormat.INT4_G128.row.values(np, codes).tolist() == [[-8.0, 0.0, 7.0, -7.0]]
+    assert WeightFormat.MXFP4.row.values(np, np.arange(7, 10, dtype=np.uint8)).tolist() == [6, 0, -0.5]
     assert WeightFormat.E4M3.row.values(np, np.array([[0x38, 0xB8, 0x01]], dtype=np.uint8)).tolist() == [[1, -1, 2**-9]]
 
 
 def test_zero_points_are_taken_from_codes() -> None:
     row, dtype = WeightFormat.INT4_G64_ZP.row, Dtype.BF16.row
-    codes, factors = np.full((1, 64), 11, np.uint8), np.array([[0x4000]], np.uint16)  # 2
-    packed = row.packed(np, codes, factors, row.raised(np, np.array([[3]], np.uint8), dtype))
-    assert (row.known(np, packed, 64, dtype) == 16).all()
+    codes, factors = np.full((1, 128), 11, np.uint8), np.array([[0x4000, 0x3F80]], np.uint16)  # 2 and 1
+    packed = row.packed(np, codes, factors, row.raised(np, np.array([[3, 5]], np.uint8), dtype))
+    assert (row.known(np, packed, 128, dtype) == [16] * 64 + [6] * 64).all()
 
 
-@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4, Scheme.INT4_ZP])
+def test_powers_of_two_are_those_of_the_format() -> None:
+    row, dtype = WeightFormat.MXFP4.row, Dtype.BF16.row
+    codes, powers = np.full((1, 128), 5, np.uint8), np.array([[127, 128, 120, 126]], np.uint8)
+    assert (row.known(np, row.packed(np, codes, powers), 128, dtype)[0, ::32] == [3, 6, 3 / 128, 1.5]).all()
+
+
+@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4, Scheme.INT4_ZP, Scheme.MXFP4])
 def test_json_has_the_format(scheme: Scheme) -> None:
     workload = pair(scheme)
     assert Workload.from_json(workload.to_json()) == workload
@@ -69,10 +77,12 @@ def test_json_has_the_format(scheme: Scheme) -> None:
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"up\.k: is 320, and int4_g128 has 128 weights of a row together"):
+    with pytest.raises(InvalidInput, match=r"up\.k: is 320, but int4_g128 packs 128 weights of a row together"):
         pair(Scheme.INT4, d=320)
     with pytest.raises(InvalidInput, match=r"up\.weights: are stored in e4m3, which is converted to 16 bits"):
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.W8A16, dtype=Dtype.FP8_E4M3).to_workload()
+    with pytest.raises(InvalidInput, match=r"up\.weights: are stored in mxfp4, whose factors fp16 does not hold"):
+        QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.MXFP4, dtype=Dtype.FP16).to_workload()
     up, down = pair(Scheme.INT4).tile_ops
-    with pytest.raises(InvalidInput, match="give all products one format"):
+    with pytest.raises(InvalidInput, match="use one format for all products"):
         replace(pair(Scheme.INT4), ops=(up, replace(down, weights=None)))

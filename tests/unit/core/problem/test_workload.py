@@ -134,7 +134,7 @@ def test_a_cycle_is_named_op_by_op() -> None:
 
 def test_a_chain_has_eight_ops_at_most() -> None:
     chain(*(gemm(f"op{number}") for number in range(8)))
-    with pytest.raises(InvalidInput, match="ops: 9 ops, and a kernel has room for 8; give at most 8"):
+    with pytest.raises(InvalidInput, match="ops: 9 ops, but a kernel holds at most 8; use at most 8"):
         chain(*(gemm(f"op{number}") for number in range(9)))
 
 
@@ -155,9 +155,9 @@ def test_a_residual_has_the_shape_of_the_output() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"residual_source": "a"}, "b.residual_source: names a, and no residual is added"),
-        ({"norm": "a", "row_scale": True}, "b.norm: the norm of a and a row scale both scale the rows"),
-        ({"eps": 1e-6}, "b.eps: belongs to a norm, and there is none"),
+        ({"residual_source": "a"}, "b.residual_source: names a, but no residual is added"),
+        ({"norm": "a", "row_scale": True}, "b.norm: the norm of a and a row scale would both scale the rows"),
+        ({"eps": 1e-6}, "b.eps: belongs to a norm, but there is none"),
         ({"norm": "a", "eps": -1e-6}, "b.eps: must be at least 0 and below 1, got -1e-06"),
         ({"norm": "a", "eps": float("nan")}, "b.eps: must be at least 0 and below 1, got nan"),
     ],
@@ -168,7 +168,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, object],
 
 
 def test_the_squares_of_a_tensor_are_no_tensor_of_another_name() -> None:
-    with pytest.raises(InvalidInput, match=r"a\.squares is the name of an operand of a"):
+    with pytest.raises(InvalidInput, match=r"a\.squares is already an operand of a"):
         chain(gemm("a"), gemm("b", "a", norm="a"), gemm("a.squares"))
 
 
@@ -217,9 +217,9 @@ def test_an_op_that_reads_itself_is_refused() -> None:
 def test_a_tensor_has_one_name_and_a_name_one_tensor(operand: str) -> None:
     """An op called `b.residual` would write what op `b` reads, and nothing would wait for it."""
     reader = gemm("b", "a", bias=True, residual=True, row_scale=True)
-    with pytest.raises(InvalidInput, match=f"b.{operand} is the name of an operand of b"):
+    with pytest.raises(InvalidInput, match=f"b.{operand} is already an operand of b"):
         chain(gemm("a"), reader, gemm(f"b.{operand}"))
-    with pytest.raises(InvalidInput, match=f"b.{operand} is the name of an operand of b"):
+    with pytest.raises(InvalidInput, match=f"b.{operand} is already an operand of b"):
         chain(gemm("a"), reader, gemm("c", f"b.{operand}"))
     chain(gemm("a"), reader, gemm(f"d.{operand}"))
 

@@ -84,21 +84,29 @@ def changed(plan: AttentionPlan, change: Callable[[Any], None]) -> AttentionPlan
 @pytest.mark.parametrize(
     ("broken", "refused", "says"),
     [
-        (replace(plan_of(), tasks=plan_of().tasks[:-1]), WordError, "queues hold all tasks"),
-        (changed(plan_of(), lambda t: t.__setitem__(7, t[8])), CoverageError, "is the task of [02] places"),
-        (changed(plan_of(), lambda t: t.__setitem__((7, 1), 99)), WordError, "span outside: 99, of 4"),
-        (changed(plan_of(), lambda t: t.__setitem__((7, 1), 2 << 24)), WordError, "block outside: 2, of 2"),
-        (changed(plan_of(), lambda t: t.__setitem__((7, 0), 3 << 16)), WordError, "sequence outside: 3, of 3"),
-        (changed(plan_of(), lambda t: t.__setitem__((7, 0), 2)), WordError, "KV head outside: 2, of 2"),
+        (replace(plan_of(), tasks=plan_of().tasks[:-1]), WordError, "queues must hold all tasks"),
+        (changed(plan_of(), lambda t: t.__setitem__(7, t[8])), CoverageError, "is the task of 0"),
+        (changed(plan_of(), lambda t: t.__setitem__((7, 1), 99)), WordError, "range: 99, of 4"),
+        (
+            changed(plan_of(), lambda t: t.__setitem__((7, 1), 2 << 24)),
+            WordError,
+            "block that is out of range: 2, of 2",
+        ),
+        (
+            changed(plan_of(), lambda t: t.__setitem__((7, 0), 3 << 16)),
+            WordError,
+            "sequence that is out of range: 3, of 3",
+        ),
+        (changed(plan_of(), lambda t: t.__setitem__((7, 0), 2)), WordError, "KV head that is out of range: 2, of 2"),
         (replace(plan_of(), queues=np.array([0, 9, 9, 48], np.int32)), WordError, "queue 1 has none"),
-        (replace(plan_of(), queues=np.array([3, 9, 48], np.int32)), WordError, "queues hold all tasks"),
+        (replace(plan_of(), queues=np.array([3, 9, 48], np.int32)), WordError, "queues must hold all tasks"),
         (replace(plan_of(), span_tokens=12), WordError, "12 tokens in tiles of 8"),
         (replace(plan_of(), columns=32), WordError, "8 or 16 columns"),
-        (plan_of(replace(OP, sequences=30), ctas=161), ResourceError, "161 queues, of 160"),
+        (plan_of(replace(OP, sequences=30), ctas=161), ResourceError, "161 queues"),
         (replace(plan_of(), num_asking=-4), WordError, "-4; it must be 0 to 155"),
         (replace(plan_of(), num_asking=156), WordError, "156; it must be 0 to 155"),
         (replace(plan_of(), num_asking=0.5), WordError, "0.5; it must be"),
-        (replace(plan_of(), by_length=2), WordError, "by_length is true or false"),
+        (replace(plan_of(), by_length=2), WordError, "by_length must be true or false"),
         (replace(plan_of(), span_tokens=0), WordError, "0 tokens in tiles of 8, 8 of them"),
         (replace(plan_of(), span_tokens=-16), WordError, "-16 tokens in tiles of 8"),
         (replace(plan_of(), tasks=plan_of().tasks.astype(np.int64)), WordError, "words of 32 bits"),
@@ -106,7 +114,7 @@ def changed(plan: AttentionPlan, change: Callable[[Any], None]) -> AttentionPlan
         (
             plan_of(LONGEST, span=2**22),
             ResourceError,
-            "cannot count the tokens: up to 21[0-9]*, the most is 2147483647",
+            "cannot count the tokens: up to 2149581328; the maximum is 2147483647",
         ),
         (plan_of(form=AttentionForm(window=2**31 - 1)), ResourceError, "cannot count the tokens of a window"),
         (plan_of(MANY_TILES, span=2**29, ctas=1), ResourceError, "cannot count the tiles of a CTA"),
@@ -212,8 +220,8 @@ def test_tiles_of_all_ctas_hold_what_is_seen_once(span: int, cluster: int, windo
     [
         (lambda: AttentionForm(window=0), "window: 0 hides a query from itself"),
         (lambda: AttentionForm(soft_cap=-1.0), "soft_cap: -1.0 cannot cap"),
-        (lambda: PagedCache(num_pages=0, page_tokens=16), "num_pages: 0 pages hold nothing"),
-        (lambda: PagedCache(num_pages=4, page_tokens=24), "page_tokens: 24 has no kernel"),
+        (lambda: PagedCache(num_pages=0, page_tokens=16), "num_pages: 0 pages cannot hold anything"),
+        (lambda: PagedCache(num_pages=4, page_tokens=24), "page_tokens: 24 is not"),
         (
             lambda: check_attention(
                 plan_of(form=AttentionForm(paged=PagedCache(num_pages=2**26, page_tokens=16))), tile_tokens=TILE
@@ -327,11 +335,11 @@ def test_the_digest_tells_each_field_of_a_plan(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"by_length": True}, "the plan's by_length is not the schedule's: True, not False"),
+        ({"by_length": True}, "the plan's by_length differs from the schedule's: True, not False"),
         ({"num_asking": 1}, "num_asking is 1; it must be 0"),
-        ({"columns": 16}, "the plan's columns is not the schedule's: 16, not 8"),
-        ({"cluster": 2}, "the plan's cluster is not the schedule's: 2, not 1"),
-        ({"span_tokens": 2048}, "the plan's span_tokens is not the schedule's: 2048"),
+        ({"columns": 16}, "the plan's columns differs from the schedule's: 16, not 8"),
+        ({"cluster": 2}, "the plan's cluster differs from the schedule's: 2, not 1"),
+        ({"span_tokens": 2048}, "the plan's span_tokens differs from the schedule's: 2048"),
     ],
 )
 def test_a_plan_that_another_kernel_would_run_is_refused(change: dict[str, Any], says: str) -> None:

@@ -65,11 +65,11 @@ def test_what_is_wrong_is_named_by_tile_tensor_and_box() -> None:
     beyond = Extent(axes=(0,), begin=rows.begin, end=rows.end + 1)
     late = tiles_of_shape("b", 6, 2, read_of(beyond, whole(4), is_late=True))
     assert problem_of(box_graph(first, late)) == (
-        "a task reads what no task writes: b tile 2,0's box a[4:7, 0:4], read in step 0, is not all written"
+        "a task reads what no task writes: b tile 2,0's box a[4:7, 0:4], read in step 0, is not fully written"
     )
     by_step = tiles_of_shape("b", 6, 2, read_of(rows, Extent(axes=(STEP,), begin=STEPS, end=STEPS + 3)))
     assert problem_of(box_graph(first, by_step)) == (
-        "a task reads what no task writes: b tile 0,0's box a[0:2, 2:5], read in step 1, is not all written"
+        "a task reads what no task writes: b tile 0,0's box a[0:2, 2:5], read in step 1, is not fully written"
     )
 
 
@@ -88,7 +88,7 @@ def test_a_box_off_by_one_is_written_twice_or_leaves_a_gap(shift: int) -> None:
         "an element is written twice: a tile 0,0's box a[0:2, 0:4] and a tile 1,0's box a[1:4, 0:4], both written, "
         "overlap"
         if shift < 0
-        else "a task reads what no task writes: b tile 1,0's box a[2:4, 0:4], read in step 0, is not all written"
+        else "a task reads what no task writes: b tile 1,0's box a[2:4, 0:4], read in step 0, is not fully written"
     )
 
 

@@ -68,12 +68,12 @@ def test_a_chain_is_launched_run_by_run() -> None:
 @pytest.mark.parametrize(
     ("kind", "run_starts", "problem"),
     [
-        (PlanKind.RUNS, (), r"one run of all ops is one launch: use fused_pdl"),
-        (PlanKind.RUNS, (1, 2, 3), r"a run for each op is a launch for each: use n_launches_pdl"),
-        (PlanKind.RUNS, (3, 1), r"runs that begin at \(3, 1\): give some of ops 1 to 3, ascending"),
-        (PlanKind.RUNS, (0, 2), r"give some of ops 1 to 3"),
-        (PlanKind.FUSED, (2,), r"only the kind runs has them, use none"),
-        (PlanKind.TWO_LAUNCHES, (), r"not for 4 ops: use one of n_launches, n_launches_pdl, runs, fused, fused_pdl"),
+        (PlanKind.RUNS, (), r"one run of all ops is a single launch: use fused_pdl"),
+        (PlanKind.RUNS, (1, 2, 3), r"a run for each op is one launch per op: use n_launches_pdl"),
+        (PlanKind.RUNS, (3, 1), r"runs that begin at \(3, 1\): use some of ops 1 to 3, ascending"),
+        (PlanKind.RUNS, (0, 2), r"use some of ops 1 to 3"),
+        (PlanKind.FUSED, (2,), r"only the kind runs has them; leave them out"),
+        (PlanKind.TWO_LAUNCHES, (), r"for 4 ops: use one of n_launches, n_launches_pdl, runs, fused, fused_pdl"),
     ],
 )
 def test_runs_that_are_none_are_refused_with_the_kind_to_use(
@@ -87,7 +87,7 @@ def test_runs_that_are_none_are_refused_with_the_kind_to_use(
 def test_a_pair_is_not_launched_as_a_longer_chain() -> None:
     pair = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)
     schedule = Schedule.of(tiling=tiling(*[(16, 32)] * 2), ordering=ordering(2))
-    with pytest.raises(IllegalSchedule, match="not for 2 ops: use one of two_launches, two_launches_pdl, two_streams"):
+    with pytest.raises(IllegalSchedule, match="for 2 ops: use one of two_launches, two_launches_pdl, two_streams"):
         plans_for(pair, H200, Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=schedule))
 
 
@@ -97,7 +97,7 @@ def test_launches_compute_each_op_once_and_read_nothing_of_later_ones() -> None:
         check_launches(BLOCK, [(0, 1), (1, 2), (3,)])
     with pytest.raises(CoverageError, match="an op is computed by no launch: down"):
         check_launches(BLOCK, [(0, 1), (3,)])
-    with pytest.raises(CoverageError, match="a launch reads what a later one writes: up, of launch 0, reads o, of"):
+    with pytest.raises(CoverageError, match="a launch reads what a later one writes: up, in launch 0, reads o"):
         check_launches(BLOCK, [(1,), (0,), (2, 3)])
 
 
@@ -123,10 +123,10 @@ def test_an_attention_between_products_is_launched_between_them() -> None:
         (
             ((1,), (0,), (2,)),
             "a launch reads what a later one writes",
-            "attention, of launch 0, reads qkv, of launch 1",
+            "attention, in launch 0, reads qkv, written in launch 1",
         ),
-        (((0,), (2,), (1,)), "a launch reads what a later one writes", "o_proj, of launch 1, reads attention"),
-        (((2,), (0,), (1,)), "a launch reads what a later one writes", "o_proj, of launch 0, reads attention"),
+        (((0,), (2,), (1,)), "a launch reads what a later one writes", "o_proj, in launch 1, reads attention"),
+        (((2,), (0,), (1,)), "a launch reads what a later one writes", "o_proj, in launch 0, reads attention"),
         (((0, 2), (1,)), "a launch spans a launch op", "launch 0: qkv and o_proj"),
         (((1,), (0, 2)), "a launch spans a launch op", "launch 1: qkv and o_proj"),
         (((0, 1), (2,)), "a launch op shares a launch", "launch 0: qkv and attention"),

@@ -55,33 +55,39 @@ def test_what_each_cta_can_compute_and_bring_its_slice_of_is_legal(tiling: Tilin
         (wgmma((64, 96, 64), cluster_n=3), "clusters of 1 x 3 CTAs: use 1, 2, 4 along m and n, up to 4 in all"),
         (wgmma((64, 64, 64), cluster_m=0), "clusters of 0 x 1 CTAs: use 1, 2, 4 along m and n, up to 4 in all"),
         (wgmma((256, 128, 64), cluster_m=2, cluster_n=4), "clusters of 2 x 4 CTAs: use 1, 2, 4"),
-        (wgmma((64, 72, 64), (64, 73, 64), cluster_n=2), "tile 64x73x64: 1 x 2 CTAs cannot slice it evenly"),
+        (wgmma((64, 72, 64), (64, 73, 64), cluster_n=2), "tile 64x73x64: 1 x 2 CTAs cannot split it evenly"),
         (wgmma((64, 72, 64), cluster_n=2), r"tile 64x36x64: n must be a positive multiple of 8 \(of one CTA of 1x2\)"),
         (wgmma((128, 64, 64), num_warps=8, cluster_m=2), r"tile 64x64x64: m of 8 warps must be .* CTA of 2x1\)"),
         (wgmma((128, 1024, 64), num_warps=8, cluster_n=2), "tile 128x512x64: 512 rows of W; one instruction takes"),
-        (wgmma((16, 256, 64), cluster_n=4), "4 CTAs share its inputs, 16 rows of 1 lines: each must bring whole lines"),
+        (wgmma((16, 256, 64), cluster_n=4), "4 CTAs share its inputs, 16 rows of 1 lines: each must load whole lines"),
         (wgmma((128, 24, 64), cluster_m=2), "2 CTAs share its weights, 24 rows of 1 lines: .* a multiple of 8 rows"),
         (
             wgmma((256, 256, 64), num_warps=8, cluster_m=2, split_k=(1, 2)),
-            "tile 128x256x64: 128 sums a thread spill where CTAs share weights and add parts: use at most 112",
+            "tile 128x256x64: 128 sums per thread spill if CTAs share weights and add parts: use at most 112",
         ),
-        (replace(wgmma((64, 64, 64), cluster_n=2), engine=Engine.MMA), "1 x 2 CTAs: the mma engine has none, use 1"),
-        (replace(wgmma((64, 64, 64), cluster_k=2), engine=Engine.MMA), "1 x 1 x 2 CTAs: the mma engine has none, use"),
+        (
+            replace(wgmma((64, 64, 64), cluster_n=2), engine=Engine.MMA),
+            "1 x 2 CTAs: not supported by the mma engine; use 1",
+        ),
+        (
+            replace(wgmma((64, 64, 64), cluster_k=2), engine=Engine.MMA),
+            "1 x 1 x 2 CTAs: not supported by the mma engine; use",
+        ),
         (wgmma((64, 96, 64), cluster_k=3), "clusters of 1 x 1 x 3 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
         (wgmma((64, 96, 64), cluster_k=8), "clusters of 1 x 1 x 8 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
         (wgmma((64, 96, 64), cluster_n=2, cluster_k=4), "clusters of 1 x 2 x 4 CTAs: use 1, 2, 4 along m, n and k"),
         (wgmma((64, 24, 64), cluster_k=4), "tile 64x24x64: 4 CTAs share its k, and each must finish 8 of its columns"),
         (
             wgmma((64, 64, 64), cluster_k=2, split_k=(1, 2)),
-            "parts of tiles where 2 CTAs share a tile's k: use an empty split_k, or cluster_k 1",
+            "parts of tiles when 2 CTAs share a tile's k: use an empty split_k, or cluster_k 1",
         ),
         (
             wgmma((64, 64, 64), num_warps=8, cluster_k=2, warpgroups=Warpgroups.PING_PONG),
-            "ping-pong where 2 CTAs share a tile's k: use cooperative",
+            "ping-pong when 2 CTAs share a tile's k: use cooperative",
         ),
         (
             wgmma((64, 64, 64), cluster_k=2, epilogue=Epilogue.TMA),
-            "epilogue tma where 2 CTAs share a tile's k, and store a share each: use direct",
+            "epilogue tma when 2 CTAs share a tile's k, and each stores a share: use direct",
         ),
         (
             wgmma((128, 256, 64), num_warps=8, cluster_k=4, num_stages=4, input_stages=5),
@@ -105,7 +111,7 @@ def test_each_cta_that_shares_a_tile_s_k_has_a_step_of_it() -> None:
     pair = ffn_pair(m=64, d_in=192, d_hidden=256, d_out=128)
     tilings = [wgmma((64, 64, 64), cluster_k=sharers) for sharers in (2, 4)]
     check_schedule(pair, H200, Schedule.of(tiling=tilings[0], ordering=ordering()))
-    with pytest.raises(IllegalSchedule, match="4 CTAs share the k of up: a tile has 3 k-steps of 64, use no more"):
+    with pytest.raises(IllegalSchedule, match="4 CTAs share the k of up: use at most one for each of 3 k-steps of 64"):
         check_schedule(pair, H200, Schedule.of(tiling=tilings[1], ordering=ordering()))
 
 
@@ -221,7 +227,7 @@ def test_a_plan_has_a_queue_for_each_cluster(cluster_n: int, num_ctas: int) -> N
     resources = estimated_resources(PAIR, tiling)
     recheck(verify(plan, graph, resources, H200), resources)
     if cluster_n > 1:
-        with pytest.raises(ResourceError, match=f"the grid has {num_ctas} clusters of {cluster_n} CTAs, 28 SMs"):
+        with pytest.raises(ResourceError, match=f"the grid has {num_ctas} clusters of {cluster_n} CTAs, but 28 SMs"):
             verify(plan, graph, resources, small_gpu(28))
 
 

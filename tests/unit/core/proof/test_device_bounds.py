@@ -119,5 +119,5 @@ def test_resources_of_another_kernel_are_refused() -> None:
     graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=128, d_out=128), wgmma((16, 128, 64), cluster_n=2))
     plan = make_plan(graph, ordering(), H200)
     verdict(plan, graph)
-    with pytest.raises(ResourceError, match="clusters of 1, the tiling's kernel has clusters of 2"):
+    with pytest.raises(ResourceError, match="clusters of 1, but the tiling's kernel has clusters of 2"):
         verify(plan, graph, replace(resources_of(graph), cluster_size=1), H200)

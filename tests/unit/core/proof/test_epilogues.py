@@ -66,9 +66,7 @@ def test_a_dropped_residual_wait_is_refused_with_its_witness() -> None:
     plan = plan_of(SIBLINGS)
     task = late_task(plan)
     broken = mutants.edit(plan, task, 4, int(plan.tasks[task, 4]) - 1)
-    with pytest.raises(
-        SafetyError, match=r"b tile 0,0\) can come to its epilogue before task 0 \(a tile 0,0\) is done"
-    ):
+    with pytest.raises(SafetyError, match=r"b tile 0,0\) can reach its epilogue before task 0 \(a tile 0,0\) is done"):
         verify(broken, SIBLINGS, SMALL, small_gpu(3))
 
 
@@ -80,7 +78,7 @@ def test_a_part_that_waits_for_no_share_of_a_norm_but_its_own_columns_is_refused
     records = {tuple(plan.waits[begin:end, 4]) for begin, end in plan.tasks[2:, 3:5].tolist()}
     assert records == {(0, EPILOGUE_STEP)}
     task = late_task(plan)
-    with pytest.raises(SafetyError, match="can come to its epilogue before"):
+    with pytest.raises(SafetyError, match="can reach its epilogue before"):
         verify(mutants.edit(plan, task, 4, int(plan.tasks[task, 4]) - 1), graph, SMALL, small_gpu(3))
     whole = plan_of(graph, Granularity.ROW)  # the row's signal stands for all shares
     assert (whole.waits[:, 4] == 0).all()
@@ -92,5 +90,5 @@ def test_a_wait_for_an_epilogue_that_reads_nothing_is_out_of_its_place() -> None
     waits = np.concatenate((plan.waits, [[0, 1, 0, 1, EPILOGUE_STEP]])).astype(np.int32)
     tasks = plan.tasks.copy()
     tasks[0, 3:5] = len(plan.waits), len(waits)
-    with pytest.raises(SafetyError, match=r"task 0 \(a tile .*: its waits .* before the epilogue\) stand at a k-step"):
+    with pytest.raises(SafetyError, match=r"task 0 \(a tile .*: its waits .* before the epilogue\) are at a k-step"):
         verify(replace(plan, tasks=tasks, waits=waits), SIBLINGS, SMALL, small_gpu(3))

@@ -63,7 +63,7 @@ def test_every_cta_must_be_resident_unless_nobody_waits() -> None:
     plan = plan_of()
     assert plan.needs_all_ctas
     assert verify(plan, PAIR, ROOMY, small_gpu(3))
-    with pytest.raises(ResourceError, match="queues and first waves need every CTA resident"):
+    with pytest.raises(ResourceError, match="queues and first waves need every CTA to be resident"):
         verify(plan, PAIR, ROOMY, small_gpu(2))
     apart = tile_graph(independent_pair((32, 64, 32), (32, 64, 32)), PAIR.tiling)
     assert not plan_of(apart).needs_all_ctas

@@ -82,7 +82,7 @@ def test_launches_that_follow_each_other_and_what_is_changed_in_place_are_proven
     assert len(found) == 5
     assert not [line for line in found if line.endswith("| nothing")], found
     assert "an element is written twice" in found[2]
-    assert "a box lies outside of its tensor" in found[4]
+    assert "a box lies outside its tensor" in found[4]
 
 
 def launches(*fields: Field, **facts: object) -> OpLaunches:
@@ -108,25 +108,29 @@ def test_a_struct_is_laid_out_as_c_does_it() -> None:
 WRONG = {
     "no name": (launches(kernel="run me"), WordError, "a kernel has no name"),
     "too many threads": (launches(num_threads=2048), ResourceError, "num_threads is 2048, use 1 to 1024"),
-    "parts of warps": (launches(num_threads=100), WordError, "100 threads"),
+    "sets only some of warps": (launches(num_threads=100), WordError, "100 threads"),
     "parts of clusters": (launches(cluster=3), WordError, "clusters of 3"),
     "a huge grid": (launches(num_ctas=2**21), ResourceError, "num_ctas is 2097152, use 1 to 1048576"),
     "two names": (launches(number("out", 1)), WordError, "two fields have one name"),
     "an unknown tensor": (launches(pointer("y", "y")), WordError, "there is no tensor 'y', use it, x"),
-    "a number too large": (launches(number("a", 2**31)), WordError, "2147483648 is no int32"),
-    "a fraction": (launches(number("a", 0.5)), WordError, "0.5 is no int32"),
+    "a number too large": (launches(number("a", 2**31)), WordError, "2147483648 is not a int32"),
+    "a fraction": (launches(number("a", 0.5)), WordError, "0.5 is not a int32"),
     "no type": (launches(number("a", 1, "int8")), WordError, "its type is int8"),
     "no workspace": (launches(room("parts")), WordError, "byte 0 lies outside of a workspace of 0"),
     "behind the workspace": (launches(room("p", 64), workspace_bytes=64), WordError, "byte 64 lies outside"),
-    "more zeros than room": (launches(workspace_bytes=4, zero_bytes=8), ResourceError, "does not hold its zeros"),
+    "more zeros than room": (
+        launches(workspace_bytes=4, zero_bytes=8),
+        ResourceError,
+        ("is smaller than the part that is zeroed"),
+    ),
     "an empty table": (launches(table("t", b"")), WordError, "it is empty"),
     "a map of one dimension": (launches(tensor_map("m", "x", (64,), (), (8,))), WordError, "2 to 5 dimensions"),
     "a map's odd stride": (launches(tensor_map("m", "x", (64, 4), (130,), (8, 4))), WordError, "multiple of 16"),
-    "both ways to wait": (launches(needs_all_ctas=True, waits=True), WordError, "needs all CTAs cannot wait"),
+    "both ways to wait": (launches(needs_all_ctas=True, waits=True), WordError, "needs all CTAs at once cannot wait"),
     "an output that nobody writes": (
         OpLaunches(launches=(OpLaunch(kernel="run", num_ctas=1, num_threads=32, fields=(pointer("x", "x"),)),)),
         WordError,
-        "it writes it: point a field to it",
+        "it writes it: add a field that points to it",
     ),
     "no launch": (OpLaunches(launches=()), WordError, "it has 0 launches, use 1 to 8"),
 }
@@ -166,8 +170,8 @@ IT = output("it", (4, 8), "fp16")
 @pytest.mark.parametrize(
     ("tensors", "says"),
     [
-        ((given("x", (4, 8), "fp16"),), "none of the tensors of it is an output of its name"),
-        ((IT, given("it", (4, 8), "fp16")), "two tensors have one name: it: it"),
+        ((given("x", (4, 8), "fp16"),), "no tensor of it is an output with its name"),
+        ((IT, given("it", (4, 8), "fp16")), "two tensors have the same name: it: it"),
         ((given("x", (4, 8), "fp64"), IT), "x is 'fp64', use fp16, bf16"),
         ((given("x", (1, 1, 1, 4, 8), "fp16"), IT), "use 1 to 4 dimensions"),
         ((given("x", (), "fp16"), IT), "use 1 to 4 dimensions"),

@@ -175,7 +175,7 @@ def test_a_cycle_through_static_queues_is_spelled_out() -> None:
         mutant,
         LivenessError,
         "task 1 (down tile 0,0) waits for signal 0 (1 of 2 posts), which task 6 (up tile 0,0) would post",
-        "which stands behind task 5 (down tile 1,0) in queue 1; task 5 (down tile 1,0) waits for signal 1",
+        "which comes after task 5 (down tile 1,0) in queue 1; task 5 (down tile 1,0) waits for signal 1",
         "and so back to task",
     )
 

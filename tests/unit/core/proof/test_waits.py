@@ -86,9 +86,9 @@ def test_run_ahead_has_one_name_for_each_number_of_stages() -> None:
         for percent, number in held.items():
             check_schedule(PAIR, H200, Schedule.of(tiling=tiles, ordering=of(percent)))
             assert make_plan(tile_graph(PAIR, tiles), of(percent), H200).words[12] == number
-    refused("25 percent of 2 stages are 0, as 0 percent are: use run-ahead 0", PAIR, tiles, of(25))
+    refused("25 percent of 2 stages are 0, the same as 0 percent: use run-ahead 0", PAIR, tiles, of(25))
     refused("run-ahead of 75 percent: use 0, 25, 50, 100", PAIR, TILES, of(75))
-    refused("ahead of nothing: use run-ahead 100", independent_pair((64, 64, 64), (64, 64, 64)), TILES, of(50))
+    refused("cannot run ahead: use run-ahead 100", independent_pair((64, 64, 64), (64, 64, 64)), TILES, of(50))
     ring = wgmma((64, 64, 64), num_stages=4)
     graph = tile_graph(PAIR, ring)
     assert [make_plan(graph, of(percent), H200).held_stages for percent in (100, 50, 25, 0)] == [0, 2, 3, 4]

@@ -82,7 +82,7 @@ def test_views_of_other_numbers_of_ops_are_no_schedule(numbers: tuple[int, int, 
     num_tiles, num_rasters, num_parts = numbers
     tiles = replace(PLAIN.tiling, tiles=PLAIN.tiling.tiles[:num_tiles], split_k=(2,) * num_parts)
     order = Ordering(rasters=(Raster(),) * num_rasters)
-    with pytest.raises(IllegalSchedule, match="give one of each per op"):
+    with pytest.raises(IllegalSchedule, match="pass one of each per op"):
         Schedule.of(tiles, order)
 
 
@@ -107,7 +107,7 @@ def test_the_json_of_a_new_kind_follows_from_its_fields() -> None:
 @pytest.mark.parametrize(
     ("op", "error", "words"),
     [
-        ({"op": "exchange", "num_lane": 2}, TypeError, "num_lane is no axis: there are num_lanes"),
+        ({"op": "exchange", "num_lane": 2}, TypeError, "num_lane is not an axis: there are num_lanes"),
         ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}}, KeyError, "halo_rows"),
         ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}, "halo_rows": 1, "direction": "up"}, ValueError, "up"),
     ],
@@ -127,7 +127,7 @@ def test_what_was_chosen_of_an_unknown_kind_is_kept_and_not_legal() -> None:
     assert Schedule.from_json(kept.to_json()) == kept
     assert pickle.loads(pickle.dumps(kept)).digest == kept.digest
     listed = {"attentions": [{"tile_tokens": 64, "grooves": 2}]}
-    with pytest.raises(TypeError, match="grooves is no axis"):
+    with pytest.raises(TypeError, match="grooves is not an axis"):
         Schedule.from_json(listed)
     with patch.object(codec, "op_kinds", dict):  # none is known
         alone, both = Schedule.from_json(listed), Schedule.from_json(PLAIN.to_json() | listed)
@@ -137,7 +137,7 @@ def test_what_was_chosen_of_an_unknown_kind_is_kept_and_not_legal() -> None:
     problem = launch_ops_problem(
         attention(), CATALOGUE["h200"], Schedule.from_json(data | {"ops": [strange]}).launch_ops
     )
-    assert problem == ("what was chosen of sieve, which is not known here: give a schedule of attention for attention")
+    assert problem == ("a choice for sieve, which is not a known kind: pass a schedule of attention for attention")
 
 
 def test_an_axis_of_a_kind_outlives_a_change_of_what_all_tile_ops_have() -> None:

@@ -62,15 +62,15 @@ def test_every_schedule_that_a_search_draws_is_read_from_its_line(workload: Any,
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        (("wgmma", "wgmmx"), "is none"),
+        (("wgmma", "wgmmx"), "is not a schedule"),
         (("16x56x256", "16x56"), "does not begin with an engine and tiles"),
-        (("window2", "windows2"), "'windows2' is no word of a schedule's line"),
-        (("chunk8-sync", "chunk8"), "is no order such as"),
+        (("window2", "windows2"), "'windows2' is not a word of a schedule's line"),
+        (("chunk8-sync", "chunk8"), "is not an order such as"),
         (("row+row", "row3+row"), "row has no width"),
         (("row+row", "panel+row"), "panel has a width"),
         (("row+row", "row"), "one of each per op"),
         (("s6 i6", "i6 s6"), "would be printed as"),
-        ((" | ", " "), "has 1 parts between bars"),
+        ((" | ", " "), "has 1 parts separated by"),
     ],
 )
 def test_a_line_that_is_none_is_refused_with_what_would_be_right(changed: tuple[str, str], problem: str) -> None:

@@ -115,7 +115,7 @@ def test_the_estimate_is_waves_of_measured_tasks() -> None:
 
 
 def test_what_a_policy_cannot_choose_from_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="give 2 lists"):
+    with pytest.raises(InvalidInput, match="use 2 lists"):
         choice(WORKLOADS[0], 5, (SMALL,))
     spilling = OpVariant(tile=Tile(m=24, n=32, k=32), task_us=1.0)
     with pytest.raises(IllegalSchedule, match="multiples of 16"):

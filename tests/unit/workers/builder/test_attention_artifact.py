@@ -233,9 +233,9 @@ def test_files_are_those_of_the_plan_and_of_the_source() -> None:
 def test_kernels_of_another_candidate_are_refused() -> None:
     workload, candidate = attention(), Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=alone(span_tokens=192))
     others = own_kernels(workload, H200, replace(candidate, schedule=alone()))
-    with pytest.raises(LaunchRefused, match="the launch ops are not those of"):
+    with pytest.raises(LaunchRefused, match="the launch ops do not belong to"):
         assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, own=others)
     (changed,) = own_kernels(workload, H200, candidate)
     forged = replace(changed, source=changed.source + " ")
-    with pytest.raises(LaunchRefused, match="the source of attention is not that of its schedule"):
+    with pytest.raises(LaunchRefused, match="the source of attention does not belong to its schedule"):
         assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, own=(forged,))

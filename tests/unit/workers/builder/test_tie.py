@@ -58,15 +58,15 @@ def test_plans_and_the_build_of_their_kernel_are_tied_with_what_the_compiler_tol
     ids=["another tiling", "another workload", "another GPU", "a traced one", "any", "another compiler"],
 )
 def test_another_kernels_build_is_refused(wrong: Built) -> None:
-    with pytest.raises(LaunchRefused, match="is not that of ffn fp16"):
+    with pytest.raises(LaunchRefused, match="does not belong to ffn fp16"):
         tie(plans(), wrong, PAIR)
 
 
 def test_plans_of_another_workload_or_of_two_tilings_are_refused() -> None:
-    with pytest.raises(LaunchRefused, match=r"plan 0 is of ffn fp16 M=32 64 -> 128 -> 64, not of .* relu"):
+    with pytest.raises(LaunchRefused, match=r"plan 0 is for ffn fp16 M=32 64 -> 128 -> 64, not ffn .* relu"):
         tie(plans(), built(RELU), RELU)
     mixed = (plans()[0], plans(tiles=replace(TILING, num_stages=4))[1])
-    with pytest.raises(LaunchRefused, match=r"plan 1 is of mma .* s4 .* on h200, plan 0 of mma .* s3 .* on h200"):
+    with pytest.raises(LaunchRefused, match=r"plan 1 is for mma .* s4 .* on h200, but plan 0 for mma .* s3 .* on h200"):
         tie(mixed, built(), PAIR)
 
 

@@ -71,7 +71,7 @@ def test_a_kernel_made_for_any_card_is_tried_on_one_that_holds_more() -> None:
 
 def test_what_is_not_for_this_card_is_refused() -> None:
     files = dict(make().kernel.files)
-    with pytest.raises(LaunchRefused, match="built for sm_80, and this card is sm_90a"):
+    with pytest.raises(LaunchRefused, match="built for sm_80, but this card is sm_90a"):
         work_of(changed(files, arch="sm_80"), H200)
     with pytest.raises(LaunchRefused, match="it has no cubin"):
         work_of(dict(make(simulated=True).kernel.files), H200)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.legal.warpgroups.workloads import MAX_CTAS
 from tuner.workers.source.render import device_text
 
 

@@ -1,1 +1,1 @@
-"""Commands for packs: made, shown, verified."""
+"""Commands for packs: create, show, verify."""

@@ -1,4 +1,4 @@
-"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock by which a build gets them."""
+"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock file for builds."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Json = dict[str, Any]
 
 
 def opened(content: bytes, name: str = "the pack") -> Pack:
-    """The pack of some bytes, checked; `name` is its file's, in what is refused.
+    """The pack in some bytes, checked; `name` is the file's, for messages.
 
     Raises:
-        Refused: it is none, or a byte differs.
+        Refused: it is not a pack, or a byte differs.
     """
     try:
         return read_pack(content)
@@ -40,10 +40,10 @@ def opened(content: bytes, name: str = "the pack") -> Pack:
 
 
 def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
-    """The order of a pack of some jobs' shapes and rows.
+    """The order for a pack with some jobs' shapes and rows.
 
     Raises:
-        click.UsageError: a job's kernels have no place in a pack, or they are of several targets or objectives.
+        click.UsageError: a job's kernels cannot be put into a pack, or they have several targets or objectives.
     """
     rows: dict[Shape, list[int]] = {}
     others: dict[str, list[Json]] = {}
@@ -57,7 +57,7 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
     targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
     if len(targets) != 1 or len(l2s) != 1:
         several = ", ".join(sorted(targets | l2s))
-        raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
+        raise click.UsageError(f"the jobs have several targets or objectives: {several}; pass jobs with the same ones")
     shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
     order |= others
@@ -69,7 +69,7 @@ def _shape_of(job_id: str, pair: Mapping[str, Any]) -> AnyShape:
         return shape_of(asked_workload(pair).to_json())
     except InvalidInput as error:
         raise click.UsageError(
-            f"{job_id} has no place in a pack: its workload {error.problem}. `fetch best --job {job_id} "
+            f"{job_id} cannot be in a pack: its workload {error.problem}. `fetch best --job {job_id} "
             "--accept-unfused` writes its artifact, which tuner.runtime.load_artifact runs"
         ) from error
 
@@ -82,10 +82,10 @@ def make(
     key: str | None,
     jobs: Sequence[Mapping[str, Any]] = (),
 ) -> Pack:
-    """Has the service make a pack, of these jobs if any, checks it, and writes it and the lock.
+    """Has the service make a pack, of these jobs if given, checks it, and writes it and the lock.
 
     Raises:
-        Refused: another key than the one that is pinned signed it.
+        Refused: it was signed by a key other than the pinned one.
     """
     lock = read_lock(lock_path) if lock_path is not None and lock_path.exists() else Lock(key=key)
     expected = key or lock.key
@@ -98,11 +98,11 @@ def make(
         signed_by = expected or signer(pack.signature)
 
         def noted(found: Lock | None) -> Lock:
-            # Another may have noted its own pack since.
+            # Another process may have added its own pack since.
             now = found or Lock(key=signed_by)
             if now.key not in (lock.key, signed_by):
                 raise Refused(
-                    f"{lock_path} pins {now.key} since this began, and {signed_by} signed the pack; run again"
+                    f"{lock_path} has pinned {now.key} since this began, but {signed_by} signed the pack; run again"
                 )
             return replace(now, key=signed_by).with_pack(locked)
 
@@ -115,10 +115,10 @@ def _say_written(path: Path, is_changed: bool) -> None:
 
 
 def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
-    """The service's pack of some finished jobs, byte for byte; a kernel that gains too little leaves it the library's.
+    """The service's pack of some finished jobs, byte for byte; if a kernel gains too little, the library is used.
 
     Raises:
-        Refused: it is none, or a byte differs.
+        Refused: it is not a pack, or a byte differs.
     """
     jobs = [client.job(job_id) for job_id in job_ids]
     content, _ = _made(client, order_of_jobs(jobs, DEFAULT_MIN_GAIN), None, jobs)
@@ -126,7 +126,7 @@ def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
 
 
 def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[str, Any]] = ()) -> tuple[bytes, Pack]:
-    """The pack of an order; `jobs`: those that the order was made of, as the service told them."""
+    """The pack for an order; `jobs` are the jobs that the order was made from, as reported by the service."""
     made = client.make_pack(order)
     content = client.content(made["digest"])
     pack = opened(content)
@@ -139,16 +139,16 @@ def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[s
 
 
 def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_demanded: bool) -> None:
-    """Checks that a job is what the service says of it: a kernel of it says the same, and whoever signed the pack
-    signed that; without a key nothing verifies who did.
+    """Checks that a job is what the service claims: one of its kernels agrees, and is signed by the key that signed the
+    pack; without a key, the signer is not verified.
 
     Raises:
-        Refused: it is another one's, or the job has no kernel, and a signature is demanded.
+        Refused: it belongs to another job, or the job has no kernel, and a signature is required.
     """
     best = client.best(job["id"])
     if best["artifact"] is None:
         if is_demanded:
-            raise Refused(f"nothing that is signed says what {job['id']} is: it has no kernel of ours; leave it out")
+            raise Refused(f"{job['id']} cannot be verified, since it has no signed kernel; leave it out")
         return
     check_kernel(
         client.artifact(best["artifact"]["digest"], key).manifest,
@@ -175,10 +175,10 @@ def pack(
     batch_invariant: bool,
     key: str | None,
 ) -> None:
-    """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
+    """Builds a pack from finished jobs: for the shape and m of each, the best existing result."""
     named = (*jobs_named, *job_ids)
     if not named:
-        raise click.UsageError("no job is named: give the ids of finished jobs")
+        raise click.UsageError("no job was given: pass the ids of finished jobs")
     jobs = [client.job(job_id) for job_id in named]
     order = order_of_jobs(jobs, min_gain, batch_invariant)
     print_table(ladder_table(make(client, order, output, lock, pinned(key), jobs)))
@@ -186,11 +186,13 @@ def pack(
 
 @click.command()
 @lock_option
-@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Where packs are kept by digest.")
-@click.option("--key", help="Pins another public key, as `tuner key show` prints it.")
+@click.option(
+    "--cache", type=click.Path(file_okay=False, path_type=Path), help=("Folder in which packs are cached by digest.")
+)
+@click.option("--key", help="Pins another public key, as printed by `tuner key show`.")
 @click.pass_obj
 def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> None:
-    """Asks for each locked pack again, shows what changed in speed, and writes the lock."""
+    """Requests each locked pack again, shows what changed in speed, and writes the lock file."""
     old, kept = read_lock(lock), Cache(cache)
     signed_by, renewed = pinned(key) or old.key, list[LockedPack]()
     for locked in old.packs:
@@ -211,9 +213,9 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
     def noted(found: Lock | None) -> Lock:
         now = found or old
         if now.key != old.key or any(one not in now.packs for one in old.packs):
-            raise Refused(f"{lock} was changed by somebody else since this began; run again")
+            raise Refused(f"{lock} was changed by somebody else in the meantime; run again")
         if signed_by != old.key and len(now.packs) != len(old.packs):
-            raise Refused(f"{lock} has got packs of its old key since this began; run again")
+            raise Refused(f"{lock} has gained packs with its old key in the meantime; run again")
         now = replace(now, key=signed_by)
         for one in renewed:
             now = now.with_pack(one)
@@ -225,17 +227,17 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
 def _what_else_changed(before: Pack | None, after: Pack) -> str:
     key = signer(after.signature)
     is_newly_signed = before is not None and signer(before.signature) != key
-    return f"{key} signs it now" if is_newly_signed else "other jobs or figures stand behind it"
+    return f"it is now signed by {key}" if is_newly_signed else "it is now based on other jobs or figures"
 
 
 def fetch_locked(
     client: Client, lock_path: Path, cache: Cache, folder: Path, *, offline: bool, key: str | None
 ) -> None:
-    """Brings exactly the locked bytes into `folder`: all of them, or none.
+    """Writes exactly the locked bytes into `folder`: all of them, or none.
 
     Raises:
         NoResult: a pack is neither in the cache nor, online, at the service.
-        Refused: a byte differs, or another key than the pinned one signed a pack.
+        Refused: a byte differs, or a pack was signed by a key other than the pinned one.
     """
     lock = read_lock(lock_path)
     found = []
@@ -245,7 +247,7 @@ def fetch_locked(
             raise NoResult(f"{pack.path} ({pack.sha256}) is not in the cache; fetch it once without --offline")
         content = client.content(pack.sha256) if content is None else content
         if len(content) != pack.size_bytes:
-            raise Refused(f"{pack.path} has {len(content)} bytes, and the lock says {pack.size_bytes}")
+            raise Refused(f"{pack.path} has {len(content)} bytes, but the lock says {pack.size_bytes}")
         if (expected := key or lock.key) is not None:
             whole = opened(content)
             check_signed(whole.sums, whole.signature, expected, is_demanded=key is not None)
@@ -253,7 +255,7 @@ def fetch_locked(
     try:
         check_places([place for place, _, _ in found])
     except OSError as error:
-        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing was written") from error
     for place, sha256, content in found:
         cache.put(sha256, content)
         write_or_print(content, place)

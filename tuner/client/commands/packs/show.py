@@ -1,4 +1,4 @@
-"""`tuner-client show` and `diff`: what a pack holds, and what differs between two. They ask no service."""
+"""`tuner-client show` and `diff`: the contents of a pack, and the differences between two. They ask no service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 
 _A_PACK = click.Path(exists=True, dir_okay=False, path_type=Path)
-#: What is said of a pack as a whole, with its word in the document's provenance.
+#: Facts about a whole pack, with their names in the document's provenance.
 _ABOUT = {"target": "target", "L2": "l2", "least gain": "min_gain", "batch-invariant": "batch_invariant"}
 
 
@@ -29,11 +29,16 @@ def kernels_of(pack: Pack) -> set[str]:
 
 
 def facts_of(pack: Pack) -> dict[str, str]:
-    """What is said of a pack as a whole, in words."""
+    """Facts about a whole pack, in words."""
     about = pack.document["provenance"]
     said = {word: str(about[name]) for word, name in _ABOUT.items() if name in about}
     machines = sorted(
-        {f"{one.get('gpu')}, driver {one.get('driver')}" for line in lines_of(pack) if (one := line.answer.provenance)}
+        # A simulated card has no driver.
+        {
+            ", driver ".join(filter(None, (one.get("gpu"), one.get("driver"))))
+            for line in lines_of(pack)
+            if (one := line.answer.provenance)
+        }
     )
     said |= {"measured on": "; ".join(machines)} if machines else {}
     return said | {"signed by": signer(pack.signature) or "nobody"}
@@ -43,7 +48,7 @@ def facts_of(pack: Pack) -> dict[str, str]:
 @click.argument("path", metavar="PACK", type=_A_PACK)
 @as_json
 def show(path: Path, as_json: bool) -> None:
-    """Prints what a pack holds: of each shape and range of rows what runs, why, and what it gains."""
+    """Prints the contents of a pack: for each shape and range of rows what runs, why, and its gain."""
     pack = _read(path)
     if as_json:
         for line in lines_of(pack):
@@ -60,7 +65,8 @@ def show(path: Path, as_json: bool) -> None:
 @click.argument("after", type=_A_PACK)
 @as_json
 def diff(before: Path, after: Path, as_json: bool) -> None:
-    """Prints what differs between two packs: as a whole, kernels, and what each range of rows runs and gains."""
+    """Prints the differences between two packs: facts about the whole, kernels, and what each range of rows runs and
+    gains."""
     packs = [_read(path) for path in (before, after)]
     facts, kernels = [facts_of(pack) for pack in packs], [kernels_of(pack) for pack in packs]
     changed: dict[str, Any] = {
@@ -77,7 +83,7 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
         print_json({"changed": changed, "kernels": {"both": shared, "alone": alone}, "ranges": named})
         return
     if packs[0].digest == packs[1].digest:
-        click.echo("they are the same, byte for byte")
+        click.echo("they are identical, byte for byte")
         return
     for word, (old, new) in changed.items():
         click.echo(f"{word}: {old or 'not said'} before, {new or 'not said'} after")
@@ -85,4 +91,4 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
     if table.row_count:
         print_table(table)
     else:
-        click.echo("every range of rows runs and gains the same")
+        click.echo("the kernels and gains of every range of rows are the same")

@@ -26,28 +26,28 @@ from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 from tuner.versions import install_command
 
-#: What runs the kernels: the worker's libraries are not the client's, so it is a program of its own.
+#: Runs the kernels: the client does not depend on the worker's libraries, so it is a separate program.
 _PROGRAM = "tuner.workers.host.try_kernels"
 
 
 @click.command()
 @click.argument("path", metavar="PACK", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it.")
-@click.option("--bytes-only", is_flag=True, help="Run no kernel: check digests and the signature.")
+@click.option("--key", help="The public key of the required signature, as printed by `tuner key show`.")
+@click.option("--bytes-only", is_flag=True, help="Run no kernels: only check digests and the signature.")
 @as_json
 def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None:
-    """Checks a pack, runs its kernels on this machine's card against a reference, and says what they gain here."""
+    """Checks a pack, runs its kernels on this machine's card against a reference, and prints their gains here."""
     pack = opened(path.read_bytes(), str(path))
     named = signer(pack.signature)
     signed = "not signed"
     if (expected := pinned(key) or named) is not None:
         is_verified = check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
-        signed = f"signed by {named}" if is_verified else f"signed, as it says, by {named}"
+        signed = f"signed by {named}" if is_verified else f"signed, according to itself, by {named}"
     click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
     if bytes_only:
         return
     if not kernels_of(pack):
-        click.echo("tuner-client: it has no kernel to run: the library is kept everywhere", err=True)
+        click.echo("tuner-client: it has no kernel to run: the library is used everywhere", err=True)
         return
     found = run_kernels(pack)
     if as_json:
@@ -60,13 +60,13 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
 
 
 def kernels_of(pack: Pack) -> dict[str, Kernel]:
-    """All of a pack's, by digest."""
+    """All kernels of a pack, by digest."""
     given = [rung.kernel for entry in pack.entries for rung in entry.rungs]
     return {kernel.digest: kernel for kernel in given if kernel is not None}
 
 
 def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
-    """What became of each kernel on this machine's card, by its digest.
+    """The result of each kernel on this machine's card, by its digest.
 
     Raises:
         Simulated: there is nothing to run.
@@ -96,7 +96,7 @@ def _unpack(kernel: Kernel, folder: Path) -> None:
 
 
 def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
-    """What each kernel gained where it was tuned, and gains here."""
+    """The gain of each kernel where it was tuned, and here."""
     table = Table("shape", "rows", "runs", "time here", "speed-up in the pack", "speed-up here")
     for shape, rung in ((entry.shape, rung) for entry in pack.entries for rung in entry.rungs):
         if rung.kernel is None:

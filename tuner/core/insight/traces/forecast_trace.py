@@ -1,4 +1,4 @@
-"""What the simulator says of a candidate's launches, one after the other, as spans and as a trace."""
+"""The simulator's forecast of a candidate's launches in sequence, as spans and as a trace."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def spans_from_timelines(
     begin_us: float = 0.0,
     first_launch: int = 0,
 ) -> tuple[TaskSpan, ...]:
-    """What a simulated run of the launches, one after the other, would have stamped; times are stretched by `scale`.
-    The first begins at `begin_us`."""
+    """The stamps of a simulated run of the launches in sequence; times are scaled by `scale`. The first begins at
+    `begin_us`."""
     spans: list[TaskSpan] = []
     for launch, (plan, timeline) in enumerate(zip(plans, timelines, strict=True), start=first_launch):
         tiles = plan.tasks[:, :3].tolist()
@@ -47,7 +47,7 @@ def spans_from_timelines(
 
 @dataclass(frozen=True, kw_only=True)
 class SharedForecast:
-    """A launch of tile ops as the simulator has it."""
+    """The simulator's forecast of a launch of tile ops."""
 
     #: Its number among the launches.
     number: int
@@ -67,21 +67,21 @@ class SharedForecast:
         return self.begin_us + self.timeline.makespan_us
 
     def spans(self, num_sms: int, scale: float = 1.0) -> tuple[TaskSpan, ...]:
-        """What it would stamp; times are stretched by `scale`."""
+        """Its stamps; times are scaled by `scale`."""
         launches = [self.plan], [self.timeline]
         return spans_from_timelines(*launches, num_sms, scale, begin_us=self.begin_us, first_launch=self.number)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnForecast:
-    """A launch of a launch op as the simulator has it."""
+    """The simulator's forecast of a launch op's launch."""
 
     #: Its number among the launches.
     number: int
     #: When it begins, microseconds.
     begin_us: float
     timeline: LaunchTimeline
-    #: Its op, as a trace numbers them.
+    #: Its op, as numbered in a trace.
     op: int
 
     @property
@@ -95,7 +95,7 @@ class OwnForecast:
         return self.begin_us + max(task.times_us[-1] for task in self.timeline.tasks)
 
     def spans(self, num_sms: int, scale: float = 1.0) -> tuple[TaskSpan, ...]:
-        """What it would stamp; times are stretched by `scale`."""
+        """Its stamps; times are scaled by `scale`."""
         spans: list[TaskSpan] = []
         for task in self.timeline.tasks:
             begin, loaded, computed, stored = (round(1e3 * scale * (self.begin_us + us)) for us in task.times_us)
@@ -112,7 +112,7 @@ class OwnForecast:
 def forecast_launches(
     workload: Workload, gpu: Gpu, candidate: Candidate, verified: Sequence[VerifiedPlan]
 ) -> Iterator[SharedForecast | OwnForecast]:
-    """The launches of our candidate, of which `verified` are those of tile ops, simulated one after the other.
+    """The launches of our candidate, of which `verified` are those of tile ops, simulated in sequence.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -135,8 +135,7 @@ def forecast_launches(
 
 
 def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: float) -> Trace:
-    """What a simulated run of our candidate would have stamped, its launches one after the other; times are
-    stretched by `scale`.
+    """The stamps of a simulated run of our candidate, with its launches in sequence; times are scaled by `scale`.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.

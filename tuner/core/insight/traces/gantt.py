@@ -1,6 +1,6 @@
-"""A trace as columns: who ran what when, who waited for whom, and what that adds up to per op and per SM.
+"""A trace as columns: what ran where and when, what waited for what, and the sums per op and per SM.
 
-A trace from a card and a forecast have one form here, so that they can be drawn beside each other.
+A trace from a card and a forecast have the same form here, so that they can be drawn together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tuner.core.trial.reports.inspection import TaskSpan, Trace
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-#: Columns of a task, in order: which it is, where it ran, and its five times, nanoseconds.
+#: Columns of a task, in order: its identity, where it ran, and its five times, nanoseconds.
 COLUMNS = ("launch", "op", "tile_m", "tile_n", "cta", "sm", "taken", "ready", "loaded", "computed", "stored")
 _FIRST_TIME = COLUMNS.index("taken")
 #: The phases of a task are between neighbouring times.
@@ -35,7 +35,7 @@ PHASES = ("wait", "load", "compute", "store")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Signals:
-    """Who waits for whom: a task posts to one signal at most, and waits for ranges of signals."""
+    """What waits for what: a task posts to at most one signal, and waits for ranges of signals."""
 
     #: [task] the signal that it posts to; -1 for none.
     posts: Ints
@@ -49,24 +49,24 @@ class Signals:
 class Gantt:
     """One run of a candidate, task by task in the order of launch and plan."""
 
-    #: [task, 11] as `COLUMNS` says; times are nanoseconds since the first task was taken.
+    #: [task, 11] see `COLUMNS`; times are nanoseconds since the first task started.
     tasks: Ints
     op_names: tuple[str, ...]
     num_sms: int
     #: CTAs of each launch.
     num_ctas: tuple[int, ...]
-    #: None where the plans are not known any more.
+    #: None if the plans are no longer known.
     signals: Signals | None
-    #: Whether no card drew it.
+    #: Whether it was drawn without a card.
     simulated: bool
 
     @property
     def makespan_ns(self) -> int:
-        """From the first task taken to the last one stored."""
+        """From the start of the first task to the end of the last."""
         return int(self.tasks[:, -1].max()) if len(self.tasks) else 0
 
     def shares(self) -> dict[str, dict[str, float]]:
-        """Op -> phase -> share of the time that CTAs spent on the op; an op without tasks has zeros."""
+        """Op -> phase -> share of the time that CTAs spent on the op; zeros for an op without tasks."""
         times = np.diff(self.tasks[:, _FIRST_TIME:], axis=1)
         found = {}
         for op, name in enumerate(self.op_names):
@@ -86,14 +86,13 @@ class Gantt:
         return rows
 
     def longest_waits(self, most: int) -> list[tuple[int, int]]:
-        """Tasks by the time that they waited, the longest first, and who came last of those that each waited for: a
-        task, or -1 where nobody is known."""
+        """Tasks by waiting time, longest first, and the last of the tasks that each waited for, or -1 if unknown."""
         waited = self.tasks[:, 7] - self.tasks[:, 6]
         first = np.argsort(-waited, kind="stable")[:most]
         return [(int(task), self.last_awaited(int(task))) for task in first if waited[task] > 0]
 
     def last_awaited(self, task: int) -> int:
-        """The task that stored last of those that this one waited for; -1 where there is none."""
+        """The last of the tasks that this one waited for; -1 if there is none."""
         if self.signals is None:
             return -1
         begin, end = self.signals.waits_of[task].tolist()
@@ -105,7 +104,7 @@ class Gantt:
 
 
 def signals_of(plans: Sequence[Plan], *, is_shared: bool) -> Signals:
-    """The signals of all launches under numbers of their own, unless the launches share them."""
+    """The signals of all launches with separate numbers, unless the launches share them."""
     posts, waits_of, waits = [], [], []
     first_signal = first_wait = 0
     for plan in plans:
@@ -119,10 +118,10 @@ def signals_of(plans: Sequence[Plan], *, is_shared: bool) -> Signals:
 
 
 def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) -> Gantt:
-    """A recorded trace; `plans` are empty where they are not known any more."""
+    """A recorded trace; `plans` are empty if they are no longer known."""
     spans = sorted(trace.spans, key=lambda span: (span.launch, span.task))
     tasks = _table_of(spans)
-    # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
+    # Weights may have arrived while a task still waited for signals: then nothing is left to load once it is ready.
     tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
     num_products = len(plans[0].graph.workload.tile_ops) if plans else len(trace.op_names)
     is_own = tasks[:, 1] >= num_products
@@ -146,7 +145,7 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
 
 @lru_cache(maxsize=4)
 def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
-    """What the simulator says of our candidate; launches stand one after the other.
+    """The simulator's forecast of our candidate; launches are in sequence.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -174,7 +173,7 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
 
 
 def _signals(plans: Sequence[VerifiedPlan], is_own: Bools) -> Signals:
-    """Signals of all launches. The tasks of a launch op neither post nor wait: stream order stands for it.
+    """Signals of all launches. The tasks of a launch op neither post nor wait: stream order orders them.
 
     Args:
         plans: of the launches that tile ops share.

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.core.trial.reports.inspection import TaskSpan, Trace
 
-#: Rows of a CTA: more than one only where its tasks overlap, as they may in a kernel whose warps have roles.
+#: Rows per CTA: more than one only if its tasks overlap, as in a kernel whose warps have roles.
 _ROWS_PER_CTA = 8
 
 _PHASES = (
@@ -22,8 +22,8 @@ _PHASES = (
 
 
 def trace_events(trace: Trace) -> dict[str, Any]:
-    """The JSON object: a process per launch, a thread per CTA, a complete event per phase of a task, and a counter of
-    the CTAs that are at work on each op. Times are microseconds."""
+    """The JSON object: a process per launch, a thread per CTA, a complete event per phase of a task, and a counter
+    of the CTAs that work on each op. Times are microseconds."""
     rows = _rows(trace.spans)
     events = _names(trace, rows)
     for span, row in zip(trace.spans, rows, strict=True):
@@ -106,7 +106,7 @@ def _phases(trace: Trace, span: TaskSpan, row: int) -> list[dict[str, Any]]:
 
 
 def _counters(trace: Trace) -> list[dict[str, Any]]:
-    """Per launch, how many CTAs have a task of each op in hand."""
+    """Per launch, how many CTAs have a task of each op."""
     changes: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0] * len(trace.op_names))
     for span in trace.spans:
         changes[span.launch, span.taken_ns][span.op] += 1

@@ -1,7 +1,7 @@
-"""From time stamps to a `Trace`: clocks brought to one time base, spans, shares, and the figures of a trial.
+"""From time stamps to a `Trace`: clocks converted to one time base, spans, shares, and the figures of a trial.
 
-A kernel stamps with its SM's cycle counter, which is fine but private. The GPU's global timer is common but coarse. A
-CTA reads both when it begins and when it ends. A line through these pairs converts each SM's cycles.
+A kernel stamps with its SM's cycle counter, which is fine-grained but private. The GPU's global timer is shared but
+coarse. A CTA reads both when it begins and when it ends. A line through these pairs converts each SM's cycles.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.reports.inspection import OpShares, TaskSpan, Trace
 
-#: [num_tasks + num_ctas, 6] of one launch, -1 where nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh.
-#: Task: cycles at which it was taken, ready, loaded, computed, stored; its CTA. CTA: cycles and global nanoseconds of
-#: its begin, the same for its end; its SM; 0. Launch ops leave what their kind says, of which its file ``stamps`` makes
-#: the same.
+#: [num_tasks + num_ctas, 6] of one launch, -1 if nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh. Task:
+#: cycles at which it was taken, ready, loaded, computed, stored; its CTA. CTA: cycles and global nanoseconds at its
+#: begin and at its end; its SM; 0. Launch ops use the format of their kind, which its file ``stamps`` converts to this
+#: one.
 Stamps = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ STAMP_WORDS = 6
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stamped:
-    """What one launch stamped, and which tasks it had."""
+    """The stamps of one launch, and its tasks."""
 
     #: [task] op, tile_m, tile_n.
     tasks: Stamps
@@ -43,7 +43,7 @@ class Stamped:
 
     @classmethod
     def of(cls, launch: int, plan: Plan, table: Stamps) -> Stamped:
-        """Of a launch of products.
+        """For a launch of products.
 
         Raises:
             ValueError: a task or a CTA left no stamps.
@@ -61,9 +61,9 @@ def spans_from_stamps(launches: Sequence[Stamped]) -> tuple[TaskSpan, ...]:
     """The spans of all launches of one run, by launch and task, nanoseconds of the global timer since its first CTA.
 
     Raises:
-        ValueError: the stamps' clocks do not run.
+        ValueError: the clocks of the stamps did not advance.
     """
-    # Nanoseconds since 1970 have no room in a double: the origin is taken off as integers.
+    # Nanoseconds since 1970 do not fit in a double: the origin is subtracted as integers.
     origin_ns = min(int(stamped.ctas[:, 1].min()) for stamped in launches)
     return tuple(span for launch, stamped in enumerate(launches) for span in _launch_spans(launch, stamped, origin_ns))
 
@@ -75,12 +75,12 @@ def _check_complete(launch: int, plan: Plan, table: Stamps) -> None:
     if missing.size:
         row = int(missing[0])
         what = f"task {row}" if row < plan.num_tasks else f"CTA {row - plan.num_tasks}"
-        raise ValueError(f"{what} of launch {launch} left no stamps, and {missing.size - 1} others")
+        raise ValueError(f"{what} of launch {launch} and {missing.size - 1} others left no stamps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Line:
-    """How one SM's cycles become nanoseconds."""
+    """Conversion of one SM's cycles to nanoseconds."""
 
     first_cycle: int
     first_ns: float
@@ -93,8 +93,8 @@ class _Line:
 def _lines(ctas: Stamps, origin_ns: int) -> dict[int, _Line]:
     """SM -> its line, by least squares over the begins and ends of its CTAs.
 
-    An SM whose CTAs lived for less than half as long as another's has too short a base for a slope of its own and
-    takes the mean of all.
+    An SM whose CTAs ran for less than half as long as another's has too short a base for its own slope and uses the
+    mean of all.
 
     Raises:
         ValueError: no SM's clock moved.
@@ -108,7 +108,7 @@ def _lines(ctas: Stamps, origin_ns: int) -> dict[int, _Line]:
     num_cycles = sum(float(x.max()) for _, x, _ in points.values())
     mean_slope = sum(float(np.ptp(y)) for _, _, y in points.values()) / num_cycles if num_cycles else 0.0
     if mean_slope <= 0:
-        raise ValueError("the stamps' clocks do not run")
+        raise ValueError("the clocks of the stamps did not advance")
     lines = {}
     for sm, (first_cycle, x, y) in points.items():
         slope = mean_slope
@@ -139,14 +139,14 @@ def _launch_spans(launch: int, stamped: Stamped, origin_ns: int) -> list[TaskSpa
 
 
 def op_names(workload: Workload) -> tuple[str, ...]:
-    """The ops of a trace by number: tile ops as their plans number them, and behind these the others."""
+    """The ops of a trace by number: tile ops as their plans number them, followed by the others."""
     return (*(op.name for op in workload.tile_ops), *(op.name for op in workload.launch_ops))
 
 
 def make_trace(
     spans: Iterable[TaskSpan], op_names: tuple[str, ...], num_ctas: Sequence[int], *, simulated: bool
 ) -> Trace:
-    """The trace of one run; `num_ctas` is the grid of each launch. Time begins when the first task is taken.
+    """The trace of one run; `num_ctas` is the grid of each launch. Time starts with the first task.
 
     Raises:
         ValueError: there is no span.
@@ -173,8 +173,8 @@ def trace_from_stamps(
     stamps: Sequence[Stamps],
     reason: str = "",
 ) -> Trace:
-    """The trace of a run on a card, whose stamps are in the order of its launches; one without spans where there is a
-    `reason`, or the stamps tell no times. `own_plans` are those of launch ops."""
+    """The trace of a run on a card, with stamps in the order of its launches; without spans if there is a `reason`,
+    or the stamps have no times. `own_plans` are those of launch ops."""
     if reason:
         return no_trace(reason, simulated=False)
     shared = [(plan.graph.op_indices, plan) for plan in verified]
@@ -195,10 +195,10 @@ def trace_from_stamps(
 
 
 class StampsOfKind(Protocol):
-    """The file ``stamps`` of a kind of launch op whose kernels leave some."""
+    """The file ``stamps`` of a kind of launch op whose kernels can be traced."""
 
     def stamped_of(self, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
-        """Stamps of its launch; `op` as a trace numbers it.
+        """Stamps of its launch; `op` is its number in a trace.
 
         Raises:
             ValueError: a task or a CTA left no stamps.
@@ -206,20 +206,20 @@ class StampsOfKind(Protocol):
 
 
 def _stamped(workload: Workload, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
-    """Stamps of a launch op's launch, by the file ``stamps`` of its kind; `op` as a trace numbers it.
+    """Stamps of a launch op's launch, from the file ``stamps`` of its kind; `op` is its number in a trace.
 
     Raises:
         ValueError: its kernel left no stamps.
     """
     one = workload.launch_ops[op - len(workload.tile_ops)]
     if (part := part_of(one.KIND, "stamps")) is None:
-        raise ValueError(f"{one.name}: kernels of its kind leave no stamps")
+        raise ValueError(f"{one.name}: kernels of this kind leave no stamps")
     found: Stamped = part.stamped_of(launch, op, plan, words)
     return found
 
 
 def no_trace(reason: str, *, simulated: bool) -> Trace:
-    """What stands where there is no trace."""
+    """Placeholder for a missing trace."""
     return Trace(spans=(), op_names=(), makespan_ns=0, shares=(), tail=0.0, simulated=simulated, reason=reason)
 
 
@@ -235,7 +235,7 @@ def _earlier(span: TaskSpan, by_ns: int) -> TaskSpan:
 
 
 def _shares(name: str, spans: list[TaskSpan]) -> OpShares:
-    """Where weights came in while a task still waited for signals, nothing was left to load."""
+    """If weights arrived while a task still waited for signals, nothing was left to load."""
     wait = sum(span.ready_ns - span.taken_ns for span in spans)
     load = sum(max(0, span.loaded_ns - span.ready_ns) for span in spans)
     compute = sum(span.computed_ns - max(span.ready_ns, span.loaded_ns) for span in spans)
@@ -245,7 +245,7 @@ def _shares(name: str, spans: list[TaskSpan]) -> OpShares:
 
 
 def _tail(spans: tuple[TaskSpan, ...], num_ctas: Sequence[int]) -> float:
-    """Idle time behind the CTAs' last tasks over all CTAs' time; a CTA without a task is idle throughout."""
+    """Idle time after the CTAs' last tasks, relative to all CTAs' time; a CTA without a task is idle throughout."""
     last_ns: defaultdict[int, dict[int, int]] = defaultdict(dict)
     begin_ns: dict[int, int] = {}
     for span in spans:
@@ -262,7 +262,7 @@ def _tail(spans: tuple[TaskSpan, ...], num_ctas: Sequence[int]) -> float:
 
 
 def trace_metrics(trace: Trace) -> tuple[Metric, ...]:
-    """Where the time went, as figures of a trial; none where there is no trace."""
+    """Where the time went, as figures of a trial; empty if there is no trace."""
     if trace.reason:
         return ()
     shares = tuple(

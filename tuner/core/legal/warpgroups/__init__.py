@@ -1,1 +1,1 @@
-"""What is refused of the engine `wgmma`: warps beside those that multiply, epilogues, waits."""
+"""Rules of the engine `wgmma`: warps besides those that multiply, epilogues, waits."""

@@ -1,4 +1,4 @@
-"""What a wgmma kernel of a chain has beside in shared memory: `Beside` in shared_wgmma.cuh."""
+"""Additional shared memory of a wgmma kernel of a chain: `Beside` in shared_wgmma.cuh."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling, Warpgroups
 
-#: For each of the tasks that come next: two barriers and a word, in whole vectors.
+#: For each of the next tasks: two barriers and a word, in whole vectors.
 SLOT_BYTES = 32
-#: fp32 sums of a thread, at most, where a kernel has norms and adds up parts of the op, or with ping-pong of some op.
-#: With 120 and more the compiler spilled.
+#: Maximum fp32 sums per thread if a kernel has norms and adds up parts of the op, or with ping-pong of some op. With
+#: 120 or more, the compiler spilled.
 MAX_ACCUMULATORS_WITH_NORMS = 112
 
 
 def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_sums: int) -> str | None:
-    """Why a kernel would spill registers with so many sums of one op beside warps that read in band, or beside norms
-    where parts are added."""
+    """Why a kernel would spill registers with this many sums of one op and warps that read in band, or norms
+    together with parts."""
     if problem := sums_in_band_problem(tiling, op_index, num_sums):
         return problem
     takes_turns = tiling.warpgroups is Warpgroups.PING_PONG
     adds = tiling.num_parts(op_index) > 1 or (takes_turns and bool(tiling.split_k))
     if not adds or num_sums <= MAX_ACCUMULATORS_WITH_NORMS or not any(op.norm for op in workload.tile_ops):
         return None
-    what = f"tile {tiling.tiles[op_index]}: {num_sums} sums a thread spill where parts are added and rows are normed"
+    what = (
+        f"tile {tiling.tiles[op_index]}: {num_sums} sums per thread spill when parts are added and rows are normalized"
+    )
     return f"{what}: use at most {MAX_ACCUMULATORS_WITH_NORMS}"
 
 
 def beside_bytes(workload: Workload, tiling: Tiling, feed_slots: int) -> int:
-    """For each of the tasks that come next its barriers and the factors of a tile's rows, where an epilogue may wait;
-    and with swapped operands room in which warps add up squares."""
+    """For each of the next tasks its barriers and the factors of a tile's rows, if an epilogue may wait; and with
+    swapped operands space in which warps add up squares."""
     ops = [
         (index, op, tile.m) for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
     ]

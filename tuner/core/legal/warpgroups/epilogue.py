@@ -1,4 +1,4 @@
-"""Why the copy engine does not store a kernel's tiles."""
+"""When the copy engine cannot store a kernel's tiles."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
 def epilogue_problem(workload: Workload, tiling: Tiling, line: int) -> str | None:
-    """Why it would store nothing, or cannot; a `line` are the elements that it stores at once."""
+    """Why it would store nothing, or cannot; `line` is the number of elements that it stores at once."""
     if tiling.epilogue is not Epilogue.TMA:
         return None
     if (index := workload.cache_op) is not None:
-        return f"epilogue tma of {workload.tile_ops[index].name}: the copy engine knows no cache, use direct"
+        return f"epilogue tma of {workload.tile_ops[index].name}: the copy engine cannot write to a cache; use direct"
     if tiling.swap_ab:
-        return "epilogue tma of swapped operands: threads turn what they store, use direct"
+        return "epilogue tma of swapped operands: threads transpose what they store; use direct"
     if (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
-        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, use direct"
+        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once; use direct"
     return None

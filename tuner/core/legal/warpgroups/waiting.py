@@ -1,22 +1,22 @@
-"""What a wgmma kernel does for tasks that wait: how it fills the ring meanwhile, and whether it reads in band."""
+"""How a wgmma kernel handles tasks that wait: how it fills the ring in the meantime, and whether it reads in band."""
 
 from __future__ import annotations
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
-#: Warps that multiply, beside which there are registers for four more.
+#: Warps that multiply, with registers left for four more.
 IN_BAND_WARPS = 4
-#: fp32 sums of one thread, of a whole tile and of one in parts: the warps that read take a third of the registers.
+#: fp32 sums per thread, for a whole tile and for one in parts: the reading warps take a third of the registers.
 MOST_SUMS_IN_BAND, MOST_SUMS_OF_PARTS_IN_BAND = 112, 64
-#: Rows that may be read in band. Four warps have 16 KB of loads under way, and a round trip to the L2 takes about a
-#: microsecond while weights stream. An SM streams 33 KB of weights in that time. A tile of 32 rows of W then needs a
-#: KB of inputs for each row of the tile. So 8 rows take half of what the warps can read.
+#: Maximum rows for in-band reads. Four warps have 16 KB of loads in flight, and a round trip to the L2 takes about a
+#: microsecond while weights stream. An SM streams 33 KB of weights in that time. A tile of 32 rows of W then needs 1 KB
+#: of inputs for each row of the tile. So 8 rows take half of what the warps can read.
 MOST_IN_BAND_ROWS = 8
 
 
 def waiting_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why tasks do not wait so."""
+    """Why tasks cannot wait like this."""
     return _ahead_window_problem(workload, tiling) or (_in_band_problem(workload, tiling) if tiling.in_band else None)
 
 
@@ -26,14 +26,15 @@ def reads_another(workload: Workload) -> bool:
 
 
 def sums_in_band_problem(tiling: Tiling, op_index: int, sums: int) -> str | None:
-    """Why a thread has no registers for so many fp32 sums of a tile of the op."""
+    """Why a thread does not have registers for this many fp32 sums of a tile of the op."""
     is_split = tiling.num_parts(op_index) > 1
     most = MOST_SUMS_OF_PARTS_IN_BAND if is_split else MOST_SUMS_IN_BAND
     if not tiling.in_band or sums <= most:
         return None
-    where = "where parts are added beside" if is_split else "beside"
+    where = "when parts are added beside" if is_split else "beside"
     return (
-        f"tile {tiling.tiles[op_index]}: {sums} sums a thread spill {where} warps that read in band: use at most {most}"
+        f"tile {tiling.tiles[op_index]}: {sums} sums per thread spill {where} warps that read in band: use at most "
+        f"{most}"
     )
 
 
@@ -43,7 +44,7 @@ def _ahead_window_problem(workload: Workload, tiling: Tiling) -> str | None:
     most = (tiling.window or tiling.num_stages) - 1
     if not 0 < tiling.ahead_window <= most:
         what = f"a window of {tiling.window}" if tiling.window else f"{tiling.num_stages} stages"
-        numbers = f"use 1 to {most}, 0 for no other limit" if most else "use 0"
+        numbers = f"use 1 to {most}, or 0 for no other limit" if most else "use 0"
         return f"ahead window {tiling.ahead_window} of {what}: {numbers}"
     if not any(workload.producers_of(op) for op in range(len(workload.tile_ops))):
         return f"ahead window {tiling.ahead_window}: no op reads another, so no task waits: use 0"
@@ -52,17 +53,19 @@ def _ahead_window_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 def _in_band_problem(workload: Workload, tiling: Tiling) -> str | None:
     if own := workload.own_tile_ops:
-        return f"in_band beside {workload.tile_ops[own[0]].name}: its tasks wait for what they read, use false"
+        return f"in_band with {workload.tile_ops[own[0]].name}: its tasks wait for their inputs; use false"
+    if gathering := [op.name for op in workload.tile_ops if op.GATHERS]:
+        return f"in_band beside {gathering[0]}: its rows are gathered, use false"
     rows = max(op.m for op in workload.tile_ops)
     if not reads_another(workload):
-        return "in_band: no op reads another one's output as A: use false"
+        return "in_band: no op reads the output of another one as A; use false"
     if rows > MOST_IN_BAND_ROWS:
-        return f"in_band of {rows} rows: so many elements are not read as fast as weights, use up to 8 rows, or false"
+        return f"in_band of {rows} rows: so many elements cannot be read as fast as weights; use up to 8 rows, or false"
     if tiling.num_warps != IN_BAND_WARPS or tiling.warpgroups is not Warpgroups.COOPERATIVE:
         return f"in_band of {tiling.num_warps} warps that multiply: use {IN_BAND_WARPS} and cooperative, or false"
     if tiling.epilogue is not Epilogue.DIRECT:
-        return f"in_band with epilogue {tiling.epilogue}: threads store what is polled, use direct"
+        return f"in_band with epilogue {tiling.epilogue}: polled elements are stored by threads; use direct"
     if tiling.cluster_m * tiling.cluster_n > 1:
         cluster = f"clusters of {tiling.cluster_m} x {tiling.cluster_n} CTAs"
-        return f"in_band in {cluster}: each CTA reads its inputs by itself, use cluster_m and cluster_n 1"
+        return f"in_band in {cluster}: each CTA reads its inputs separately; use cluster_m and cluster_n 1"
     return None

@@ -1,1 +1,1 @@
-"""The memory of a GPU: what the L2 holds, bandwidth that is shared, requests that are merged."""
+"""The memory of a GPU: content of the L2, shared bandwidth, merged requests."""

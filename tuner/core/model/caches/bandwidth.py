@@ -1,8 +1,8 @@
 """Bandwidth that several transfers share equally, in virtual time.
 
-While n transfers are under way each gets 1/n of the rate. So one clock that runs at rate / n, in bytes, serves all of
-them. A transfer that begins when it shows v ends when it shows v plus the transfer's bytes, whoever else comes and
-goes. An arrival or an end costs a step in a heap, however many are under way.
+While n transfers are in progress, each gets 1/n of the rate. So one clock that runs at rate / n, in bytes, serves all
+of them. A transfer that begins when it shows v ends when it shows v plus the transfer's bytes, whatever other transfers
+do. Each arrival or end costs one heap operation, however many are in progress.
 
 Source: Demers, Keshav, Shenker, "Analysis and simulation of a fair queueing algorithm", SIGCOMM 1989.
 """
@@ -14,18 +14,18 @@ import math
 
 
 class FairShare:
-    """Transfers, called by numbers; `next_us` is when the next one ends, inf where none is under way."""
+    """Numbered transfers; `next_us` is when the next one ends, inf if there is none."""
 
     def __init__(self, bytes_per_us: float) -> None:
         self.next_us = math.inf
         self._rate = bytes_per_us
         self._now_us = self._virtual = 0.0
         self._ends: list[tuple[float, int]] = []
-        #: [transfer] what the clock shows at its end, and its bytes.
+        #: [transfer] the clock's value at its end, and its bytes.
         self._of: dict[int, tuple[float, float]] = {}
 
     def begin(self, transfer: int, num_bytes: float, now_us: float) -> None:
-        """Begins a transfer; time does not go back from call to call."""
+        """Begins a transfer; time must not decrease between calls."""
         ends = self._ends
         if ends:
             self._virtual += (now_us - self._now_us) * self._rate / len(ends)
@@ -45,7 +45,7 @@ class FairShare:
         return transfer
 
     def left(self, transfer: int, now_us: float) -> float:
-        """Share of a transfer's bytes that is still to come; 0 where it is not under way."""
+        """Share of a transfer's bytes that is still to come; 0 if it is not in progress."""
         if transfer not in self._of:
             return 0.0
         end, num_bytes = self._of[transfer]

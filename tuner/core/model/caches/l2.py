@@ -1,19 +1,20 @@
-"""What the L2 holds, panel by panel: a panel is what one row or column of tiles reads of an operand, or a part of it.
+"""The content of the L2, panel by panel: a panel is the part of an operand that one row or column of tiles reads, or a
+piece of it.
 
-Least recently used goes first, by class: panels that were asked for as `FIRST` to be evicted before the others, those
-asked for as `LAST` after them.
+The least recently used is evicted first, by class: panels requested as `FIRST` are evicted before the others, those
+requested as `LAST` after them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-#: Classes of eviction, as the copies of operands ask for.
+#: Eviction classes, as requested by copies of operands.
 FIRST, NORMAL, LAST = range(3)
 
 
 class L2:
-    """A cache of this many bytes; of a panel that was written, what is evicted goes to the DRAM."""
+    """A cache of this many bytes; evicted bytes of written panels go to the DRAM."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._free = capacity_bytes
@@ -31,7 +32,7 @@ class L2:
         return home[panel] if home is not None else 0
 
     def touch(self, panel: int, size_bytes: int, hint: int = NORMAL) -> int:
-        """Reads a panel of so many bytes, or more of one that comes by and by; the bytes that were not there."""
+        """Reads a panel of this many bytes, or more of one that arrives gradually; returns the missing bytes."""
         home, target = self._home.get(panel), self._classes[hint]
         held = home.pop(panel) if home is not None else 0
         missed = size_bytes - held if size_bytes > held else 0
@@ -45,7 +46,7 @@ class L2:
         return missed
 
     def write(self, panel: int, num_bytes: int, size_bytes: int, hint: int = NORMAL) -> None:
-        """Writes this many bytes of a panel of `size_bytes`: they join what is held of it."""
+        """Writes this many bytes of a panel of `size_bytes`: they are added to its cached bytes."""
         self._dirty[panel] = min(size_bytes, self._dirty.get(panel, 0) + num_bytes)
         self.touch(panel, min(size_bytes, self.held(panel) + num_bytes), hint)
 

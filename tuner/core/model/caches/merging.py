@@ -1,7 +1,7 @@
-"""Whose requests for weights the L2 answers together: of CTAs side by side whose tiles lie one below the other.
+"""Requests for weights that the L2 answers together: of adjacent CTAs whose tiles are in one column.
 
 Two SMs of a TPC ask for the same weights at the same time, and one read answers both (docs/findings/shared-weights.md).
-A plain launch lays neighbouring CTAs there, a programmatic one where SMs come free.
+A plain launch places neighbouring CTAs there, a programmatic one on whichever SMs become free.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy.typing as npt
 from tuner.core.plan.table.words import Plan
 from tuner.core.schedule.tiling import Engine, Tiling
 
-#: Of CTAs that share weights, those that lie side by side in a programmatic launch: 6 to 44 % were seen.
+#: Share of CTAs with common weights that are adjacent in a programmatic launch: 6 to 44 % were observed.
 TOGETHER_SHARE = 0.3
-#: Share of the bytes that two request together which passes the link.
+#: Share of the bytes that two request together that passes the link.
 PASSING_SHARE = 0.5
 
 
 def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool) -> Mapping[int, float]:
-    """By op: the share of its tasks whose weights are asked for together with a neighbour's, where there are any.
+    """By op: the share of its tasks whose weights are requested together with a neighbour's, if there are any.
 
     Args:
-        plan: its tasks, and the queues that they stand in.
-        tiling: what they are of; for CTAs with a copy engine alone, and no cluster of the kernel's own.
-        is_apart: whether the launch takes SMs as they come free.
+        plan: its tasks and their queues.
+        tiling: theirs; only for CTAs with a copy engine, and without clusters of the kernel itself.
+        is_apart: whether the launch takes SMs as they become free.
     """
     if tiling.engine is not Engine.WGMMA or tiling.cluster_size > 1 or not plan.tasks[:, 1].any():
         return {}
@@ -45,7 +45,7 @@ def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool) -> Mapping[int,
 
 
 def _places(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """[task] the CTA that computes it and which of that CTA's tasks it is; drawn tasks as if CTAs took turns."""
+    """[task] the CTA that computes it and its position among that CTA's tasks; drawn tasks as if CTAs took turns."""
     number = np.arange(plan.num_tasks)
     if not plan.queues.size:
         return number % plan.num_ctas, number // plan.num_ctas

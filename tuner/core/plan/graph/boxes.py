@@ -1,9 +1,9 @@
-"""Which boxes of tensors the tiles of an op read and write, as arrays: no object for a tile or a task.
+"""The boxes of tensors that the tiles of an op read and write, as arrays, without an object per tile or task.
 
-A box is the product of half-open intervals, one for each dimension of its tensor. Which interval it is goes by some of
-the coordinates of the tile in its op's grid, which has any number of axes, and by the step in which it is read.
+A box is the product of half-open intervals, one for each dimension of its tensor. The interval depends on some of the
+coordinates of the tile in its op's grid, which has any number of axes, and on the step in which it is read.
 
-This and `lowering.lower` is all that plans, proofs and simulations know of an op.
+This and `lowering.lower` is everything that plans, proofs and simulations know about an op.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-#: By axis of a grid, coordinates.
+#: Coordinates by axis of a grid.
 Places = tuple[npt.NDArray[np.integer[Any]], ...]
 
-#: Among the axes of an extent: the step of the tile. It comes last.
+#: The step of the tile, as an axis of an extent. It comes last.
 STEP = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Extent:
-    """The interval of a box along one dimension of its tensor. Extents are compared by identity, as cached ones are."""
+    """The interval of a box along one dimension of its tensor. Extents are compared by identity, like cached ones."""
 
-    #: The axes of the op's grid by which it goes, ascending, then `STEP`; none where all tiles have the same.
+    #: The axes of the op's grid on which it depends, ascending, then `STEP`; empty if it is the same for all tiles.
     axes: tuple[int, ...]
-    #: [sizes of these axes] where it begins, and one past its end. An empty interval makes the box empty.
+    #: [sizes of these axes] its beginning, and one past its end. An empty interval makes the box empty.
     begin: Ints
     end: Ints
 
@@ -43,15 +43,13 @@ class Extent:
             raise ValueError(f"begin and end of an extent by axes {self.axes} have the shapes {shapes}")
         if self.begin.dtype != np.int64 or self.end.dtype != np.int64 or (self.begin < 0).any():
             kinds = f"{self.begin.dtype} and {self.end.dtype}, from {self.begin.min(initial=0)} on"
-            raise ValueError(
-                f"begin and end of an extent by axes {self.axes} are {kinds}; they must be int64, 0 and more"
-            )
+            raise ValueError(f"begin and end of an extent by axes {self.axes} are {kinds}; use int64, 0 and more")
         self.begin.setflags(write=False)
         self.end.setflags(write=False)
 
     @cached_property
     def is_rising(self) -> bool:
-        """Whether it goes by one axis, along which neither beginnings nor ends fall and no interval is empty."""
+        """Whether it depends on one axis, along which beginnings and ends never decrease and no interval is empty."""
         is_full = bool((self.begin < self.end).all())
         rises = len(self.axes) == 1 and bool((np.diff(self.begin) >= 0).all() and (np.diff(self.end) >= 0).all())
         return is_full and rises
@@ -59,7 +57,7 @@ class Extent:
 
 @lru_cache(maxsize=8192)
 def whole(size: int) -> Extent:
-    """All of a dimension of that size."""
+    """A whole dimension of that size."""
     return Extent(axes=(), begin=np.zeros((), dtype=np.int64), end=np.array(size, dtype=np.int64))
 
 
@@ -71,9 +69,9 @@ def along(axis: int, size: int, tile: int, *, before: int = 0, after: int = 0, o
         axis: the axis, or `STEP`.
         size: elements of the dimension.
         tile: elements of a tile; the last one may have fewer.
-        before: elements of a halo in front of each tile.
-        after: elements of a halo behind each tile.
-        offset: where the dimension begins within that of the tensor.
+        before: elements of a halo before each tile.
+        after: elements of a halo after each tile.
+        offset: start of the dimension within that of the tensor.
     """
     begin = np.arange(0, size, tile, dtype=np.int64)
     end = np.minimum(begin + tile + after, size)
@@ -82,15 +80,15 @@ def along(axis: int, size: int, tile: int, *, before: int = 0, after: int = 0, o
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Box:
-    """A box of a tensor for each tile, and step."""
+    """A box of a tensor for each tile and step."""
 
-    #: An op's name for its output, otherwise what the op's kind calls it.
+    #: An op's name for its output, otherwise the name that the op's kind uses.
     tensor: str
     #: One for each dimension.
     extents: tuple[Extent, ...]
 
     def at(self, coordinates: tuple[int, ...], step: int = 0) -> tuple[slice, ...]:
-        """The box of one tile, in one of the tile's steps."""
+        """The box of one tile, in one of its steps."""
         places = (*coordinates, step)
         found = [(extent, tuple(places[axis] for axis in extent.axes)) for extent in self.extents]
         return tuple(slice(int(extent.begin[place]), int(extent.end[place])) for extent, place in found)
@@ -103,50 +101,51 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Read:
-    """A box that each tile reads. One that does not go by steps is read in the first step of each part of a tile."""
+    """A box that each tile reads. A box that does not depend on the step is read in the first step of each part of a
+    tile."""
 
     box: Box
-    #: Read after the last step, by whichever part of the tile is done last.
+    #: Read after the last step, by the part of the tile that finishes last.
     is_late: bool = False
-    #: Each element says itself that it is there, so that no wait stands for it.
+    #: Each element signals its own arrival, so no wait covers it.
     in_band: bool = False
 
     def __post_init__(self) -> None:
         if self.is_late and any(STEP in extent.axes for extent in self.box.extents):
-            raise ValueError(f"{self.box.tensor} is read behind the last step, so its box does not go by steps")
+            raise ValueError(f"{self.box.tensor} is read after the last step, so its box does not move with the steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTimeInput:
-    """Numbers that are known only when a launch runs, as lengths are. A plan is for all of them within the range."""
+    """Numbers that are known only when a launch runs, such as lengths. A plan is valid for all values within the
+    range."""
 
     name: str
     #: How many there are.
     count: int
-    #: The least of each of them.
+    #: Minimum of each of them.
     least: int
     most: int
 
     def __post_init__(self) -> None:
         if self.count < 1 or not 0 <= self.least <= self.most:
             given = f"{self.count} numbers of {self.least} to {self.most}"
-            raise ValueError(f"{self.name} has {given}; there must be one at least, and 0 <= least <= most")
+            raise ValueError(f"{self.name} has {given}; at least one is needed, with 0 <= least <= most")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """How far a dimension of a tensor reaches at run time: no box reaches further.
+    """The extent of a tensor's dimension at run time: no box reaches further.
 
-    A tile of which nothing is left to write, and a step of which nothing is left to read, are passed over. The tile's
-    task waits all the same before its first step and after its last one, and posts. It does not come to the waits
-    before other steps that it passes over.
+    Tiles with nothing left to write, and steps with nothing left to read, are skipped. The tile's task still waits
+    before its first step and after its last one, and posts. It skips the waits before other steps that it skips.
     """
 
     tensor: str
     dimension: int
-    #: The input that has it.
+    #: The input that determines it.
     limit: RunTimeInput
-    #: The dimension whose coordinate says which number of the input it is; None where that has one.
+    #: The dimension whose coordinate selects the number of the input; None if there is only one.
     by: int | None = None
 
 
@@ -154,8 +153,8 @@ class Bound:
 class TileSpace:
     """The tiles of one op of a launch: what each of them writes, and reads in which of its steps.
 
-    A task is a tile, or one of the parts among which its steps are shared. A plan's words have two coordinates of a
-    tile, its row and its column: the first `row_axes` axes of the grid in a row, and the others in a row.
+    A task is a tile, or one of the parts among which its steps are shared. A plan's words have two coordinates per
+    tile, row and column: the first `row_axes` axes of the grid flattened, and the others flattened.
     """
 
     #: The op's name.
@@ -164,42 +163,44 @@ class TileSpace:
     grid: tuple[int, ...]
     #: Steps of a tile.
     num_steps: int
-    #: Most parts of a tile; 1 where it is not split.
+    #: Maximum parts of a tile; 1 if it is not split.
     num_parts: int = 1
     #: What a tile writes, once, when all its parts are done.
     writes: tuple[Box, ...]
-    #: What it reads, inputs of the launch too.
+    #: What it reads, including inputs of the launch.
     reads: tuple[Read, ...]
-    #: Axes that make a tile's row in the words of a plan.
+    #: Axes that form a tile's row in the words of a plan.
     row_axes: int = 1
-    #: Bounds of tensors that it reads or writes, where they reach only so far at run time.
+    #: Bounds of tensors that it reads or writes, for extents that are limited at run time.
     bounds: tuple[Bound, ...] = ()
 
     def __post_init__(self) -> None:
         counts = (*self.grid, self.num_steps, self.num_parts)
         if not self.grid or min(counts) < 1 or not 0 <= self.row_axes <= len(self.grid):
             given = f"a grid of {self.grid}, {self.num_steps} steps in {self.num_parts} parts, {self.row_axes} row axes"
-            raise ValueError(f"{self.name} has {given}; there must be one of each, and no more row axes")
+            raise ValueError(f"{self.name} has {given}; one of each is needed, and no more row axes")
         sizes = {**dict(enumerate(self.grid)), STEP: self.num_steps}
         for box in (*self.writes, *(read.box for read in self.reads)):
             for dimension, extent in enumerate(box.extents):
                 wanted = tuple(sizes.get(axis, 0) for axis in extent.axes)
                 if extent.begin.shape != wanted:
-                    what = f"{self.name}: dimension {dimension} of {box.tensor} goes by axes {extent.axes}"
-                    raise ValueError(f"{what}, in an array of the shape {extent.begin.shape}; it must be {wanted}")
+                    what = f"{self.name}: dimension {dimension} of {box.tensor} uses axes {extent.axes}"
+                    raise ValueError(f"{what}, in an array of shape {extent.begin.shape}; it must be {wanted}")
         for box in self.writes:
             if any(STEP in extent.axes or (extent.begin >= extent.end).any() for extent in box.extents):
-                raise ValueError(f"{self.name}: a tile writes a box of {box.tensor} once, and none is empty")
+                raise ValueError(f"{self.name}: a tile writes one box of {box.tensor}, which must not be empty")
         for bound in self.bounds:
             boxes = [box for box in (*self.writes, *(read.box for read in self.reads)) if box.tensor == bound.tensor]
             most = max(bound.dimension, bound.by or 0)
             if not boxes or bound.dimension == bound.by or any(most >= len(box.extents) for box in boxes):
                 what = f"{bound.tensor} in dimension {bound.dimension} by {bound.by}"
-                raise ValueError(f"{self.name}: {bound.limit.name} bounds {what}, which no box of it has")
+                raise ValueError(
+                    f"{self.name}: {bound.limit.name} bounds {what}, which is not a dimension of any of its boxes"
+                )
 
     @cached_property
     def word_grid(self) -> tuple[int, int]:
-        """Rows and columns of tiles, as the words of a plan have them."""
+        """Rows and columns of tiles, as in the words of a plan."""
         return math.prod(self.grid[: self.row_axes]), math.prod(self.grid[self.row_axes :])
 
     @property
@@ -208,7 +209,7 @@ class TileSpace:
         return math.prod(self.grid)
 
     def places(self, tasks: npt.NDArray[np.int32]) -> Places:
-        """By axis, [tasks] the coordinate of each one's tile, by its words as a plan has them."""
+        """[tasks] the coordinate of each task's tile, by axis, from the words of a plan."""
         if (len(self.grid), self.row_axes) == (2, 1):
             return tasks[:, 1], tasks[:, 2]
         return np.unravel_index(self.numbers(tasks), self.grid)
@@ -219,7 +220,7 @@ class TileSpace:
         return np.unravel_index(np.arange(self.num_tiles), self.grid)
 
     def numbers(self, tasks: npt.NDArray[np.int32]) -> Ints:
-        """[tasks] the number of each one's tile in the grid, by its words as a plan has them."""
+        """[tasks] the number of each task's tile in the grid, from the words of a plan."""
         return tasks[:, 1].astype(np.int64) * self.word_grid[1] + tasks[:, 2]
 
     def coordinates(self, row: int, col: int) -> tuple[int, ...]:
@@ -228,5 +229,5 @@ class TileSpace:
         return tuple(int(coordinate) for coordinate in place)
 
     def with_parts(self, num_parts: int) -> TileSpace:
-        """The same tiles in this many parts at most."""
+        """The same tiles in at most this many parts."""
         return self if num_parts == self.num_parts else replace(self, num_parts=num_parts)

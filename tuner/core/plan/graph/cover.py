@@ -1,7 +1,8 @@
-"""Which waits for late reads can be left out, since other waits stand for them.
+"""Late-read waits that can be left out, since other waits imply them.
 
-A tile is there only once all that it read in its steps was there. So who waits for a tile waits for all that lies
-further up, through what each of these tiles read in its steps. Which tiles these are follows from the boxes.
+A tile is complete only after everything that it read in its steps was complete. So a task that waits for a tile also
+waits for everything further up, through what each of these tiles read in its steps. The boxes determine which tiles
+these are.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from tuner.core.plan.graph.edges import Edge, edges_between
 from tuner.core.plan.graph.needs import Needs, factors
 from tuner.core.plan.table.distinct import distinct_rows
 
-#: [lists, tiles / 8] a bit for each tile of a producer.
+#: [lists, tiles / 8] one bit for each tile of a producer.
 Bits = npt.NDArray[np.uint8]
 
 
 class Waits(StrEnum):
     """Which tasks need a wait for what they read after their last step."""
 
-    #: None: it lies further up.
+    #: None: it is implied further up.
     NEVER = "never"
-    #: Parts of tiles: a whole tile waits for all of it before its steps, and a part for what its own steps read.
+    #: Parts of tiles: a whole tile waits for all of it before its steps, and a part only for what its own steps read.
     PARTS = "parts"
     #: All.
     ALWAYS = "always"
@@ -35,7 +36,7 @@ class Waits(StrEnum):
 
 @lru_cache(maxsize=512)
 def waits_for(edge: Edge, op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) -> Waits:
-    """Which tasks of the launch of these ops need a wait for a late read of theirs."""
+    """Which tasks of the launch of these ops need a wait for one of their late reads."""
     streams = [one for one in edges_between(op_indices, spaces) if not one.is_late and one.producer != one.consumer]
     mine = [one for one in streams if one.consumer == edge.consumer]
     covers = []
@@ -49,7 +50,7 @@ def waits_for(edge: Edge, op_indices: tuple[int, ...], spaces: tuple[TileSpace, 
 
 
 def _is_direct(stream: Edge, edge: Edge) -> bool:
-    """Whether it is waited for in the steps, of the same producer."""
+    """Whether the steps already wait for it, at the same producer."""
     return stream.producer == edge.producer and not stream.read.in_band
 
 
@@ -61,8 +62,8 @@ def _of_tiles(needs: Needs, num_tiles: int) -> tuple[Ints, Bits]:
 
 
 def _reach(op: int, producer: int, streams: Sequence[Edge]) -> tuple[Ints, Bits] | None:
-    """[tiles of the op] a list of each, and [lists] the producer's tiles that are there once such a tile is; None where
-    the op reads nothing of it, however far up."""
+    """[tiles of the op] a list of each, and [lists] the producer's tiles that are complete once such a tile is; None
+    if the op reads nothing of it, even indirectly."""
     found = []
     for edge in (edge for edge in streams if edge.consumer == op):
         if edge.producer == producer:
@@ -78,7 +79,7 @@ def _reach(op: int, producer: int, streams: Sequence[Edge]) -> tuple[Ints, Bits]
 
 
 def _united(needs: Needs, list_of: Ints, bits: Bits) -> Bits:
-    """[lists of needs] the union of what their tiles stand for."""
+    """[lists of needs] the union of what their tiles imply."""
     list_number = np.repeat(np.arange(needs.num_lists, dtype=np.int64), np.diff(needs.begin))
     pairs = distinct_rows(np.column_stack((list_number, list_of[needs.tiles]))).rows
     united = np.zeros((needs.num_lists, bits.shape[1]), dtype=np.uint8)
@@ -89,12 +90,12 @@ def _united(needs: Needs, list_of: Ints, bits: Bits) -> Bits:
 
 
 def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
-    """What waits for a stream stand for, where these lists say what each of its tiles stands for. Of a tile in parts
-    what each step alone stands for: a part has one at least."""
+    """What waits for a stream imply, given what each of its tiles implies. For a tile in parts, what each single
+    step implies: a part has at least one."""
     needs, space = stream.needs_of_tiles(), stream.reader
     if space.num_parts == 1:
         return needs.of, _united(needs, list_of, bits)
-    # Tiles with one list have one in each step, too, where boxes are separable.
+    # If boxes are separable, tiles with one list also have one in each step.
     is_separable = factors(stream.read, stream.writer) is not None
     tiles, of = np.unique(needs.of, return_index=True)[1], needs.of
     if not is_separable:
@@ -109,7 +110,7 @@ def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
 
 
 def _is_within(late: Needs, covers: Sequence[tuple[Ints, Bits]]) -> bool:
-    """Whether each tile reads late only tiles that its lists stand for."""
+    """Whether each tile reads late only tiles that its lists imply."""
     lists = distinct_rows(np.column_stack((late.of, *(of for of, _ in covers)))).rows
     bits = np.bitwise_or.reduce([bits[column] for (_, bits), column in zip(covers, lists.T[1:], strict=True)])
     entries, of = late.gathered(lists[:, 0])

@@ -1,4 +1,4 @@
-"""Edges of a tile graph: which op of a launch reads what another one writes, or what it wrote itself before."""
+"""Edges of a tile graph: which op of a launch reads what another one writes, or what it wrote itself earlier."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Edge:
         return self.read.is_late
 
     def needs(self, places: Places, steps: Ints) -> Needs:
-        """What tasks of the consumer, of tiles there, read of the producer's tiles, as `needs.needs` has it."""
+        """What tasks of the consumer, with these tiles, read of the producer's tiles; see `needs.needs`."""
         return needs(self.read, self.writer, places, steps)
 
     def needs_of_tiles(self) -> Needs:
-        """The same for every tile of the consumer, each whole, in the order of their numbers."""
+        """The same for every whole tile of the consumer, in the order of their numbers."""
         steps = np.tile([0, 1, self.reader.num_steps], (self.reader.num_tiles, 1))
         return self.needs(self.reader.all_places, steps)
 
     @cached_property
     def rows(self) -> tuple[Ints, Ints]:
-        """[consumer tile rows] the first tile row of the producer that each reads something of, and one past the
-        last; the same where it reads nothing."""
+        """[consumer tile rows] the first tile row of the producer that each reads, and one past the last; equal if
+        it reads nothing."""
         rows, *others = factors(self.read, self.writer) or (None,)
         has_others = all(other is not None and other.is_never_empty for other in others)
         if isinstance(rows, Ranges) and rows.axes == (0,) and self._has_plain_rows and has_others:
@@ -58,20 +58,20 @@ class Edge:
 
     @property
     def stream_along_columns(self) -> Streamed | None:
-        """Which steps read which of the producer's last coordinates, where its boxes are separable so."""
+        """Which steps read which of the producer's last coordinates, if its boxes are separable in this way."""
         last = (factors(self.read, self.writer) or (None,))[-1]
         return last if isinstance(last, Streamed) else None
 
     @property
     def _has_plain_rows(self) -> bool:
-        """Whether a row of either op is one coordinate."""
+        """Whether a row of either op is a single coordinate."""
         return self.reader.row_axes == 1 and self.writer.row_axes == 1
 
 
 @lru_cache(maxsize=512)
 def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) -> tuple[Edge, ...]:
-    """All edges among ops of a launch: by consumer, then by its reads, then by producer. What an earlier launch wrote
-    has none: stream order gives that edge."""
+    """All edges among ops of a launch: by consumer, then by its reads, then by producer. There are none from earlier
+    launches: stream order covers these."""
     ops: Sequence[tuple[int, TileSpace]] = list(zip(op_indices, spaces, strict=True))
     writers = [(producer, writer, {box.tensor for box in writer.writes}) for producer, writer in ops]
     return tuple(
@@ -79,5 +79,14 @@ def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) ->
         for consumer, reader in ops
         for read in reader.reads
         for producer, writer, tensors in writers
-        if read.box.tensor in tensors
+        if read.box.tensor in tensors and not (producer == consumer and _is_in_place(read, writer))
+    )
+
+
+def _is_in_place(read: Read, writer: TileSpace) -> bool:
+    """Whether each tile reads what it writes itself, and so before: no tile writes an element of another one."""
+    boxes = [box for box in writer.writes if box.tensor == read.box.tensor]
+    return len(boxes) == 1 and all(
+        mine.axes == theirs.axes and np.array_equal(mine.begin, theirs.begin) and np.array_equal(mine.end, theirs.end)
+        for mine, theirs in zip(read.box.extents, boxes[0].extents, strict=True)
     )

@@ -1,13 +1,17 @@
-"""From an op to its tiles: the file ``lowering`` of its kind says what they read and write."""
+"""From an op to its tiles: its kind's file ``lowering`` defines what they read and write."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from tuner.core.plan.graph.boxes import TileSpace
+from tuner.core.plan.graph.needs import intervals_of
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import part_of
-from tuner.core.problem.ops.op import Op
+from tuner.core.problem.ops.op import Op, Role
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.schedule.tiling import Tile
 from tuner.errors import IllegalSchedule
@@ -17,30 +21,62 @@ class Lowering(Protocol):
     """The file ``lowering`` of a kind of tile op."""
 
     def lower(self, op: Any, tile: Tile, chosen: Any, *, num_parts: int, in_band: bool) -> TileSpace:
-        """The tiles of an op, each in this many parts at most. `chosen` is what only its kind chooses, None where that
-        is not known yet; `in_band` says whether what it reads in its steps says itself that it is there."""
+        """The tiles of an op, each in at most this many parts. `chosen` are the choices that only its kind knows,
+        None if not known yet; `in_band` means that elements that it reads in its steps signal their own arrival."""
 
 
 @lru_cache(maxsize=8192)
 def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
-    """The tiles of an op of any kind, as `Lowering.lower` has them.
+    """The tiles of an op of any kind; see `Lowering.lower`.
 
     Raises:
-        IllegalSchedule: the kind does not say what its tiles read and write.
-        ValueError: they are not as many as the op says.
+        IllegalSchedule: the kind does not define what its tiles read and write.
+        ValueError: their number differs from the op's.
     """
     space = _lowering_of(type(op)).lower(op, tile, chosen, num_parts=num_parts, in_band=in_band)
     wanted = (op.tile_grid(tile.m, tile.n), op.num_steps(tile.k))
     if (space.word_grid, space.num_steps) != wanted:
         made = f"{space.word_grid} tiles of {space.num_steps} steps"
-        raise ValueError(f"{op.name}: its kind makes {made}, and says {wanted[0]} of {wanted[1]}")
+        raise ValueError(f"{op.name}: its kind makes {made}, but declares {wanted[0]} of {wanted[1]}")
+    if not op.IS_PRODUCT and (problem := tensors_problem(op, space)):
+        raise ValueError(f"{op.name}: {problem}")
     return space
 
 
+def tensors_problem(op: TileOp, space: TileSpace) -> str:
+    """Why its boxes are not those of its tensors: a read, or a write, that no box is of would be in no proof."""
+    tensors = op.tensors(Dtype.FP16)
+    reads, writes = ({box.tensor for box in boxes} for boxes in ((one.box for one in space.reads), space.writes))
+    for tensor in tensors:
+        is_written = tensor.role in (Role.OUTPUT, Role.CACHE)
+        if tensor.role is not Role.OUTPUT and tensor.name not in reads:
+            return f"it reads {tensor.name}, and no box that its lowering reads is of that"
+        if is_written and tensor.name not in writes:
+            return f"it writes {tensor.name}, and no box that its lowering writes is of that"
+        if is_written and (num := _num_written(space, tensor.name)) != tensor.num_elements:
+            return f"{tensor.name} has {tensor.num_elements} elements, and its tiles write {num}"
+    known = {one.name: one.role for one in tensors}
+    if strange := sorted((reads | writes) - known.keys()):
+        return f"its lowering has a box of {strange[0]}, which is none of its tensors"
+    if strange := sorted(name for name in writes if known[name] not in (Role.OUTPUT, Role.CACHE)):
+        return f"its lowering writes {strange[0]}, which is an {known[strange[0]]}: make it an output, or a cache"
+    return ""
+
+
+def _num_written(space: TileSpace, tensor: str) -> int:
+    """Elements in its boxes, whose tiles share none."""
+    count = 0
+    for box in space.writes:
+        if box.tensor == tensor:
+            sizes = (end - begin for begin, end in (intervals_of(one, space) for one in box.extents))
+            count += int(np.prod(np.stack([*sizes]), axis=0).sum())
+    return count
+
+
 def _lowering_of(cls: type[Op]) -> Lowering:
-    """Lowering of the op's kind, or of the one whose class its class extends."""
+    """Lowering of the op's kind, or of a parent class's kind."""
     kinds = [one.KIND for one in cls.__mro__ if issubclass(one, Op) and "KIND" in vars(one)]
     found = next((part for part in (part_of(kind, "lowering") for kind in kinds) if part), None)
     if found is None:
-        raise IllegalSchedule(f"{cls.KIND}: nothing is known here of what its tiles read and write")
+        raise IllegalSchedule(f"{cls.KIND}: this program does not know what its tiles read and write")
     return cast(Lowering, found)

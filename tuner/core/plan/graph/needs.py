@@ -1,8 +1,8 @@
 """The tiles of one op that tasks of another one read, and in which of their steps first.
 
-Where boxes are separable, so is the question. Each axis of the writer's grid goes by one dimension of the tensor, along
-which its intervals rise. Then a task reads, along each axis, a range of coordinates, or those that its steps overlap.
-Tasks with the same ranges share one list. Of all other boxes each is held against each.
+If boxes are separable, so is the question. Each axis of the writer's grid belongs to one dimension of the tensor, along
+which its intervals rise. Then a task reads, along each axis, a range of coordinates, or those that overlap with its
+steps. Tasks with the same ranges share one list. All other boxes are compared pairwise.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tuner.core.plan.graph.boxes import STEP, Box, Extent, Ints, Places, Read, T
 from tuner.core.plan.table.distinct import distinct_rows
 from tuner.core.plan.table.words import EPILOGUE_STEP
 
-#: Pairs of a read and a tile that are held against each other at a time.
+#: Pairs of a read and a tile that are compared at a time.
 _MAX_PAIRS = 1 << 22
-#: Tiles of lists that are kept, at most.
+#: Maximum number of tiles in cached lists.
 _MOST_KEPT = 1 << 14
-#: Where nothing is read step by step.
+#: If nothing is read step by step.
 _NO_STEPS = np.zeros((0, 3), dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Needs:
-    """What some tasks read of a producer's tiles, each list of them once."""
+    """What some tasks read of a producer's tiles, with each list of them stored once."""
 
-    #: [tasks] the number of its list. Lists are numbered in the order of the ranges of coordinates that they are of.
+    #: [tasks] the number of its list. Lists are numbered in the order of their ranges of coordinates.
     of: Ints
     #: [lists + 1] where each list begins.
     begin: Ints
@@ -43,7 +43,7 @@ class Needs:
 
     @property
     def num_lists(self) -> int:
-        """Lists that differ."""
+        """Number of different lists."""
         return len(self.begin) - 1
 
     def entries(self, number: int) -> slice:
@@ -51,7 +51,7 @@ class Needs:
         return slice(int(self.begin[number]), int(self.begin[number + 1]))
 
     def gathered(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """The entries of several lists, one after the other, and of which of them each is."""
+        """The entries of several lists, one after the other, and the list of each."""
         sizes = self.begin[numbers + 1] - self.begin[numbers]
         of = np.repeat(np.arange(len(numbers), dtype=np.int64), sizes)
         first = np.cumsum(sizes) - sizes
@@ -60,8 +60,8 @@ class Needs:
 
 @lru_cache(maxsize=8192)
 def overlapped(read: Extent, write: Extent) -> tuple[Ints, Ints]:
-    """[shape of `read`] of a rising extent, the first interval that each interval of `read` overlaps, and one past the
-    last."""
+    """[shape of `read`] for a rising extent, the first interval that each interval of `read` overlaps, and one past
+    the last."""
     first = np.searchsorted(write.end, read.begin, side="right")
     last = np.searchsorted(write.begin, read.end, side="left")
     return first, np.where(read.begin < read.end, np.maximum(first, last), first)
@@ -85,7 +85,7 @@ class Ranges:
 
 @lru_cache(maxsize=8192)
 def ranges(read: Extent, write: Extent) -> Ranges:
-    """The ranges of a rising extent that the intervals of another one overlap."""
+    """The ranges of a rising extent that overlap with the intervals of another one."""
     first, last = overlapped(read, write)
     found = distinct_rows(np.stack((first.ravel(), last.ravel())).T)
     return Ranges(axes=read.axes, bounds=found.rows, of=found.of.reshape(first.shape))
@@ -93,9 +93,10 @@ def ranges(read: Extent, write: Extent) -> Ranges:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Streamed:
-    """Which steps read which coordinates along an axis of the writer's grid. Compared by identity, as it is cached."""
+    """Which steps read which coordinates along an axis of the writer's grid. Compared by identity, since it is
+    cached."""
 
-    #: [coordinates] the first step of a tile that reads something of it, and the last one.
+    #: [coordinates] the first and the last step of a tile that reads something of it.
     lowest: Ints
     highest: Ints
 
@@ -105,7 +106,7 @@ class Streamed:
         return bool((self.lowest <= self.highest).any())
 
     def first_reads(self, steps: Ints) -> Ints:
-        """[lists of steps, coordinates] the number of the first of these steps that reads it, -1 where none does;
+        """[lists of steps, coordinates] the number of the first of these steps that reads it, -1 if none does;
         `steps` [lists, 3] has the first step of each list, the stride, and how many."""
         begin, stride, count = (column[:, None] for column in steps.T)
         number = np.maximum(0, -((begin - self.lowest) // stride))
@@ -115,14 +116,14 @@ class Streamed:
 
 @lru_cache(maxsize=8192)
 def streamed(read: Extent, write: Extent) -> Streamed:
-    """Of two rising extents, the first of which goes by steps."""
+    """For two rising extents, the first of which depends on the step."""
     lowest, behind = overlapped(write, read)
     return Streamed(lowest=lowest, highest=behind - 1)
 
 
 @lru_cache(maxsize=8192)
 def factors(read: Read, writer: TileSpace) -> tuple[Ranges | Streamed, ...] | None:
-    """What a task reads along each axis of the writer's grid; None where its boxes are not separable."""
+    """What a task reads along each axis of the writer's grid; None if its boxes are not separable."""
     boxes = [box for box in writer.writes if box.tensor == read.box.tensor]
     if len(boxes) != 1 or len(boxes[0].extents) != len(read.box.extents):
         return None
@@ -137,7 +138,7 @@ def factors(read: Read, writer: TileSpace) -> tuple[Ranges | Streamed, ...] | No
         found[theirs.axes[0]] = streamed(mine, theirs) if STEP in mine.axes else ranges(mine, theirs)
     if sum(isinstance(factor, Streamed) for factor in found.values()) > 1:
         return None
-    for axis in set(range(len(writer.grid))) - set(found):  # tiles that differ along it alone write the same box
+    for axis in set(range(len(writer.grid))) - set(found):  # tiles that differ only along it write the same box
         found[axis] = Ranges(axes=(), bounds=np.array([[0, writer.grid[axis]]]), of=np.zeros((), dtype=np.int64))
     return tuple(found[axis] for axis in range(len(writer.grid)))
 
@@ -150,9 +151,9 @@ def needs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:
     """What tasks of the reader read of the writer's tiles.
 
     Args:
-        read: one of their op's.
+        read: one of their op's reads.
         writer: the op that writes the tensor.
-        places: by axis, [tasks] the coordinate of each one's tile.
+        places: by axis, [tasks] the coordinate of each task's tile.
         steps: [tasks, 3] the first step of each, the stride, and how many.
     """
     separate = factors(read, writer)
@@ -192,7 +193,7 @@ def distinct_steps(steps: Ints) -> _Steps:
 
 
 def _dense(keys: Ints, bound: int) -> tuple[Ints, Ints]:
-    """The keys that occur, ascending, and which of them each is. Most keys are below a small bound."""
+    """The keys that occur, ascending, and the index of each among them. Most keys are below a small bound."""
     if bound > 4 * len(keys) + 65536:
         used, of = np.unique(keys, return_inverse=True)
         return used, of.reshape(-1)
@@ -202,7 +203,7 @@ def _dense(keys: Ints, bound: int) -> tuple[Ints, Ints]:
 
 
 class _Lists(NamedTuple):
-    """As `Needs` has them. Nobody may write there: they are kept."""
+    """Lists as in `Needs`. Read-only, since they are cached."""
 
     begin: Ints
     tiles: Ints
@@ -211,13 +212,13 @@ class _Lists(NamedTuple):
 
 @lru_cache(maxsize=512)
 def _kept(read: Read, writer: TileSpace, used: bytes, steps: bytes) -> _Lists:
-    """`_expanded`, of bytes: making a plan and proving it ask the same several times."""
+    """`_expanded`, from bytes: making a plan and proving it ask for the same several times."""
     keys, rows = (np.frombuffer(one, dtype=np.int64) for one in (used, steps))
     return _expanded(read, writer, keys, rows.reshape(-1, 3))
 
 
 def _expanded(read: Read, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lists:
-    """The lists of tiles of some keys, ascending; `of_steps` are the lists of steps that differ."""
+    """The lists of tiles of some keys, ascending; `of_steps` are the distinct lists of steps."""
     separate, flat = factors(read, writer), None
     assert separate is not None
     columns = [of_steps if isinstance(factor, Streamed) else factor.bounds for factor in separate]
@@ -257,7 +258,7 @@ def _expanded(read: Read, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lis
 
 
 def _of_pairs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:
-    """The same, each read box held against each box that is written."""
+    """The same, comparing each read box with each written box."""
     goes_by = sorted({axis for extent in read.box.extents for axis in extent.axes if axis != STEP})
     has_steps = any(STEP in extent.axes for extent in read.box.extents)
     taken = steps if has_steps else np.zeros((len(steps), 3), dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Where sums of squares of rows travel from the op that writes them to those that norm its output.
+"""Where sums of squares of rows are stored, from the op that writes them to those that normalize its output.
 
-A tensor ``<op>.squares`` [slots, stride] of fp32: who stores a tile writes, for each of its rows inside the matrix, the
-sum of squares of what it stored there. That goes to the slot of its columns. A reader adds a row's slots in their
-order. The squares of an input have one slot, which is the caller's.
+A tensor ``<op>.squares`` [slots, stride] of fp32: the threads that store a tile write, for each of its rows inside the
+matrix, the sum of squares of the stored values. It goes to the slot of its columns. A reader adds a row's slots in
+their order. The squares of an input have one slot, which the caller provides.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["norm_slots", "slot_stride", "slots_read", "squares_bytes"]
 
 
 def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
-    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it where CTAs share k.
+    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it if CTAs share k.
 
-    With swapped operands such a share is of the tile's rows, so its columns have one slot.
+    With swapped operands, such a share consists of the tile's rows, so its columns have one slot.
     """
     op, tile = workload.tile_ops[op_index], tiling.tiles[op_index]
     shares = 1 if tiling.swap_ab else tiling.cluster_k
@@ -25,7 +25,7 @@ def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
 
 
 def slots_read(workload: Workload, tiling: Tiling, op_index: int) -> int:
-    """Slots that a task of op `op_index` adds up for each of its rows; 0 where it has no norm."""
+    """Slots that a task of op `op_index` adds up for each of its rows; 0 if it has no norm."""
     if not workload.tile_ops[op_index].norm:
         return 0
     producer = workload.norm_producer_of(op_index)
@@ -33,7 +33,7 @@ def slots_read(workload: Workload, tiling: Tiling, op_index: int) -> int:
 
 
 def squares_bytes(workload: Workload, tiling: Tiling, op_index: int) -> int:
-    """Bytes of the op's squares; 0 where no norm needs them."""
+    """Bytes of the op's squares; 0 if no norm needs them."""
     if not workload.writes_squares(op_index):
         return 0
     return norm_slots(workload, tiling, op_index) * slot_stride(workload.tile_ops[op_index].m) * ROW_SCALE_BYTES

@@ -1,4 +1,4 @@
-"""Which tile rows of an op each tile row of another one reads, whatever columns are read: what merges go by."""
+"""Which tile rows of an op each tile row of another one reads, in any columns: used by merges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RowEdges:
     consumer: int
     #: Whether it is read after the last step.
     is_late: bool
-    #: [consumer tile rows], non-decreasing: first producer tile row whose boxes overlap what the row reads.
+    #: [consumer tile rows], non-decreasing: first producer tile row whose boxes overlap with the row's reads.
     first: Ints
     #: [consumer tile rows], non-decreasing: one past the last such row.
     last: Ints

@@ -1,10 +1,10 @@
 """The tile graph: the tasks of a launch, what they read and write, and the edges where a read overlaps a write.
 
 A task is a tile, or one of the parts into which a tile's steps are split. A part reads what its own steps read. Its
-steps are in a row or not. The parts of a tile write it together: it is there once all of them are done.
+steps are contiguous or strided. The parts of a tile write it together: it is complete once all of them are done.
 
-A task reads in its steps, after a wait or in band, as the elements come; or late, after the last step. What kind of
-op a tile belongs to ends here: orders, proofs and simulations see tasks, boxes and edges only.
+A task reads in its steps, after a wait or in band, as the elements arrive; or late, after the last step. The kind of op
+matters only up to here: orders, proofs and simulations see only tasks, boxes and edges.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tuner.core.schedule.tiling import Tiling
 
 
 def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
-    """The steps of one part, of all that a tile has, where the parts are even: they differ by one step at most, and
-    none is empty if there are enough."""
+    """The steps of one part of a tile, for even parts: they differ by at most one step, and none is empty if there
+    are enough."""
     if strided:
         return range(part, num_steps, num_parts)
     return range(num_steps * part // num_parts, num_steps * (part + 1) // num_parts)
@@ -36,19 +36,19 @@ def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = Fal
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGraph(ABC):
-    """The tiles of the ops that one launch runs, by what they read and write, and who reads whom."""
+    """The tiles of the ops that one launch runs: what they read and write, and which reads which."""
 
     #: Ops of this launch, ascending: all of them for a fused launch.
     op_indices: tuple[int, ...]
-    #: Whether a part of P takes every P-th step from its first one on; else they are in a row. A plan says it.
+    #: Whether a part of P takes every P-th step from its first one on; otherwise they are contiguous. Stored in a plan.
     strided_parts: bool = False
-    #: Bit i: op i reads in band what another op of the launch writes. A plan says it.
+    #: Bit i: op i reads the output of another op of the launch in band. Stored in a plan.
     in_band_ops: int = 0
 
     @property
     @abstractmethod
     def spaces(self) -> Mapping[int, TileSpace]:
-        """Op index -> its tiles, of each op of this launch."""
+        """Op index -> its tiles, for each op of this launch."""
 
     @cached_property
     def _in_order(self) -> tuple[TileSpace, ...]:
@@ -65,36 +65,36 @@ class TaskGraph(ABC):
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
-        """One entry per read of what an op of this launch writes."""
+        """One entry per read of an output of this launch."""
         return edges_between(self.op_indices, self._in_order)
 
     @cached_property
     def streams(self) -> tuple[Edge, ...]:
-        """Those of reads in steps, after a wait or in band."""
+        """Edges of reads in steps, after a wait or in band."""
         return tuple(edge for edge in self.edges if not edge.is_late)
 
     @cached_property
     def early_edges(self) -> tuple[Edge, ...]:
-        """Those that are waited for before a step."""
+        """Edges that are waited for before a step."""
         return tuple(edge for edge in self.streams if not edge.read.in_band)
 
     @cached_property
     def late_edges(self) -> tuple[Edge, ...]:
-        """Those of reads after the last step."""
+        """Edges of reads after the last step."""
         return tuple(edge for edge in self.edges if edge.is_late)
 
     def waits_for(self, edge: Edge) -> Waits:
-        """Which tasks need a wait for what they read late."""
+        """Which tasks need a wait for their late reads."""
         return waits_for(edge, self.op_indices, self._in_order)
 
     @cached_property
     def readers(self) -> int:
-        """Bit i: op i reads in its steps what another op of this launch writes."""
+        """Bit i: op i reads the output of another op of this launch in its steps."""
         return sum(1 << op for op in {edge.consumer for edge in self.streams if edge.producer != edge.consumer})
 
     @cached_property
     def posting_ops(self) -> frozenset[int]:
-        """Ops for whose output a task of this launch waits; only their tasks post."""
+        """Ops whose output a task of this launch waits for; only their tasks post."""
         waited_for = {edge.producer for edge in self.early_edges}
         for edge in self.late_edges:
             if edge.producer not in waited_for and self.waits_for(edge) is Waits.ALWAYS:
@@ -102,24 +102,24 @@ class TaskGraph(ABC):
         return frozenset(waited_for)
 
     def with_parts(self, *, strided: bool) -> Self:
-        """The same tiles, whose parts take their steps so."""
+        """The same tiles, with contiguous or strided parts."""
         return self if strided == self.strided_parts else replace(self, strided_parts=strided)
 
     def with_in_band(self, ops: int) -> Self:
-        """The same tiles; the ops of these bits read in band."""
+        """The same tiles, with the ops of these bits reading in band."""
         return self if ops == self.in_band_ops else replace(self, in_band_ops=ops)
 
     def num_parts(self, op_index: int) -> int:
-        """Most parts of a tile of the op; 1 where it is not split."""
+        """Maximum parts of a tile of the op; 1 if it is not split."""
         return self.spaces[op_index].num_parts
 
     def num_tasks_of(self, op_index: int) -> int:
-        """Tasks of one op, where all its tiles are split that may be."""
+        """Tasks of one op, if all tiles are split that may be."""
         return self.spaces[op_index].num_tiles * self.num_parts(op_index)
 
     @cached_property
     def num_tasks(self) -> int:
-        """Tasks of all ops of this launch, a tile each or a part of one, where all tiles are split that may be."""
+        """Tasks of all ops of this launch, each a tile or a part of one, if all tiles are split that may be."""
         return sum(map(self.num_tasks_of, self.op_indices))
 
     @cached_property
@@ -131,12 +131,11 @@ class TaskGraph(ABC):
         return steps
 
     def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> range:
-        """The steps of a tile of the op, or of one of its parts where these are even, of all that the op's tiles
-        have."""
+        """The steps of a tile of the op, or of one of its even parts."""
         return part_steps(int(self.all_steps[op_index]), part, num_parts, strided=self.strided_parts)
 
     def steps_of(self, tasks: npt.NDArray[np.int32]) -> Ints:
-        """[tasks, 3] the steps of each, by its words as a plan has them: the first, the stride, and how many."""
+        """[tasks, 3] the steps of each task, from its words in a plan: the first, the stride, and how many."""
         steps = np.empty((len(tasks), 3), dtype=np.int64)
         steps[:, 0], steps[:, 1], steps[:, 2] = 0, 1, self.all_steps[tasks[:, 0]]
         in_parts = np.flatnonzero(tasks[:, 7] > 0)
@@ -146,8 +145,8 @@ class TaskGraph(ABC):
         return steps
 
     def num_edges(self, tasks: npt.NDArray[np.int32]) -> int:
-        """Producer task -> consumer task edges by reads in steps before aggregation, among tasks with words as a plan
-        has them."""
+        """Edges from producer task to consumer task by reads in steps before aggregation, among tasks given as words
+        of a plan."""
         count = 0
         for edge in self.streams:
             writers, readers = (tasks[tasks[:, 0] == op] for op in (edge.producer, edge.consumer))
@@ -172,7 +171,7 @@ class TileGraph(TaskGraph):
 
     @cached_property
     def spaces(self) -> Mapping[int, TileSpace]:
-        """Op index -> its tiles, of each op of this launch."""
+        """Op index -> its tiles, for each op of this launch."""
         return {op: self._space_of(op) for op in self.op_indices}
 
     def _space_of(self, op: int) -> TileSpace:
@@ -181,12 +180,12 @@ class TileGraph(TaskGraph):
         return lower(self.workload.tile_ops[op], tile, chosen, num_parts=parts, in_band=in_band)
 
     def num_parts(self, op_index: int) -> int:
-        """Most parts of a tile of the op, of this launch or another one; 1 where it is not split."""
+        """Maximum parts of a tile of the op, of any launch; 1 if it is not split."""
         return self.tiling.num_parts(op_index)
 
     def num_tasks_of(self, op_index: int) -> int:
-        """Tasks of one op, where all its tiles are split that may be. A search asks thousands of tilings: what the op
-        says is enough, which its tiles are held against."""
+        """Tasks of one op, if all tiles are split that may be. A search asks for thousands of tilings: the op's own
+        number is used, against which its tiles are checked."""
         tile = self.tiling.tiles[op_index]
         rows, columns = self.workload.tile_ops[op_index].tile_grid(tile.m, tile.n)
         return rows * columns * self.tiling.num_parts(op_index)
@@ -199,11 +198,11 @@ class TileGraph(TaskGraph):
 
 
 def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] | None = None) -> TileGraph:
-    """The tile graph of the ops that one launch runs; all of them by default. Where the kernel reads in band, every op
+    """The tile graph of the ops that one launch runs; all of them by default. If the kernel reads in band, every op
     does that reads another one of the launch.
 
     Raises:
-        ValueError: the tiling has not one tile per op, or an op index is unknown or out of order.
+        ValueError: the tiling does not have one tile per op, or an op index is unknown or out of order.
     """
     indices = tuple(range(len(workload.tile_ops))) if op_indices is None else op_indices
     if len(tiling.tiles) != len(workload.tile_ops):

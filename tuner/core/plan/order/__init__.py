@@ -1,1 +1,1 @@
-"""In which order tasks run, and which CTA runs them."""
+"""The order in which tasks run, and the CTA that runs each."""

@@ -1,10 +1,10 @@
-"""Exact orders of small grids: the least traffic over all paths from tile (0, 0), and every path that attains it.
+"""Exact orders of small grids: the minimum traffic over all paths from tile (0, 0), and every path that achieves it.
 
 A tile (r, c) of an output reads operand row panel r (of A) and column panel c (of the weights), in as many pieces as
-there are k-steps. A cache of S pieces keeps those used last, or those that came in last; a piece that it has not comes
-from memory and costs 1. The search is a dynamic program over what is left to walk and what the cache holds. It prunes
-twice: situations that differ only in the names of rows and columns are one, and a situation that needs more pieces than
-the budget leaves is given up. So a few thousand situations stand for 15! paths.
+there are k-steps. A cache of S pieces keeps the most recently used, or the most recently loaded; any other piece comes
+from memory and costs 1. The search is a dynamic program over the remaining tiles and the content of the cache. It
+prunes in two ways: states that differ only in the names of rows and columns are equal, and a state that needs more
+pieces than the budget leaves is abandoned. So a few thousand states represent 15! paths.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from math import factorial
 from tuner.core.plan.order.panel_cache import CachePolicy, Tile
 from tuner.errors import InvalidInput
 
-#: Largest grid, tile rows and tile columns: beyond it the situations are too many.
+#: Largest grid, tile rows and tile columns: beyond it there are too many states.
 MAX_SIDE = 4
-#: Most k-steps of all tiles together, where a tile has more than one.
+#: Maximum k-steps of all tiles together, if a tile has more than one.
 MAX_SPLIT = 24
 
 Path = tuple[Tile, ...]
-#: [tile row] the columns done, as bits; and what the cache holds, the next to go last. With K k-steps, step k
-#: of row r is r * K + k, and of column c it is (num_rows + c) * K + k.
+#: [tile row] the columns done, as bits; and the content of the cache, the next to be evicted last. With K k-steps, step
+#: k of row r is r * K + k, and of column c it is (num_rows + c) * K + k.
 _Situation = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactOrders:
-    """What all paths of a grid can and cannot do."""
+    """Properties of all paths of a grid."""
 
     #: Tile rows and tile columns.
     num_rows: int
     num_cols: int
-    #: Operand panels that the cache holds; pieces, where there are several k-steps.
+    #: Operand panels that the cache holds; pieces, if there are several k-steps.
     cache_panels: int
-    #: K-steps of a tile, and which piece goes when room is needed: not the optimal policy.
+    #: K-steps of a tile, and which piece is evicted when space is needed: not the optimal policy.
     num_steps: int = 1
     policy: CachePolicy = CachePolicy.LRU
-    #: Fewest panels, or pieces, that a path from (0, 0) brings in.
+    #: Minimum of panels, or pieces, that a path from (0, 0) loads.
     least_panels: int
-    #: Optimal paths, those that differ in the names of rows or columns only counted once.
+    #: Optimal paths; those that differ only in the names of rows or columns count once.
     num_paths: int
 
     def paths(self) -> Iterator[Path]:
-        """The optimal paths up to symmetry, in dictionary order: rows are met in order, and so are columns."""
+        """The optimal paths up to symmetry, in lexicographic order: rows are first visited in order, and so are
+        columns."""
         search = _Search(self.num_rows, self.num_cols, self.cache_panels, self.num_steps, self.policy)
         return search.paths(search.start, self.least_panels)
 
@@ -56,7 +57,7 @@ class ExactOrders:
 def exact_orders(
     num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
 ) -> ExactOrders:
-    """The least traffic over all paths from tile (0, 0), exactly.
+    """The exact minimum traffic over all paths from tile (0, 0).
 
     Raises:
         InvalidInput: the grid is empty or beyond 4 x 4, there are no or too many k-steps, the cache holds less than the
@@ -80,14 +81,14 @@ def exact_orders(
 def fewest_panels(
     num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
 ) -> int:
-    """Fewest pieces that a path from (0, 0) brings in; much sooner known than how many paths attain it.
+    """Minimum of pieces that a path from (0, 0) loads; much faster to compute than the number of paths that achieve it.
 
     Raises:
-        InvalidInput: as `exact_orders`.
+        InvalidInput: see `exact_orders`.
     """
     _check(num_rows, num_cols, cache_panels, num_steps, policy)
     search = _Search(num_rows, num_cols, cache_panels, num_steps, policy)
-    least = num_steps * (num_rows + num_cols)  # each piece comes in at least once
+    least = num_steps * (num_rows + num_cols)  # each piece is loaded at least once
     while not search.can(search.start, least):
         least += 1
     return least
@@ -97,10 +98,10 @@ def fewest_panels(
 def best_path(
     num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
 ) -> Path:
-    """The first optimal path in dictionary order.
+    """The first optimal path in lexicographic order.
 
     Raises:
-        InvalidInput: as `exact_orders`.
+        InvalidInput: see `exact_orders`.
     """
     least = fewest_panels(num_rows, num_cols, cache_panels, num_steps, policy)
     search = _Search(num_rows, num_cols, cache_panels, num_steps, policy)
@@ -117,30 +118,30 @@ def grid_text(path: Path) -> str:
 
 def _check(num_rows: int, num_cols: int, cache_panels: int, num_steps: int, policy: CachePolicy) -> None:
     if min(num_rows, num_cols) < 1:
-        raise InvalidInput("grid", f"{num_rows} x {num_cols} has no tiles", "give at least 1 x 1")
+        raise InvalidInput("grid", f"{num_rows} x {num_cols} has no tiles", "use at least 1 x 1")
     if max(num_rows, num_cols) > MAX_SIDE:
         raise InvalidInput(
             "grid",
-            f"exact orders of {num_rows} x {num_cols} tiles are out of reach, the limit is {MAX_SIDE} x {MAX_SIDE}",
-            "take a corner of the grid, or the raster hilbert, which stays near the best on any grid",
+            f"exact orders of {num_rows} x {num_cols} tiles take too long; the limit is {MAX_SIDE} x {MAX_SIDE}",
+            "take a corner of the grid, or the hilbert raster, which is near the optimum on any grid",
         )
     if cache_panels < 2:
         raise InvalidInput(
             "cache",
             f"{cache_panels} panels cannot hold the operands of one tile, a row panel and a column panel",
-            "give at least 2",
+            "use at least 2",
         )
     if num_steps < 1 or (num_steps > 1 and num_steps * num_rows * num_cols > MAX_SPLIT):
         most = max(1, MAX_SPLIT // (num_rows * num_cols))
-        what = f"exact orders of {num_rows} x {num_cols} tiles with {num_steps} k-steps are out of reach"
-        raise InvalidInput("k", what, f"give 1 to {most}, or a smaller grid")
+        what = f"exact orders of {num_rows} x {num_cols} tiles with {num_steps} k-steps take too long"
+        raise InvalidInput("k", what, f"use 1 to {most}, or a smaller grid")
     if policy is CachePolicy.OPTIMAL:
-        remedy = "give lru or fifo, or walk paths one by one"
-        raise InvalidInput("policy", "exact orders are known for lru and fifo alone", remedy)
+        remedy = "use lru or fifo, or follow paths one by one"
+        raise InvalidInput("policy", "exact orders are known only for lru and fifo", remedy)
 
 
 class _Search:
-    """Counts and lists the paths of one grid that bring in a given number of pieces."""
+    """Counts and lists the paths of one grid that load a given number of pieces."""
 
     def __init__(
         self, num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
@@ -153,7 +154,7 @@ class _Search:
         self.start: _Situation = ((0,) * num_rows, ())
 
     def count(self, situation: _Situation, budget: int) -> int:
-        """Completions that bring in exactly `budget` panels; none brings in fewer."""
+        """Completions that load exactly `budget` panels; none loads fewer."""
         masks = situation[0]
         if all(mask == self._whole for mask in masks):
             return int(budget == 0)
@@ -162,7 +163,7 @@ class _Search:
             return 0
         if self._size >= self._num_steps * (
             self._num_rows + self._num_cols
-        ):  # nothing is ever evicted, so any order will do
+        ):  # nothing is ever evicted, so any order works
             num_left = sum((self._whole ^ mask).bit_count() for mask in masks)
             return factorial(num_left if any(masks) else num_left - 1) * (needed == budget)
         key = (self._plain(situation), budget)
@@ -172,7 +173,7 @@ class _Search:
         return self._counts[key]
 
     def can(self, situation: _Situation, budget: int) -> bool:
-        """Whether a completion brings in at most `budget` pieces."""
+        """Whether a completion loads at most `budget` pieces."""
         masks = situation[0]
         if all(mask == self._whole for mask in masks):
             return budget >= 0
@@ -189,7 +190,7 @@ class _Search:
         return self._known[key]
 
     def paths(self, situation: _Situation, budget: int, rows_met: int = 0, cols_met: int = 0) -> Iterator[Path]:
-        """These completions, in dictionary order; rows and columns that are met for the first time are the next."""
+        """These completions, in lexicographic order; rows and columns are first visited in order."""
         if all(mask == self._whole for mask in situation[0]):
             yield ()
             return
@@ -200,7 +201,7 @@ class _Search:
                 yield from ((tile, *rest) for rest in self.paths(after, budget - misses, rows, cols))
 
     def _needed(self, situation: _Situation) -> int:
-        """Pieces that are still to be used and not held: each comes in once at least."""
+        """Pieces that are still needed but not held: each is loaded at least once."""
         masks, recent = situation
         common, num_steps = self._whole, self._num_steps
         for mask in masks:
@@ -213,7 +214,7 @@ class _Search:
         return (step for step in self._steps(self.start) if step[0] == (0, 0))
 
     def _steps(self, situation: _Situation) -> Iterator[tuple[Tile, _Situation, int]]:
-        """Each tile that may be next, what follows, and the panels that it brings in."""
+        """Each possible next tile, the following state, and the panels that it loads."""
         masks, recent = situation
         for row, mask in enumerate(masks):
             for col in range(self._num_cols):
@@ -237,7 +238,7 @@ class _Search:
         return is_miss
 
     def _plain(self, situation: _Situation) -> _Situation:
-        """The same situation under other names: held rows and columns by last use, the others sorted."""
+        """The same state under canonical names: held rows and columns by last use, the others sorted."""
         masks, recent = situation
         num_steps = self._num_steps
         panels = list(dict.fromkeys(piece // num_steps for piece in recent))

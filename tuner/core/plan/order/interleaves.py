@@ -1,9 +1,9 @@
-"""Merges: how the ops' tiles take turns, as rectangular blocks of one op each.
+"""Merges: how the ops' tiles alternate, as rectangular blocks of one op each.
 
-Every merge that is a rule is a linear extension of the tile graph: a consumer's block comes after the producer rows
-that it reads. A raster then walks one block at a time. Two merges give the same order exactly where their blocks are
-the same, which is what `tuner.core.legal` uses to refuse second names. (The proportional mix has no blocks: it deals
-single tiles.) A given order may be any: whether its tasks end is the proof's to say.
+Every rule-based merge is a linear extension of the tile graph: a consumer's block comes after the producer rows that it
+reads. A raster then orders one block at a time. Two merges give the same order exactly if their blocks are the same,
+which `tuner.core.legal` uses to refuse duplicates. (The proportional mix has no blocks: it mixes single tiles.) A given
+order may be arbitrary: the proof decides whether its tasks finish.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.core.schedule.tiling import Tile
 
 
 class Block(NamedTuple):
-    """A rectangle of one op's tiles that is walked without a tile of another op in between."""
+    """A rectangle of one op's tiles that is processed without a tile of another op in between."""
 
     op: int
     row_begin: int
@@ -46,8 +46,8 @@ def row_steps(
     """The tile rows that each step of a banded merge emits.
 
     By the end of step s the first op that reads nothing of this launch has emitted s * band of its tile rows. Other
-    such ops have emitted their proportion. Every other op, in topological order, has emitted each row whose inputs were
-    complete `lag` steps before, those of its epilogue too. Such a row never comes before its inputs.
+    such ops have emitted their proportion. Every other op, in topological order, has emitted each row whose inputs,
+    those of its epilogue included, were complete `lag` steps earlier. Such a row never comes before its inputs.
     """
     num_rows = {op: workload.tile_ops[op].tile_grid(tile_ms[op], 1)[0] for op in op_indices}
     edges: dict[int, list[RowEdges]] = {}
@@ -73,7 +73,7 @@ def row_steps(
 
 
 def joined(steps: Iterable[Iterable[Rows]]) -> tuple[Rows, ...]:
-    """Rows of one op that follow each other, joined."""
+    """Merges consecutive rows of one op."""
     rows: list[Rows] = []
     for step in steps:
         for new in step:
@@ -86,7 +86,7 @@ def joined(steps: Iterable[Iterable[Rows]]) -> tuple[Rows, ...]:
 def merge_blocks(
     workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple[int, ...], interleave: Interleave
 ) -> tuple[Block, ...]:
-    """The merge of the ops' tiles; of the proportional mix, each op whole."""
+    """The merge of the ops' tiles; for the proportional mix, each op as a whole."""
     tile_ms = tuple(tile.m for tile in tiles)
     grids = {op: workload.tile_ops[op].tile_grid(tiles[op].m, tiles[op].n) for op in op_indices}
     num_rows, num_cols = ({op: grid[axis] for op, grid in grids.items()} for axis in (0, 1))
@@ -127,14 +127,14 @@ def _halves(steps: Iterable[Iterable[Rows]], num_cols: dict[int, int]) -> Iterat
 
 
 def _given(tiles: Iterable[tuple[int, ...]], op_indices: tuple[int, ...]) -> Iterator[Block]:
-    """Tile by tile, those of these ops."""
+    """Single tiles of these ops."""
     for op, row, column in tiles:
         if op in op_indices:
             yield Block(op, row, row + 1, column, column + 1)
 
 
 def longest_first(workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple[int, ...]) -> tuple[int, ...]:
-    """The ops by the length of the longest chain of tiles that starts in each, the longest first.
+    """The ops by the length of the longest chain of tiles that starts in each, longest first.
 
     A producer's chain is longer than its consumer's, so the order is topological.
 

@@ -1,4 +1,4 @@
-"""What a small cache holds while tiles are walked: loads, evictions, and the traffic so far, tile by tile.
+"""The content of a small cache while tiles are processed: loads, evictions, and the traffic so far, tile by tile.
 
 A tile (row, col) of a product reads a row panel of A and a column panel of W, each in pieces: one per k-step. A piece
 is in the cache, or comes from memory and costs 1. With one k-step a piece is a whole panel. A second product, whose
@@ -16,14 +16,14 @@ Tile = tuple[int, int]
 
 
 class CachePolicy(StrEnum):
-    """Which piece goes when room is needed."""
+    """Which piece is evicted when space is needed."""
 
-    #: The one used last the longest ago.
+    #: The least recently used.
     LRU = "lru"
-    #: The one that came in first.
+    #: The oldest.
     FIFO = "fifo"
-    #: The one whose next use is the farthest, as only who knows the rest of the path can say.
-    #: Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems J. 5(2), 1966.
+    #: The one whose next use is furthest away, which requires knowing the rest of the path. Source: Belady, "A study of
+    #: replacement algorithms for a virtual-storage computer", IBM Systems J. 5(2), 1966.
     OPTIMAL = "optimal"
 
 
@@ -46,11 +46,11 @@ class CacheStep:
     reads: tuple[Piece, ...]
     #: Those of them that came from memory.
     loads: tuple[Piece, ...]
-    #: What went for them.
+    #: Pieces that were evicted for them.
     evicted: tuple[Piece, ...]
-    #: What the cache holds then; the next to go is first.
+    #: Content of the cache afterwards; the next to be evicted is first.
     held: tuple[Piece, ...]
-    #: Loads up to and with this tile.
+    #: Loads up to and including this tile.
     total: int
 
 
@@ -65,7 +65,7 @@ def cache_steps(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy
     """The cache of `size` pieces after each of these tiles."""
     tiles = [tuple(tile) for tile in reads]
     later = _next_uses(tiles) if policy is CachePolicy.OPTIMAL else None
-    #: Piece -> when it is used next, for the optimal policy; in the order of last use, or of coming in.
+    #: Piece -> its next use, for the optimal policy; in the order of last use, or of loading.
     held: dict[Piece, int] = {}
     steps, total, at = list[CacheStep](), 0, 0
     for tile in tiles:
@@ -89,13 +89,13 @@ def cache_steps(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy
 
 
 def traffic(path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU) -> int:
-    """Pieces that a path over any grid brings in through a cache of this many; with one k-step they are panels."""
+    """Pieces that a path over any grid loads through a cache of this size; with one k-step they are panels."""
     steps = cache_steps((reads_of(0, tile, num_steps) for tile in path), cache_panels, policy)
     return steps[-1].total if steps else 0
 
 
 def _next_uses(tiles: Sequence[Sequence[Piece]]) -> list[int]:
-    """[read] the place of the piece's next read, or one after the last where there is none."""
+    """[read] the place of the piece's next read, or one past the last if there is none."""
     reads = [piece for tile in tiles for piece in tile]
     found, following = [len(reads)] * len(reads), dict[Piece, int]()
     for at in range(len(reads) - 1, -1, -1):

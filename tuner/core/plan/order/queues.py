@@ -1,4 +1,4 @@
-"""Queues: which CTA has which task of the global order in its queue, and the tail that whole waves leave."""
+"""Queues: which CTA has which task of the global order in its queue, and the tail after whole waves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-#: A partition is given in these.
+#: Units of a partition.
 PARTITION_EIGHTHS = 8
 
 
@@ -32,8 +32,9 @@ def sides_of(ops: Ints | npt.NDArray[np.int32], num_ctas: int, partition: int) -
 
 
 def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
-    """[tiles] whether each tile of the global order, given the op of each, is of the last, incomplete wave. That is
-    what whole waves of the grid, or of each side of a partition, leave. It is all tiles where no wave is whole."""
+    """[tiles] whether each tile of the global order, given the op of each, belongs to the last, incomplete wave.
+    That is the rest after whole waves of the grid, or of each side of a partition. It is all tiles if no wave is
+    whole."""
     is_tail = np.zeros(ops.size, dtype=np.bool_)
     for tiles, ctas in sides_of(ops, num_ctas, partition):
         is_tail[tiles[tiles.size // len(ctas) * len(ctas) :]] = True
@@ -50,7 +51,7 @@ def tails_of(ops: Ints, num_ctas: int) -> Flags:
 
 
 def split_of(ops: Ints, num_ctas: int, ordering: Ordering) -> Flags | None:
-    """[tiles] whether each tile of the global order is one of those that may be split; None where all may."""
+    """[tiles] whether each tile of the global order may be split; None if all may."""
     if ordering.split_tiles is SplitTiles.ALL:
         return None
     is_each = ordering.split_tiles is SplitTiles.TAILS

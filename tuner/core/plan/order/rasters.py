@@ -1,7 +1,7 @@
-"""Walks over one op's tile grid, and the plainest name of each.
+"""Paths over one op's tile grid, and the simplest name of each.
 
-On small blocks many curves are the same walk: Morton on two columns is `row`, Hilbert on two rows is `snake1`. What is
-legal (`tuner.core.legal.legality`) refuses all names but the plainest, which `plain_name` finds.
+On small blocks, many curves are the same path: Morton on two columns is `row`, Hilbert on two rows is `snake1`.
+`tuner.core.legal.legality` refuses all names but the simplest, which `plain_name` finds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tuner.core.schedule.ordering import Raster, RasterKind
 Ints = npt.NDArray[np.int64]
 
 ROW, COLUMN = Raster(), Raster(kind=RasterKind.COLUMN)
-#: The plainest names first.
+#: The simplest names first.
 _RANK = tuple(RasterKind)
-#: From this many tile rows and columns on, Morton and Hilbert walk like no panel, group or snake.
+#: From this many tile rows and columns on, Morton and Hilbert differ from every panel, group and snake.
 _UNLIKE_ANY_FROM = 5
 
 
@@ -30,7 +30,7 @@ def raster_order(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, In
     """Tile rows and tile columns of a grid in the raster's order, each [num_rows * num_cols], read-only.
 
     Raises:
-        InvalidInput: exact paths of a grid this large are not known.
+        InvalidInput: exact paths of so large a grid are not known.
     """
     index = np.arange(num_rows * num_cols, dtype=np.int64)
     row, col = index // num_cols, index % num_cols
@@ -69,8 +69,8 @@ def _spread(values: Ints) -> Ints:
 def hilbert(num_rows: int, num_cols: int) -> Iterator[tuple[int, int]]:
     """A Hilbert-like curve over any rectangle, from tile (0, 0); each step leads to an adjacent tile.
 
-    The curve runs from one corner to the next one along its major side. By the colours of a chessboard that is
-    possible where the major side is even or the minor one odd, so the longer side is major where it may be.
+    The curve runs from one corner to the next one along its major side. By the colours of a chessboard, that is
+    possible if the major side is even or the minor one odd, so the longer side is major if possible.
 
     Source: the recursion of Cerveny, "Space-filling curve for rectangular domains of arbitrary size", 2018. See NOTICE.
     """
@@ -112,7 +112,7 @@ def _moved(at: Pair, step: Pair, count: int) -> Pair:
 
 
 def standard_rasters(num_rows: int, num_cols: int) -> list[Raster]:
-    """The rasters of a grid that are walks of their own, the plainest names first; without the exact ones."""
+    """The distinct rasters of a grid, the simplest names first; without the exact ones."""
     widths = range(1, max(num_rows, num_cols))
     of_kind = {RasterKind.SNAKE: widths, RasterKind.GROUPED: widths[1:], RasterKind.PANEL: widths[1:]}
     offered = (
@@ -129,7 +129,7 @@ def raster_path(raster: Raster, num_rows: int, num_cols: int) -> list[Tile]:
     """The tiles of a grid in the raster's order.
 
     Raises:
-        InvalidInput: exact paths of a grid this large are not known.
+        InvalidInput: exact paths of so large a grid are not known.
     """
     rows, cols = raster_order(raster, num_rows, num_cols)
     return list(zip(rows.tolist(), cols.tolist(), strict=True))
@@ -138,8 +138,8 @@ def raster_path(raster: Raster, num_rows: int, num_cols: int) -> list[Tile]:
 def standard_traffic(
     num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
 ) -> dict[Raster, int]:
-    """Operand panels (pieces, where there are several k-steps) that each raster of its own brings in through a cache of
-    this many, the least first."""
+    """Operand panels (pieces, if there are several k-steps) that each distinct raster loads through a cache of this
+    size, least first."""
     panels = {
         raster: traffic(raster_path(raster, num_rows, num_cols), cache_panels, num_steps, policy)
         for raster in standard_rasters(num_rows, num_cols)
@@ -148,7 +148,7 @@ def standard_traffic(
 
 
 def plain_name(raster: Raster, shapes: frozenset[tuple[int, int]]) -> Raster:
-    """The plainest raster that walks blocks of these (tile rows, tile columns) as this one does."""
+    """The simplest raster that orders blocks of these (tile rows, tile columns) like this one."""
     names = {shape: _name_on(raster, *shape) for shape in shapes}
     for name in sorted(set(names.values()), key=_rank):
         if _rank(name) < _rank(raster) and all(_name_on(name, *shape) == names[shape] for shape in shapes):
@@ -162,7 +162,7 @@ def _rank(raster: Raster) -> tuple[int, int]:
 
 @lru_cache(maxsize=65536)
 def _name_on(raster: Raster, num_rows: int, num_cols: int) -> Raster:
-    """The plainest name of the walk over one block."""
+    """The simplest name of the path over one block."""
     kind, width = raster.kind, raster.width
     if num_rows == 1 or num_cols == 1:
         return ROW
@@ -185,7 +185,7 @@ def _same(mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> bool:
 
 
 def _alike(rows: Ints, cols: Ints) -> Iterator[Raster]:
-    """The names that begin like this walk: its first turn gives the only width that can be meant."""
+    """The names that begin like this path: its first turn determines the only possible width."""
     down, right = int(np.argmax(rows != rows[0])), int(np.argmax(cols != cols[0]))
     yield from (ROW, COLUMN)
     for kind, width in ((RasterKind.GROUPED, right), (RasterKind.PANEL, down)):

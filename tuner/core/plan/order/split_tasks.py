@@ -1,8 +1,8 @@
 """From tiles to tasks: which tiles of the global order are split, and into which parts.
 
-Even parts: a tile has as many as its op says, and they differ by one k-step at most. Stream-K: the k-steps of the tail
-are laid in a row, tile after tile in the global order. Each CTA gets a stretch of it. Together with its whole tiles
-every CTA then has the same work. Where a stretch ends within a tile, that tile is split there.
+Even parts: a tile has as many as its op requires, and they differ by at most one k-step. Stream-K: the k-steps of the
+tail are put in a row, tile after tile in the global order. Each CTA gets a stretch of it. Together with its whole tiles
+every CTA then has the same work. If a stretch ends within a tile, that tile is split there.
 
 Source: Osama et al., "Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication on the GPU",
 PPoPP 2023.
@@ -24,12 +24,12 @@ from tuner.core.schedule.ordering import Ordering
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-#: Of a part, at least: fewer go to the CTA beside it. Where even parts would have fewer, as many as these.
+#: Minimum of a part: fewer go to the neighbouring CTA. If even parts have fewer, this minimum is used.
 MIN_STREAM_STEPS = 2
 
 
 def parts_of(graph: TaskGraph) -> Ints:
-    """[ops] most parts of a tile that is split, by op index; 1 for the ops of other launches."""
+    """[ops] maximum parts of a split tile, by op index; 1 for the ops of other launches."""
     parts = np.ones(max(graph.op_indices) + 1, dtype=np.int64)
     for op in graph.op_indices:
         parts[op] = graph.num_parts(op)
@@ -37,7 +37,7 @@ def parts_of(graph: TaskGraph) -> Ints:
 
 
 def whole_tasks(ops: Ints, rows: Ints, cols: Ints) -> Words:
-    """[tiles, 11] a task for each tile, as a plan has them; none waits or posts yet."""
+    """[tiles, 11] a task for each tile, in the form of a plan; none waits or posts yet."""
     tasks = np.zeros((ops.size, TASK_FIELDS), dtype=np.int32)
     tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5] = ops, rows, cols, -1
     return tasks
@@ -46,9 +46,9 @@ def whole_tasks(ops: Ints, rows: Ints, cols: Ints) -> Words:
 def parted(
     graph: TaskGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
 ) -> Words:
-    """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other, where the tile
-    stood. Or all tiles of a run of tasks of one op come part by part, where the run stood. `is_split` tells which tiles
-    are split, where not all are whose op has parts."""
+    """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other in its
+    place. Or all tiles of a run of tasks of one op come part by part, in place of the run. `is_split` says which
+    tiles are split, if the op has parts but not all of its tiles are split."""
     repeats = parts_of(graph)[order[0]]
     if is_split is not None:
         repeats = np.where(is_split, repeats, 1)
@@ -72,7 +72,8 @@ def parted(
 
 
 class Pieces(NamedTuple):
-    """Stretches of k-steps of tiles, [pieces] each: the tile, the first k-step, how many, and the CTA that has them."""
+    """Stretches of k-steps of tiles, [pieces] each: the tile, the first k-step, the number of k-steps, and their
+    CTA."""
 
     tile: Ints
     first: Ints
@@ -81,10 +82,10 @@ class Pieces(NamedTuple):
 
 
 def stream_split(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering) -> Pieces:
-    """The tiles of a global order, given the op of each, of which those of the tail are cut by k-steps; in that order.
+    """The tiles of a global order, given the op of each, with the tail cut by k-steps; in that order.
 
-    What is whole is dealt in turns. Of the tail that are the tiles whose op has no parts; those of the others are laid
-    in a row, and cut.
+    Whole tiles are assigned in turn. In the tail, these are the tiles whose op has no parts; the others are put in a
+    row, and cut.
     """
     queue, steps, work = queue_of_tasks(ops, num_ctas, ordering), graph.all_steps[ops], _work(graph)[ops]
     most = parts_of(graph)[ops]
@@ -103,7 +104,7 @@ def stream_split(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering)
 
 
 def streamed(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, ordering: Ordering) -> tuple[Words, Ints]:
-    """[num_tasks, 11] the tasks of a global order whose tail is dealt by k-steps, and the queue of each."""
+    """[num_tasks, 11] the tasks of a global order whose tail is divided by k-steps, and the queue of each."""
     tile, first, num_steps, cta = stream_split(graph, order[0], num_ctas, ordering)
     tasks, repeats = whole_tasks(*order)[tile], np.bincount(tile)
     is_part = repeats[tile] > 1
@@ -114,22 +115,23 @@ def streamed(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, or
 
 
 def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float64]) -> Pieces:
-    """The k-steps of some tiles in a row, dealt to the CTAs in stretches such that all have the same work.
+    """The k-steps of some tiles in a row, divided among the CTAs in stretches so that all have the same work.
 
     Args:
         steps: [tiles] k-steps of each.
-        work: [tiles] of one k-step.
-        most: [tiles] parts of the tile, at most.
-        busy: [CTAs] work that each has anyway.
+        work: [tiles] work of one k-step.
+        most: [tiles] maximum parts of the tile.
+        busy: [CTAs] other work of each.
 
-    As many CTAs get a stretch as the most parts of the tiles allow: those with the least work. A cut is a whole k-step,
-    and where it would leave a sliver of a tile, the tile's end. Where nothing can be cut so, the tiles are dealt whole.
+    As many CTAs get a stretch as the maximum parts of the tiles allow: those with the least work. A cut is at a whole
+    k-step, or at the tile's end if it would leave a sliver of a tile. If nothing can be cut like this, the tiles are
+    assigned whole.
     """
     by_busy = np.argsort(busy, kind="stable")
     total, end, least = float((steps * work).sum()), np.cumsum(steps), busy[by_busy]
     begin, fewest = end - steps, np.minimum(MIN_STREAM_STEPS, np.maximum(1, steps // most))
-    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # of as many CTAs, where each gets something
-    enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # no tile in more parts at best
+    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # for this many CTAs, if each gets something
+    enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # ideally no tile in more parts
     for count in range(int(np.count_nonzero(enough)), 1, -1):
         ctas = np.sort(by_busy[:count])
         tile, inside = _places_in_tiles(steps, work, fewest, np.cumsum(level[count - 1] - busy[ctas])[:-1])
@@ -144,7 +146,7 @@ def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float
 
 
 def _places_in_tiles(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
-    """In which tile work is to be cut, and behind how many of its k-steps: whole ones, and no slivers."""
+    """The tile in which work is cut, and after how many of its k-steps: whole ones, and no slivers."""
     end = np.cumsum(steps * work)
     tile = np.minimum(np.searchsorted(end, places, side="right"), steps.size - 1)
     whole = steps[tile]

@@ -1,4 +1,4 @@
-"""Hands a plan's tasks to CTAs as they ask: from their queues, by ticket, or behind a first wave."""
+"""Gives a plan's tasks to CTAs on request: from their queues, by ticket, or after a first wave."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tuner.core.plan.table.words import Plan
 
 
 class TaskSource:
-    """What is left of a plan's tasks in one launch."""
+    """The remaining tasks of a plan in one launch."""
 
     def __init__(self, plan: Plan) -> None:
         bounds: list[int]

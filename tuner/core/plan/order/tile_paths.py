@@ -1,4 +1,4 @@
-"""Paths over the tiles of one product, or of a pair, step by step: what may come next, and standard orders."""
+"""Paths over the tiles of one product, or of a pair, step by step: possible next tiles, and standard orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster, Ras
 from tuner.core.schedule.tiling import Tile as TileShape
 from tuner.errors import InvalidInput
 
-#: Tile sizes of the pair whose merges are looked up: any would do, since only the numbers of tiles matter.
+#: Tile sizes of the pair for looking up merges: any values work, since only the numbers of tiles matter.
 _SIDE, _DEPTH = 16, 32
 
 
@@ -29,13 +29,13 @@ class Stop(NamedTuple):
 
     @property
     def name(self) -> str:
-        """``2.1`` for row 2, column 1 of the first product, ``b2.1`` of the second."""
+        """``2.1`` for row 2, column 1 of the first product, ``b2.1`` for the second."""
         return f"{'b' if self.op else ''}{self.row}.{self.col}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileGrid:
-    """Tiles to walk, and the cache that they are read through."""
+    """Tiles to process, and the cache that they use."""
 
     #: Tile rows of both products, tile columns of the first, k-steps of its tiles; all >= 1.
     num_rows: int
@@ -50,10 +50,10 @@ class TileGrid:
     def __post_init__(self) -> None:
         for name, value in (("rows", self.num_rows), ("cols", self.num_cols), ("k", self.num_steps)):
             if value < 1:
-                raise InvalidInput(name, f"must be at least 1, got {value}", "give 4")
+                raise InvalidInput(name, f"must be at least 1, got {value}", "use 4")
         if self.cache_size < 2:
-            what = f"{self.cache_size} cannot hold what one k-step reads, a piece of each operand"
-            raise InvalidInput("cache", what, "give at least 2")
+            what = f"{self.cache_size} cannot hold what one k-step reads, one piece of each operand"
+            raise InvalidInput("cache", what, "use at least 2")
 
     @property
     def is_pair(self) -> bool:
@@ -74,13 +74,13 @@ class TileGrid:
         return self.num_cols if op else self.num_steps
 
     def missing(self, stop: Stop, done: set[Stop]) -> list[Stop]:
-        """Tiles of the first product that a tile reads and that are not done."""
+        """Tiles of the first product that a tile reads and that are not computed yet."""
         if not stop.op:
             return []
         return [need for col in range(self.num_cols) if (need := Stop(0, stop.row, col)) not in done]
 
     def check(self, path: Sequence[Stop]) -> None:
-        """Refuses a path that leaves the grid, meets a tile twice, or comes before what it reads.
+        """Refuses a path that leaves the grid, visits a tile twice, or visits a tile before its inputs.
 
         Raises:
             InvalidInput: names the step.
@@ -92,17 +92,17 @@ class TileGrid:
                 cols = " and ".join(f"{self.num_rows} x {self.num_cols_of(op)}" for op in range(1 + self.is_pair))
                 raise InvalidInput("path", f"{where} is outside the grid", f"the grid has {cols} tiles")
             if stop in done:
-                raise InvalidInput("path", f"{where} was done before", "meet each tile once")
+                raise InvalidInput("path", f"{where} was already computed", "visit each tile once")
             if missing := self.missing(stop, done):
                 remedy = f"do {', '.join(need.name for need in missing)} before"
-                raise InvalidInput("path", f"{where} reads tiles that are not done", remedy)
+                raise InvalidInput("path", f"{where} reads tiles that are not computed yet", remedy)
             done.add(stop)
 
     def steps(self, path: Sequence[Stop]) -> list[CacheStep]:
-        """What the cache does on a path.
+        """The cache along a path.
 
         Raises:
-            InvalidInput: the path is not one.
+            InvalidInput: the path is invalid.
         """
         self.check(path)
         reads = [reads_of(stop.op, (stop.row, stop.col), self.num_steps_of(stop.op)) for stop in path]
@@ -112,7 +112,7 @@ class TileGrid:
         """The tiles in a standard order.
 
         Raises:
-            InvalidInput: exact paths of a grid this large are not known.
+            InvalidInput: exact paths of so large a grid are not known.
         """
         if not self.is_pair:
             return tuple(Stop(0, *tile) for tile in raster_path(order.raster, self.num_rows, self.num_cols))
@@ -126,7 +126,7 @@ class TileGrid:
         )
 
     def orders(self) -> Iterator[StandardOrder]:
-        """The standard orders, each walk under its plainest name."""
+        """The standard orders, each path under its simplest name."""
         if not self.is_pair:
             yield from (StandardOrder(raster=one) for one in standard_rasters(self.num_rows, self.num_cols))
             return
@@ -145,26 +145,26 @@ class TileGrid:
         yield Interleave(kind=InterleaveKind.HALF_ROWS)
 
     def exact(self) -> tuple[int, tuple[Stop, ...]]:
-        """The fewest pieces that any path from tile 0.0 brings in, and the first path that does.
+        """The minimum of pieces that a path from tile 0.0 loads, and the first path that does.
 
         Raises:
             InvalidInput: it is not known for such a grid.
         """
         if self.is_pair:
-            raise InvalidInput("second_cols", "the exact optimum of a pair is not known", "look at one product")
+            raise InvalidInput("second_cols", "the exact optimum is not known for a pair", "ask for a single product")
         asked = (self.num_rows, self.num_cols, self.cache_size, self.num_steps, self.policy)
         return fewest_panels(*asked), tuple(Stop(0, *tile) for tile in best_path(*asked))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandardOrder:
-    """A raster, and for a pair how its products take turns; both are walked by the same raster."""
+    """A raster and, for a pair, how its products alternate; both use the same raster."""
 
     raster: Raster
     merge: Interleave = field(default_factory=Interleave)
 
     def name(self, *, is_pair: bool) -> str:
-        """``hilbert``, or of a pair ``bands1.hilbert``."""
+        """``hilbert``, or for a pair ``bands1.hilbert``."""
         return f"{self.merge}.{self.raster}" if is_pair else str(self.raster)
 
 

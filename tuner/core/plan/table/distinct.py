@@ -1,4 +1,4 @@
-"""The rows of a table that differ, as `numpy.unique` finds them by its first axis, in a fraction of its time."""
+"""The distinct rows of a table, like `numpy.unique` along the first axis, but much faster."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Distinct:
 
     #: [distinct rows, columns] in lexicographic order.
     rows: Ints
-    #: [distinct rows] the first row of the table that is like it.
+    #: [distinct rows] the first row of the table that equals it.
     first: Ints
-    #: [rows of the table] which of the distinct rows each is.
+    #: [rows of the table] the index of each among the distinct rows.
     of: Ints
 
 
 def distinct_rows(table: npt.NDArray[np.integer[Any]]) -> Distinct:
-    """The rows of [rows, columns] integers, none twice.
+    """The rows of [rows, columns] integers without duplicates.
 
-    A row is one number, whose digits are its columns in mixed radix. So numbers are sorted, not rows. Where the numbers
-    could be too great for a word, NumPy sorts the rows.
+    A row is one number, whose digits are its columns in mixed radix. So numbers are sorted, not rows. If the numbers
+    could be too large for a word, NumPy sorts the rows.
     """
     words = table.astype(np.int64)
     least, most = words.min(axis=0, initial=0).tolist(), words.max(axis=0, initial=0).tolist()

@@ -1,5 +1,5 @@
-"""The header of a plan's words: what a launch must fit, and what the rest of the table must be long. `words` says what
-each word means; whoever hands a plan to a device, without NumPy too, reads it here."""
+"""The header of a plan's words: what a launch must match, and how long the rest of the table must be. `words`
+documents each word; code that passes a plan to a device, even without NumPy, reads it here."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ TASK_WORDS = 8
 WAIT_WORDS = 8
 #: Words of a wait, in version 1.
 _FIRST_WAIT_WORDS = 4
-#: 2 was of plans of older kernels.
+#: 2 was used by plans of older kernels.
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
-#: Most tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits the device
-#: adds two such counts, and multiplies one by the CTAs of a cluster, of which no GPU has more than 16.
-#: Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 where a kernel asks for it.
+#: Maximum of tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits, the
+#: device adds two such counts, and multiplies one by the CTAs of a cluster, of which no GPU has more than 16. Source:
+#: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 if a kernel asks for it.
 MAX_COUNT = 2**24
 MAX_CLUSTER_SIZE = 16
-#: Queues whose first tasks an attention's parameter has room for; `kMostQueues` in args_attention.cuh.
+#: Queues whose first tasks fit in an attention's parameter; `kMostQueues` in args_attention.cuh.
 MOST_QUEUES = 160
-#: Most k-steps of a tile: a matrix has less than 2**31 columns, and a step takes 32 or more. On the device 2**29 means
-#: "later than any step".
+#: Maximum k-steps of a tile: a matrix has less than 2**31 columns, and a step takes 32 or more. On the device 2**29
+#: means "later than any step".
 MAX_STEPS = 2**26
 
 
 class WordRange(NamedTuple):
-    """The least and the greatest value that a word may have, whatever else the plan says."""
+    """The minimum and maximum of a word, independent of the rest of the plan."""
 
     word: str
     low: int
     high: int
 
 
-#: Ranges of the header's words in turn. Some depend on others besides: `read_header` says so where it checks it.
+#: Ranges of the header's words in turn. Some have further conditions, which `read_header` checks.
 HEADER_RANGES = (
     WordRange("magic", MAGIC, MAGIC),
     WordRange("version", VERSION, VERSION),
@@ -62,7 +62,7 @@ HEADER_RANGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What the header of a plan says."""
+    """The content of a plan's header."""
 
     num_tasks: int
     num_signals: int
@@ -71,38 +71,38 @@ class Header:
     #: `STATIC`, `TICKET` or `FIRST_WAVE`.
     assignment: int
     num_waits: int
-    #: Of a first wave, as many as CTAs; else 0.
+    #: For a first wave, the number of CTAs; otherwise 0.
     num_first_tasks: int
-    #: Stages of weights that stay unrequested until a task's first waits are over.
+    #: Stages of weights that are not requested until a task's first waits are over.
     held_stages: int
     #: Whether a part of P takes every P-th k-step from its first one on.
     strided_parts: bool
-    #: Places in which the parts of a tile meet.
+    #: Slots for the parts of tiles.
     num_split_tiles: int
-    #: Bit i: op i reads in band what another op of the launch writes.
+    #: Bit i: op i reads the output of another op of the launch in band.
     in_band_ops: int
 
     @property
     def num_queue_words(self) -> int:
-        """Of static queues, else 0."""
+        """For static queues, otherwise 0."""
         return self.num_ctas + 1 if self.assignment == STATIC else 0
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness rests on every CTA being resident: tasks wait, and not all CTAs are alike."""
+        """Whether its liveness depends on every CTA being resident: tasks wait, and not all CTAs are alike."""
         return self.assignment != TICKET and self.num_signals > 0
 
 
 def read_header(table: bytes) -> Header:
-    """That of a plan's binary form, whose length it tells.
+    """The header of a plan's binary form, which determines its length.
 
     Raises:
-        WordError: the table is not a plan; the message names the word that is wrong, and what would be right.
+        WordError: the table is not a plan; the message names the wrong word, and what would be valid.
     """
     if len(table) % 4:
-        raise WordError("not a plan", f"the table has {len(table)} bytes; it must have whole words of 4")
+        raise WordError("not a plan", f"the table has {len(table)} bytes; it must be whole words of 4 bytes")
     if len(table) < 4 * HEADER_WORDS or struct.unpack_from("<2i", table) != (MAGIC, VERSION):
-        raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
+        raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and contain a 16-word header")
     words = struct.unpack_from(f"<{HEADER_WORDS}i", table)
     for value, (word, low, high) in zip(words, HEADER_RANGES, strict=True):
         if not low <= value <= high:
@@ -125,39 +125,41 @@ def read_header(table: bytes) -> Header:
     *places, size = layout(header.num_queue_words, num_tasks, num_waits)
     for name, offset, right in zip(("queue", "task", "wait"), offsets, places, strict=True):
         if offset != right:
-            raise wrong_word(f"{name}_offset", offset, f"be {right}, by the counts of CTAs, tasks and waits")
+            raise wrong_word(f"{name}_offset", offset, f"be {right}, given the counts of CTAs, tasks and waits")
     if len(table) != 4 * size:
-        raise WordError("not a plan", f"the table has {len(table) // 4} words; by its header it must have {size}")
+        raise WordError(
+            "not a plan", f"the table has {len(table) // 4} words; according to its header it must have {size}"
+        )
     return header
 
 
 def is_of_older_version(table: bytes) -> bool:
-    """Whether a table is a plan as an older program wrote it: its own kernel alone knows what most words mean."""
+    """Whether a table is a plan from an older program: only its own kernel knows what most words mean."""
     magic, version = struct.unpack_from("<2i", table) if len(table) >= 4 * HEADER_WORDS else (0, 0)
     return bool(magic == MAGIC and 0 < version < VERSION)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OlderHeader:
-    """What has had its place in the header since the first version."""
+    """The parts of the header that have had the same place since the first version."""
 
     num_signals: int
     #: CTAs of the persistent grid, or its clusters.
     num_ctas: int
-    #: `STATIC`, `TICKET`, `FIRST_WAVE`, or 2 for one that is gone: CTAs that take from each other's lists.
+    #: `STATIC`, `TICKET`, `FIRST_WAVE`, or 2 for a removed one: CTAs that take from each other's lists.
     assignment: int
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness is known to rest on every CTA being resident."""
+        """Whether its liveness is known to depend on every CTA being resident."""
         return self.assignment in (STATIC, FIRST_WAVE) and self.num_signals > 0
 
 
 def read_older_header(table: bytes) -> OlderHeader:
-    """That of a plan `is_of_older_version`, whose counts must tell the table's length.
+    """The header of a plan `is_of_older_version`, whose counts must match the table's length.
 
     Raises:
-        WordError: a count is out of range, or the table is not as long as they say.
+        WordError: a count is out of range, or does not match the table's length.
     """
     version, *words = struct.unpack_from("<9i", table, 4)
     for value, (word, low, high) in zip(words, HEADER_RANGES[2:10], strict=True):
@@ -166,12 +168,12 @@ def read_older_header(table: bytes) -> OlderHeader:
     num_tasks, num_signals, num_ctas, assignment, _, task_offset, wait_offset, num_waits = words
     size = wait_offset + num_waits * (_FIRST_WAIT_WORDS if version == 1 else WAIT_WORDS)
     if wait_offset != task_offset + num_tasks * TASK_WORDS or len(table) != 4 * size:
-        raise WordError("not a plan", f"the table has {len(table) / 4:g} words, and its header counts {size}")
+        raise WordError("not a plan", f"the table has {len(table) / 4:g} words, but its header counts {size}")
     return OlderHeader(num_signals=num_signals, num_ctas=num_ctas, assignment=assignment)
 
 
 def layout(num_queue_words: int, num_tasks: int, num_waits: int) -> tuple[int, int, int, int]:
-    """Offsets of queues (0 where there are none), tasks and waits, and the size of the table; in words."""
+    """Offsets of queues (0 if there are none), tasks and waits, and the size of the table; in words."""
     task_offset = HEADER_WORDS + num_queue_words
     task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
     wait_offset = task_offset + num_tasks * TASK_WORDS
@@ -179,12 +181,12 @@ def layout(num_queue_words: int, num_tasks: int, num_waits: int) -> tuple[int, i
 
 
 def wrong_word(word: str, value: int, right: str) -> WordError:
-    """That a word is out of its range."""
-    return WordError("a word of the plan is out of its range", f"{word} is {value}; it must {right}")
+    """The error for a word out of range."""
+    return WordError("a word of the plan is out of range", f"{word} is {value}; it must {right}")
 
 
 def _check_assignment(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int) -> None:
-    """What the header says of how tasks reach CTAs; and the tasks of the first wave."""
+    """The assignment of tasks in the header; and the tasks of the first wave."""
     if assignment not in (STATIC, TICKET, FIRST_WAVE):
         raise wrong_word("assignment", assignment, f"be {STATIC}, {TICKET} or {FIRST_WAVE}")
     if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:

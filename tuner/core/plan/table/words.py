@@ -1,7 +1,7 @@
-"""A plan: tasks, who waits for what, and who posts what; and its one binary form, a table of int32 words.
+"""A plan: tasks, waits and posts; and its one binary form, a table of int32 words.
 
-The words are what a kernel is handed, so everything that judges a plan (`verify`, `interpret`, `simulate`) reads
-them, never the objects that they were made from.
+The kernel gets the words, so all code that judges a plan (`verify`, `interpret`, `simulate`) reads them, never the
+objects that they were made from.
 
 Layout (all int32, offsets counted in words from the start)::
 
@@ -45,10 +45,10 @@ Layout (all int32, offsets counted in words from the start)::
         5..7               0
 
 Each word has a range: `HEADER_RANGES` in `header`, `TASK_RANGES`, `WAIT_RANGES`. The sections follow each other in this
-order, and tasks begin at a multiple of 8 words; what is left between them is 0.
+order, and tasks begin at a multiple of 8 words; the gaps between them are 0.
 
-Parts: together the parts of a tile have each of the S = ceil(k / tile.k) k-steps of its op once. They are tasks of
-their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a tile posts once,
+Parts: together, the parts of a tile cover each of the S = ceil(k / tile.k) k-steps of its op once. They are separate
+tasks with their own waits. The part that finishes last adds them up, stores the tile and posts: a tile posts once,
 however many parts it has. Only some tiles of an op may be split, into different numbers of parts, and only they have a
 slot.
 
@@ -87,18 +87,18 @@ from tuner.errors import WordError
 
 Words = npt.NDArray[np.int32]
 
-#: What the words of a task say, of which the first says three things and the seventh two.
+#: The content of a task's words: the first has three values and the seventh two.
 TASK_FIELDS = 11
-#: Most parts of a tile, and k-steps of a part: what the words have room for.
+#: Maximum parts of a tile, and k-steps of a part: limits of the words.
 MAX_PARTS = 0xFF
 MAX_PART_STEPS = 0xFFFF
-#: Of these, the words that mean something.
+#: The words of these that have a meaning.
 WAIT_FIELDS = 5
-#: The place of a wait for what the task reads in its epilogue.
+#: The place of a wait for inputs of the epilogue.
 EPILOGUE_STEP = MAX_STEPS
 
 
-#: Of what the words of a task say, in the order of `Plan.tasks`.
+#: Ranges of the values in a task's words, in the order of `Plan.tasks`.
 TASK_RANGES = (
     WordRange("op", 0, 2**15 - 1),
     WordRange("tile_m", 0, MAX_COUNT - 1),
@@ -124,7 +124,7 @@ WAIT_RANGES = (
 
 
 def _readonly(array: Words) -> Words:
-    """The same in memory of its own that nobody can make writable: a view of bytes, column by column, as it is read."""
+    """A copy in memory that cannot be made writable: a view of bytes, in column order, as it is read."""
     return np.frombuffer(array.T.tobytes(), dtype=np.int32).reshape(array.T.shape).T
 
 
@@ -137,7 +137,7 @@ def _packed(tasks: Words) -> Words:
 
 
 def _unpacked(words: Words) -> Words:
-    """[num_tasks, 11] what the words of tasks say."""
+    """[num_tasks, 11] the content of tasks' words."""
     tasks = words[:, [0, 1, 2, 3, 4, 5, 0, 0, 7, 6, 6]]
     tasks[:, 0] = words[:, 0].astype(np.int16)
     tasks[:, 6] = words[:, 0] >> 16 & MAX_PARTS
@@ -156,7 +156,7 @@ class Plan:
     tasks: Words
     #: [num_waits, 5]: signal_begin, signal_end, threshold, posts_per_launch, before_step.
     waits: Words
-    #: [num_ctas + 1] for static queues, else empty.
+    #: [num_ctas + 1] for static queues, otherwise empty.
     queues: Words
     #: Signals, >= 0.
     num_signals: int
@@ -164,15 +164,15 @@ class Plan:
     num_ctas: int
     #: 0 static, 1 ticket, 3 first wave.
     assignment: int = field(default=TICKET)
-    #: Stages of weights that stay unrequested until a task's first waits are over; 0 and more.
+    #: Stages of weights that are not requested until a task's first waits are over; at least 0.
     held_stages: int = 0
-    #: Whether a part of P takes every P-th k-step from its first one on; else they are in a row.
+    #: Whether a part of P takes every P-th k-step from its first one on; otherwise they are contiguous.
     strided_parts: bool = False
-    #: Places in which the parts of a tile meet; a slot is the number of one.
+    #: Number of slots for the parts of tiles.
     num_split_tiles: int = 0
-    #: Of a first wave, as many as CTAs; else 0.
+    #: For a first wave, the number of CTAs; otherwise 0.
     num_first_tasks: int = 0
-    #: Bit i: op i reads in band what another op of the launch writes: each element says itself that it is there.
+    #: Bit i: op i reads the output of another op of the launch in band: each element signals its own arrival.
     in_band_ops: int = 0
 
     @property
@@ -182,11 +182,11 @@ class Plan:
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness rests on every CTA being resident: tasks wait, and not all CTAs are alike."""
+        """Whether its liveness depends on every CTA being resident: tasks wait, and not all CTAs are alike."""
         return self.assignment != TICKET and self.num_signals > 0
 
     def first_task(self, cta: int) -> int | None:
-        """The task that a CTA begins with, where the plan says it; None where it is drawn, or there is none."""
+        """The first task of a CTA, if the plan determines it; None if it is drawn, or there is none."""
         if cta < self.num_ctas and self.assignment == FIRST_WAVE:
             return cta
         if cta < self.num_ctas and self.assignment == STATIC and self.queues[cta] < self.queues[cta + 1]:
@@ -195,7 +195,8 @@ class Plan:
 
     @cached_property
     def leader(self) -> npt.NDArray[np.int64]:
-        """[num_tasks] the first task of the same tile: a tile's parts have one leader, a whole tile is its own."""
+        """[num_tasks] the first task of the same tile: the parts of a tile share one leader, and a whole tile is its
+        own."""
         leader = np.arange(self.num_tasks, dtype=np.int64)
         split = np.flatnonzero(self.tasks[:, 7] > 0)
         tiles = distinct_rows(self.tasks[split, :3])
@@ -209,7 +210,7 @@ class Plan:
 
     @cached_property
     def table(self) -> bytes:
-        """The plan's binary form, which nobody can change."""
+        """The plan's binary form, read-only."""
         num_queue_words = self.queues.size if self.assignment == STATIC else 0
         queue_offset, task_offset, wait_offset, size = layout(num_queue_words, self.num_tasks, len(self.waits))
         words = np.zeros(size, dtype=np.int32)
@@ -226,17 +227,17 @@ class Plan:
         return words.tobytes()
 
     def __reduce__(self) -> tuple[Callable[[bytes], Plan], tuple[bytes]]:
-        """Pickled as its words: an array would be writable on the other side."""
+        """Pickled as its words: an array would become writable."""
         return Plan.from_words, (self.table,)
 
     def without_waits(self) -> Plan:
-        """The same tasks, none of which waits: a launch all of whose producers are done."""
+        """The same tasks without waits: a launch whose producers are all done."""
         tasks = self.tasks.copy()
         tasks[:, 4] = tasks[:, 3]
         return replace(self, tasks=tasks)
 
     def with_in_band_waits_first(self) -> Plan:
-        """The same tasks, of which those that read in band wait before their first k-step: then they begin."""
+        """The same tasks, with waits of in-band readers before their first k-step, where they start."""
         reads = self.in_band_ops >> self.tasks[:, 0] & 1 == 1
         waits = self.waits.copy()
         for begin, end in distinct_rows(self.tasks[reads, 3:5]).rows.tolist():
@@ -248,7 +249,7 @@ class Plan:
         """Reads a plan's binary form. Its arrays, and its words, are views of bytes.
 
         Raises:
-            WordError: the table is not a plan; the message names the word that is wrong, and what would be right.
+            WordError: the table is not a plan; the message names the wrong word, and what would be valid.
         """
         table = words if isinstance(words, bytes) else words.astype(np.int32).tobytes()
         header = read_header(table)
@@ -276,12 +277,24 @@ class Plan:
         return plan
 
     def _check_indices(self) -> None:
-        """What a word says of the tables in the same plan."""
+        """Checks words that refer to tables in the same plan."""
         tasks, waits, queues = self.tasks, self.waits, self.queues
         rules = (
-            (tasks[:, 4] > len(waits), "wait_end", "task", tasks[:, 4], f"be at most {len(waits)}, the waits"),
+            (
+                tasks[:, 4] > len(waits),
+                "wait_end",
+                "task",
+                tasks[:, 4],
+                f"be at most {len(waits)}, the number of waits",
+            ),
             (tasks[:, 4] < tasks[:, 3], "wait_end", "task", tasks[:, 4], "not be below wait_begin"),
-            (tasks[:, 5] >= self.num_signals, "post", "task", tasks[:, 5], f"be below {self.num_signals}, the signals"),
+            (
+                tasks[:, 5] >= self.num_signals,
+                "post",
+                "task",
+                tasks[:, 5],
+                f"be below {self.num_signals}, the number of signals",
+            ),
             (waits[:, 1] <= waits[:, 0], "signal_end", "wait", waits[:, 1], "be above signal_begin"),
             (waits[:, 1] > self.num_signals, "signal_end", "wait", waits[:, 1], f"be at most {self.num_signals}"),
         )
@@ -293,12 +306,13 @@ class Plan:
             return
         _check_ranges(queues[:, None], (WordRange("queue", 0, len(tasks)),), " word")
         if queues[0] != 0 or queues[-1] != len(tasks) or (np.diff(queues) < 0).any():
-            right = f"they must rise from 0 to {len(tasks)}, the tasks"
-            raise WordError("the queues do not partition the tasks", f"they begin {queues.tolist()[:9]}; {right}")
+            right = f"they must rise from 0 to {len(tasks)}, the number of tasks"
+            raise WordError("the queues do not cover each task once", f"they begin {queues.tolist()[:9]}; {right}")
 
 
 def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> None:
-    """Every word of every row is in its column's range; `where` stands before the number of a row."""
+    """Checks that every word of every row is in its column's range; `where` precedes the number of a row in
+    messages."""
     if not len(rows):
         return
     lowest, highest = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()

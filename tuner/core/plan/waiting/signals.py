@@ -1,9 +1,10 @@
 """Signals: which tiles post to which, and what a reader of some tiles waits for.
 
-A granularity groups the tiles of a producer by row group and column group, a signal for each. Signals of an op that get
-the same number of posts lie side by side: a *bank*. So a reader of whole tile rows needs one wait per bank, which is at
-most two if its tiles are as high. Where it waits slice by slice, it needs one for each k-step that is the first to read
-what a signal stands for. A tile posts once, however many parts it is split into: when the last of them is done.
+A granularity groups the tiles of a producer by row group and column group, with one signal for each. Signals of an op
+that get the same number of posts are contiguous: a *bank*. So a reader of whole tile rows needs one wait per bank,
+which is at most two if its tiles are equally high. If it waits slice by slice, it needs one for each k-step that is the
+first to read what a signal covers. A tile posts once, however many parts it is split into: when the last of them is
+done.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tuner.core.schedule.ordering import Granularity
 
 Ints = npt.NDArray[np.int64]
 
-#: Of a wait: its signals, half-open, threshold, posts per launch, and the k-step before which it stands.
+#: A wait: its signals, half-open, threshold, posts per launch, and the k-step before which it happens.
 WaitRecord = tuple[int, int, int, int, int]
 
 
@@ -67,7 +68,7 @@ class Signals:
     def waits_for(self, read: Ints, steps: Ints | None = None) -> list[WaitRecord]:
         """Wait records that cover tiles that post to these signals.
 
-        Tile i is first read in step `steps[i]`; with no steps, all is waited for before step 0. Neighbouring signals of
+        Tile i is first read in step `steps[i]`; without steps, all waits come before step 0. Neighbouring signals of
         one step share a record.
         """
         signals, signal_of = np.unique(read, return_inverse=True)
@@ -116,7 +117,7 @@ def rows_per_signal(granularity: Granularity, width: int, num_rows: int) -> int:
 
 
 def signals_of(granularity: Granularity, width: int, num_rows: int, num_cols: int, first: int) -> Signals:
-    """The signals of a producer with such a tile grid, numbered from `first`."""
+    """The signals of a producer with this tile grid, numbered from `first`."""
     height = rows_per_signal(granularity, width, num_rows)
     row_group = np.arange(num_rows, dtype=np.int64) // height
     col_group = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)

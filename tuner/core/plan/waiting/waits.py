@@ -1,8 +1,8 @@
-"""Waits: the records by which each task waits for what it reads of other ops of its launch, or of its own op.
+"""Waits: the records with which each task waits for its inputs from ops of its launch, or from its own op.
 
-What a task reads in its steps it waits for before these. What it reads late it waits for after the last step, unless
-other waits cover that: its own for what it reads in its steps, or those of the tiles that these stand for
-(`cover.Waits`). What it reads in band needs no wait. Tasks with the same needs share their records.
+Waits for inputs of a task's steps come before these steps. Waits for late inputs come after the last step, unless other
+waits imply them: its own for inputs of its steps, or those of the tiles behind these (`cover.Waits`). In-band reads
+need no wait. Tasks with the same needs share their records.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _Reads = tuple[Edge, Needs, Ints, int]
 
 
 def _of_parts(needs: Needs, tasks: Words) -> Needs:
-    """The same, of whole tiles nothing: an empty list comes first."""
+    """The same, with nothing for whole tiles: an empty list comes first."""
     begin = np.concatenate(([0], needs.begin))
     return Needs(of=np.where(tasks[:, 7] > 0, needs.of + 1, 0), begin=begin, tiles=needs.tiles, steps=needs.steps)
 
 
 def _early_waits(reads: Sequence[_Reads], signals: Mapping[int, Signals], *, by_slice: bool) -> list[WaitRecord]:
-    """The records for what is read in the steps, in the order of these."""
+    """The records for inputs of the steps, in the order of the steps."""
     waits: list[WaitRecord] = []
     for edge, needs, post, number in reads:
         entries = needs.entries(number)
@@ -75,7 +75,7 @@ def _early_waits(reads: Sequence[_Reads], signals: Mapping[int, Signals], *, by_
 def _late_waits(
     reads: Sequence[_Reads], signals: Mapping[int, Signals], before: Sequence[WaitRecord]
 ) -> list[WaitRecord]:
-    """The records for what is read late, and what the waits before do not stand for."""
+    """The records for late inputs that earlier waits do not imply."""
     covered = {signal for begin, end, *_ in before for signal in range(begin, end)}
     needed: dict[int, set[int]] = {}
     for edge, needs, post, number in reads:

@@ -1,4 +1,4 @@
-"""What a product's epilogue does: parts in the order in which they run, a file each."""
+"""The parts of a product's epilogue in execution order, one file each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["PARTS", "AddedPart", "Argument", "Part", "Product", "Stage", "parts_
 
 keep_own(ChannelScale, OutputScale)
 
-#: Those of the program, in the order in which a kernel does them.
+#: The program's own parts, in the order in which a kernel executes them.
 PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(), Residual())
 
 
 def parts_of(op: Product) -> tuple[Part, ...]:
-    """Those that an op has: stage by stage, and of a stage those of the program first."""
+    """The parts of an op: stage by stage, and in each stage the program's own first."""
     own = [part for part in PARTS if part.is_in(op)]
     return tuple(sorted([*own, *op.epilogue], key=lambda part: part.stage)) if op.epilogue else tuple(own)

@@ -1,13 +1,13 @@
-"""Parts of an epilogue that other packages bring, by an entry point.
+"""Parts of an epilogue that other packages provide, through an entry point.
 
 A package names the class of its part in its metadata:
 
     [project.entry-points."tuner.epilogue_parts"]
     softcap = "my_package.softcap:Softcap"
 
-The part's file on the device, ``softcap.cuh``, is beside that module. It defines a struct of the class' name. Its
+The part's device file, ``softcap.cuh``, is next to that module. It defines a struct with the name of the class. Its
 members are the class' fields and then pointers to its tensors. It is called with an element in fp32, the row and the
-column; of sums the column is the row of W. Rows and columns are inside of the matrix.
+column; for sums, the column is the row of W. Rows and columns are inside the matrix.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from tuner.core.problem.ops.op import Role, Tensor
 from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.errors import InvalidInput
 
-#: Where packages name theirs.
+#: Entry-point group in which packages declare theirs.
 GROUP = "tuner.epilogue_parts"
 #: Name of a part, in JSON and in names of tensors.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-#: Begins what an op needs that has a part.
+#: Prefix of what an op needs if it has a part.
 _NEEDED = "epilogue:"
-#: How device code has elements of a tensor, and a field.
+#: Types of tensor elements, and of a field, in device code.
 _ELEMENTS = {"fp32": "float", "int32": "int"}
 _NUMBERS: dict[Any, str] = {float: "float", int: "int", bool: "bool"}
 
@@ -53,54 +53,54 @@ _NUMBERS: dict[Any, str] = {float: "float", int: "int", bool: "bool"}
 class Own:
     """A tensor of a part."""
 
-    #: Behind the part's.
+    #: Appended to the part's name.
     name: str
-    #: Of its elements: ``fp32`` or ``int32``; empty for the workload's own.
+    #: Element type: ``fp32`` or ``int32``; empty for the workload's own.
     dtype: str = "fp32"
-    #: The same at every launch, or an input.
+    #: Constant across launches, or an input.
     role: Role = Role.WEIGHT
-    #: Of integers, the least and the most.
+    #: For integers, the minimum and the maximum.
     range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddedPart(Part):
-    """One of a package: a frozen dataclass, whose fields are numbers that the device text gets as constants.
+    """A part from a package: a frozen dataclass, whose fields are numbers that the device code gets as constants.
 
-    It computes an element of an element, its row and its column. It takes fewer registers than there are.
+    It computes an element from an element, its row and its column. It must not need more registers than are free.
     """
 
     field: ClassVar[str] = "epilogue"
-    #: As JSON has it, under ``part``.
+    #: Its name in JSON, as ``part``.
     name: ClassVar[str]
-    #: What it reads.
+    #: Tensors that it reads.
     owns: ClassVar[tuple[Own, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Each has a kernel of its own behind a vendor's product."""
+        """Each has its own kernel that runs after a vendor's product."""
         super().__init_subclass__()
         cls.library_kernel = f"tuner_{getattr(cls, 'name', '')}"
 
     @abstractmethod
     def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
-        """The elements' new values, in their own precision; tensors as `owns` has them."""
+        """The new values of the elements, in their own precision; tensors are named as in `owns`."""
 
     @abstractmethod
     def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
-        """How far these may be off, of how far the elements may be."""
+        """Maximum error of these values, given the maximum error of the elements."""
 
     def shape(self, op: Product, name: str) -> tuple[int, ...]:
-        """Shape of one of its tensors; it broadcasts to the elements: of sums those of the rows of W, else those of
-        C."""
+        """Shape of one of its tensors; it broadcasts to the elements: for sums, one column per row of W, otherwise
+        per column of C."""
         return (op.weight_rows if self.stage is Stage.SUMS else op.n,)
 
     def problem(self, op: Product) -> tuple[str, str]:
-        """What is wrong with a field, or with the op, and what would be right; empty where nothing is."""
+        """What is wrong with a field, or with the op, and how to fix it; empty if nothing is."""
         return "", ""
 
     @property
     def needed(self) -> str:
-        """As workers announce it."""
+        """In the form that workers announce."""
         return f"{_NEEDED}{self.name}"
 
     def is_in(self, op: Product) -> bool:
@@ -113,7 +113,7 @@ class AddedPart(Part):
         if self.stage is Stage.SUMS:
             sums.held = sums.xp.maximum(sums.xp.abs(sums.values), self.spread(sums.xp, values, sums.held, *read))
         sums.compute()
-        sums.round()  # a library's kernel of its own is after the one in front
+        sums.round()  # a library's own kernel runs after the previous one
 
     def step(self, op: Product) -> str:
         return f"apply {self.describe()}"
@@ -123,16 +123,16 @@ class AddedPart(Part):
         return " ".join([self.name, *(f"{key}={value}" for key, value in fields_to_json(self).items())])
 
     def tensor_name(self, op: Product, own: Own) -> str:
-        """Name of a tensor of its own, in the workload."""
+        """Name of one of its tensors in the workload."""
         return f"{op.name}.{self.name}_{own.name}"
 
     def broken(self, op: Product) -> list[Broken]:
         place = f"epilogue.{op.epilogue.index(self)}"
         found = [(place, problem, remedy) for problem, remedy in [self.problem(op)] if problem]
         if [type(one) for one in op.epilogue].count(type(self)) > 1:
-            found.append((place, f"{self.name} is there twice", "give it once"))
+            found.append((place, f"{self.name} occurs twice", "give it once"))
         if op.rotary:
-            found.append((place, f"{op.name} is turned, and {self.name} knows no heads", "leave it out"))
+            found.append((place, f"{op.name} is rotated, and {self.name} does not support heads", "leave it out"))
         return found
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
@@ -180,26 +180,26 @@ class AddedPart(Part):
         return {"function": self.describe()}
 
     def torch(self, op: Product) -> str:
-        return f"PyTorch has no call that applies {self.name} behind a product: compare without it"
+        return f"PyTorch has no call that applies {self.name} after a product: compare without it"
 
     @classmethod
     def text(cls) -> str:
-        """Its file on the device."""
+        """Its device file."""
         return Path(getfile(cls)).with_name(f"{cls.name}.cuh").read_text(encoding="utf-8")
 
     @classmethod
     def pointer_types(cls) -> dict[str, str]:
-        """The types in CUDA of its struct's last members, by their names."""
+        """CUDA types of its struct's last members, by name."""
         return {own.name: f"const {_ELEMENTS.get(own.dtype, 'Element::Bits')}*" for own in cls.owns}
 
     @classmethod
     def number_types(cls) -> dict[str, str]:
-        """The types in CUDA of its struct's first members, by their names."""
+        """CUDA types of its struct's first members, by name."""
         hints = hints_of(cls)
         return {field.name: _NUMBERS[hints[field.name]] for field in fields(cls)}
 
     def literals(self) -> list[str]:
-        """Its fields in CUDA."""
+        """Its fields as CUDA literals."""
         values = ((of, getattr(self, name)) for name, of in self.number_types().items())
         return [f"{float(value)!r}f" if of == "float" else str(value).lower() for of, value in values]
 
@@ -212,28 +212,28 @@ class AddedPart(Part):
         """Inverse of `to_json`.
 
         Raises:
-            InvalidInput: a field is unknown, is missing, or is of another type.
+            InvalidInput: a field is unknown, missing, or of the wrong type.
         """
         made = fields_from_json(cls, {name: value for name, value in data.items() if name != "part"})
         widened = {name: float(getattr(made, name)) for name, of in cls.number_types().items() if of == "float"}
         return replace(made, **widened)
 
 
-#: Those that the program brings itself, by name.
+#: The program's own parts, by name.
 _OWN_PARTS: dict[str, type[AddedPart]] = {}
 
 
 def keep_own(*parts: type[AddedPart]) -> None:
-    """Parts of the program, which are found like a package's."""
+    """Registers the program's own parts, which are looked up like a package's."""
     _OWN_PARTS.update((part.name, part) for part in parts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """What packages declare."""
+    """The parts that packages declare."""
 
     parts: dict[str, type[AddedPart]]
-    #: Why one that is installed cannot be used, by its name.
+    #: Why an installed part cannot be used, by name.
     broken: dict[str, str]
 
 
@@ -257,37 +257,37 @@ def _loaded(point: EntryPoint) -> tuple[Any, str]:
 
 
 def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str:
-    """Why what a package declares is no part of an epilogue; empty where it is one."""
+    """Why a package's declaration is not a valid part of an epilogue; empty if it is."""
     if not (isinstance(part, type) and issubclass(part, AddedPart)) or not is_dataclass(part):
-        return f"{part!r} is no dataclass that is an AddedPart"
+        return f"{part!r} is not a dataclass derived from AddedPart"
     if isabstract(part) or not hasattr(part, "stage") or not hasattr(part, "name"):
         missing = sorted({*part.__abstractmethods__, *({"stage", "name"} - set(dir(part)))})
         return f"{part.__name__} lacks {', '.join(missing)}"
     if part.name != name or not _NAME.fullmatch(name):
-        return f"is called {part.name!r} and declared as {name!r}: give both one name of small letters, digits and _"
+        return f"is called {part.name!r} but declared as {name!r}: use one name of lower-case letters, digits and _"
     if name in others:
-        return f"another package has a part that is called {name}"
+        return f"another package has a part called {name}"
     if problem := spelling_problem(part, ("part",)):
         return f"{part.__name__} {problem}"
     if other := next((field.name for field in fields(part) if hints_of(part)[field.name] not in _NUMBERS), ""):
-        return f"{part.__name__}.{other} is no number: give {', '.join(one.__name__ for one in _NUMBERS)}"
+        return f"{part.__name__}.{other} is not a number: use {', '.join(one.__name__ for one in _NUMBERS)}"
     if problem := _interface_problem(part):
         return f"{part.__name__} has {problem}"
     try:
         part.text()
     except (OSError, ValueError) as error:
-        return f"{part.__name__} has no file on the device: {error}"
+        return f"{part.__name__} has no device file: {error}"
     return ""
 
 
 def _interface_problem(part: type[AddedPart]) -> str:
-    """Why what others ask of a part is not there as they ask for it."""
+    """Why a part does not provide the required interface."""
     if problem := value_problem(part.stage, Stage):
         return f"stage, which {problem}"
     if problem := value_problem(part.owns, tuple[Own, ...]):
         return f"owns, which {problem}"
     if strange := next((own for own in part.owns if own.dtype not in ("", *_ELEMENTS)), None):
-        return f"the tensor {strange.name!r} of {strange.dtype!r}: give {', '.join(_ELEMENTS)}, or '' for the op's own"
+        return f"the tensor {strange.name!r} of {strange.dtype!r}: use {', '.join(_ELEMENTS)}, or '' for the op's own"
     tensors = ", ".join(own.name for own in part.owns)
     for name, count in (("host", 2), ("spread", 3)):
         asked = positional(1 + count + len(part.owns))
@@ -297,24 +297,26 @@ def _interface_problem(part: type[AddedPart]) -> str:
 
 
 def added_parts() -> Mapping[str, type[AddedPart]]:
-    """The parts that installed packages bring, by name."""
+    """The parts that installed packages provide, by name."""
     return _found().parts
 
 
 def part_versions() -> dict[str, int]:
-    """The parts that are known here, as workers announce them. A package that changes what one does renames it."""
+    """The known parts, in the form that workers announce. A package that changes the behaviour of a part must rename
+    it."""
     return {f"{_NEEDED}{name}": 1 for name in added_parts()}
 
 
 def unknown_part(epilogue: Any) -> str:
-    """The first part of an op's JSON that no installed package provides, as workers announce it; empty for none."""
+    """The first part in an op's JSON that no installed package provides, in the form that workers announce; empty for
+    none."""
     listed = epilogue if isinstance(epilogue, list | tuple) else ()
     names = (one.get("part") for one in listed if isinstance(one, Mapping))
     return next((f"{_NEEDED}{name}" for name in names if isinstance(name, str) and name not in added_parts()), "")
 
 
 def asked_part() -> type:
-    """A dataclass of a part as clients ask for it: its name, and fields of all that packages bring."""
+    """A dataclass for requesting a part: its name, and the fields of all parts from packages."""
     types: dict[str, Any] = {}
     for own in added_parts().values():
         for one in fields(own):
@@ -323,20 +325,20 @@ def asked_part() -> type:
     more = [
         (name, of | None, field(default=None, metadata={"doc": f"the part's {name}"})) for name, of in types.items()
     ]
-    part = ("part", str, field(metadata={"doc": "the name of a part that a package of the server brings"}))
+    part = ("part", str, field(metadata={"doc": "the name of a part that a package on the server provides"}))
     made = make_dataclass("ChainPart", [part, *more], frozen=True, kw_only=True)
-    made.__doc__ = "A part of an epilogue that a package brings, and its numbers."
+    made.__doc__ = "A part of an epilogue that a package provides, and its numbers."
     return made
 
 
 def parts_from_json(given: Any) -> tuple[AddedPart, ...]:
-    """The parts of packages that an op's ``epilogue`` lists.
+    """The parts from packages in an op's ``epilogue``.
 
     Raises:
-        InvalidInput: names the entry, and what would be right.
+        InvalidInput: names the entry, and what would be valid.
     """
     if not isinstance(given, list | tuple):
-        raise InvalidInput("epilogue", f"is {given!r}", "give a list of parts")
+        raise InvalidInput("epilogue", f"is {given!r}", "pass a list of parts")
     return tuple(_part_from_json(f"epilogue.{place}", one) for place, one in enumerate(given))
 
 

@@ -1,4 +1,5 @@
-"""Each row of W has a factor: that of an output channel of quantised weights, times what all activations share."""
+"""A factor for each row of W: that of an output channel of quantised weights, times a factor shared by all
+activations."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tuner.core.problem.rows.dtype import Array, ArrayModule
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelScale(AddedPart):
-    """The factors are fp32; with a gate they are of both halves."""
+    """The factors are fp32; with a gate, both halves have factors."""
 
     name: ClassVar[str] = "channel_scale"
     stage: ClassVar[Stage] = Stage.SUMS

@@ -10,7 +10,7 @@ from tuner.core.problem.epilogue.sums import Sums, Tensors
 
 
 class Gate(Part):
-    """W has the gate's rows above the up projection's."""
+    """In W, the gate's rows come before the up projection's."""
 
     field: ClassVar[str] = "gated"
     stage: ClassVar[Stage] = Stage.OUTPUT

@@ -1,4 +1,4 @@
-"""RMSNorm of the rows of A: a factor a row, from the sum of its squares."""
+"""RMSNorm of the rows of A: one factor per row, from the sum of its squares."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tuner.core.problem.ops.op import Tensor, given
 
 #: Rows of sums of squares are padded to whole vectors of four.
 SLOT_ALIGNMENT = 4
-#: What keeps a row of zeros finite, where nothing else is said: that of Llama 3 and Qwen 2.5.
+#: Keeps a row of zeros finite; the default of Llama 3 and Qwen 2.5.
 DEFAULT_EPS = 1e-5
 
 
 def slot_stride(num_rows: int) -> int:
-    """Elements of the sums of squares of this many rows."""
+    """Padded number of elements for the sums of squares of this many rows."""
     return -(-num_rows // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
 class Norm(Part):
-    """An earlier op leaves the sums of squares of its output; of an input they are given."""
+    """An earlier op stores the sums of squares of its output; those of an input must be given."""
 
     field: ClassVar[str] = "norm"
     is_of_words: ClassVar[bool] = True
@@ -37,8 +37,8 @@ class Norm(Part):
         return bool(op.norm)
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """The factor of a row is a function of the rounded row, and the library rounds the row again when it has scaled
-        it. Either error is within one roundoff of what is scaled."""
+        """The factor of a row is a function of the rounded row, and the library rounds the row again after scaling
+        it. Each error is within one roundoff of the scaled value."""
         rows = tensors[op.norm].values
         sums.scale((1 / sums.xp.sqrt((rows**2).mean(axis=1) + op.eps))[:, None])
         sums.error += 2 * sums.row.roundoff * sums.held
@@ -49,30 +49,33 @@ class Norm(Part):
     def broken(self, op: Product) -> list[Broken]:
         found: list[Broken] = []
         if op.norm and op.row_scale:
-            problem = f"the norm of {op.norm} and a row scale both scale the rows"
-            found.append(("norm", problem, "give the norm or the row scale"))
+            problem = f"the norm of {op.norm} and a row scale would both scale the rows"
+            found.append(("norm", problem, "set the norm or the row scale, not both"))
         if not op.norm and op.eps != DEFAULT_EPS:
-            found.append(("eps", "belongs to a norm, and there is none", "leave it out"))
+            found.append(("eps", "belongs to a norm, but there is none", "leave it out"))
         if not 0 <= op.eps < 1:
-            found.append(("eps", f"must be at least 0 and below 1, got {op.eps}", "give such as 1e-5"))
+            found.append(("eps", f"must be at least 0 and below 1, got {op.eps}", "for example 1e-5"))
         return found
 
     def reads(self, op: Product) -> tuple[Read, ...]:
-        why, remedy = "that is a norm over a width that no op writes whole", "norm what the op reads as A"
+        why, remedy = (
+            "that is a norm over a width that no op writes in full",
+            "normalize the tensor that the op reads as A",
+        )
         return (Read("norm", op.norm, (op.m, op.k), verb="norms", why=why, remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return given(op.norm, (op.m, op.k), dtype), given(self.pointer(op), (op.m,), "fp32")
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
-        """The squares alone, padded."""
+        """Only the squares, padded."""
         return (("input_squares", given(self.pointer(op), (slot_stride(op.m),), "fp32")),)
 
     def operands(self, op: Product) -> tuple[str, ...]:
         return (self.pointer(op),) if op.norm else ()
 
     def pointer(self, op: Product) -> str:
-        """The sums of squares of what it norms."""
+        """The sums of squares of the normalized tensor."""
         return f"{op.norm}.squares"
 
     def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
@@ -85,7 +88,7 @@ class Norm(Part):
         return {"norm": op.norm}
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Squares of its rows, of which every tile of these rows has a share."""
+        """Squares of its rows, to which every tile of these rows contributes."""
         return ((op.norm, True),)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:

@@ -1,4 +1,4 @@
-"""What is stored is the output over a static factor: elements of few bits, which whoever reads them scales back."""
+"""Divides the output by a static factor before it is stored: for elements with few bits, which readers scale back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a part of an epilogue."""
+"""The interface of a part of an epilogue."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from tuner.core.problem.activation import Activation
@@ -17,42 +18,42 @@ from tuner.core.problem.ops.op import Tensor
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.weights import WeightFormat
 
-#: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
+#: Bytes of one element of a row scale, or of sums of squares, which are fp32 for every element type.
 ROW_SCALE_BYTES = 4
-#: Where a rule is broken: the field, what is wrong, what would be right.
+#: A violated rule: the field, what is wrong, what would be valid.
 Broken = tuple[str, str, str]
 
 
 class Stage(IntEnum):
-    """When a part has its turn."""
+    """When a part is applied."""
 
-    #: Of each sum: with a gate, of both halves.
+    #: To each sum: with a gate, of both halves.
     SUMS = 0
-    #: Of the elements of C, without what is added.
+    #: To the elements of C, before additions.
     OUTPUT = 1
-    #: Of what is rounded and stored.
+    #: To the final value, which is rounded and stored.
     RESULT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """A field of the kernel's parameter that is there for a part."""
+    """A field of the kernel's parameter that belongs to a part."""
 
-    #: Behind the op's name.
+    #: Appended to the op's name.
     name: str
     #: ``pointer`` or ``int32``.
     type: str = "pointer"
-    #: In a manifest.
+    #: Description in a manifest.
     meaning: str
-    #: What a pointer points to.
+    #: The tensor that a pointer refers to.
     tensor: str = ""
-    #: Of a number, which a launch may say otherwise.
+    #: Default of a number, which a launch may override.
     value: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Bytes that a tile reads for a part beside the sums: for each row, for each column of C, for each element."""
+    """Bytes that a tile reads for a part besides the sums: per row, per column of C, per element."""
 
     row: int = 0
     column: int = 0
@@ -60,7 +61,7 @@ class Traffic:
 
 
 class Product(Protocol):
-    """A product, as its epilogue sees it; its kind says what the fields are."""
+    """A product, as its epilogue sees it; its kind documents the fields."""
 
     @property
     def name(self) -> str: ...
@@ -103,53 +104,62 @@ class Product(Protocol):
 
 
 class Draws(Protocol):
-    """What tensors of a trial are made of."""
+    """Makes the tensors of a trial."""
 
     def normal(self, shape: tuple[int, ...]) -> Any:
         """Elements of the workload's type."""
 
     def factors(self, shape: tuple[int, ...]) -> Any:
-        """fp32, from 0.5 to 2: those of a model are all near 1, and a wrong one would not show."""
+        """fp32, from 0.5 to 2: a model's factors are all near 1, and a wrong one would not be noticed."""
 
     def integers(self, shape: tuple[int, ...], least: int, most: int) -> Any:
         """int32."""
 
     def squares(self, name: str) -> Any:
-        """fp32, the sums of squares of an input's rows; None where that is no input."""
+        """fp32, the sums of squares of an input's rows; None if that is not an input."""
+
+
+def drawn(tensor: Tensor, draws: Draws) -> Any:
+    """A tensor for a trial: factors, integers of its range, or elements."""
+    if tensor.dtype == "fp32":
+        return draws.factors(tensor.shape)
+    if tensor.range is not None:
+        return draws.integers(tensor.shape, *tensor.range)
+    return draws.normal(tensor.shape)
 
 
 class Part(ABC):
-    """One step. What an op asks of it lies in the op's fields, or of a package's part in its own."""
+    """One step. Its parameters are in the op's fields or, for a package's part, in its own."""
 
-    #: The op's field that has it.
+    #: The op's field that enables it.
     field: ClassVar[str]
-    #: When it has its turn; of one stage, those of the program come first.
+    #: When it is applied; within one stage, the program's own come first.
     stage: ClassVar[Stage]
-    #: Rows of W behind one column of C.
+    #: Rows of W for one column of C.
     rows_per_column: ClassVar[int] = 1
-    #: What these are, for people.
+    #: Names of these rows, for people.
     halves: ClassVar[str] = ""
-    #: Whether each row of the sums has a factor by it.
+    #: Whether it multiplies each row of the sums by a factor.
     scales_rows: ClassVar[bool] = False
-    #: Whether `wgmma` takes elements for it as words of two, which those of 16 bits alone are.
+    #: Whether `wgmma` handles its elements in words of two, which only works for 16 bits.
     is_of_words: ClassVar[bool] = False
-    #: Names of the op's own tensors that belong to it, there or not.
+    #: Names of the op's own tensors that belong to it, present or not.
     own_names: ClassVar[tuple[str, ...]] = ()
-    #: The pointer of `OpArgs` that it reads, and what a manifest says of that; empty for none.
+    #: The pointer of `OpArgs` that it reads, and its description in a manifest; empty for none.
     slot: ClassVar[str] = ""
-    #: Whether who writes an element of the output has read the same one of its tensor before.
+    #: Whether the thread that writes an element of the output has read the same element of its tensor before.
     is_read_first: ClassVar[bool] = False
-    #: What a manifest has to say of such ops.
+    #: What a manifest says about such ops.
     meaning: ClassVar[str] = ""
-    #: Whether it changes a cache in place, which the measuring protocol keeps for it, with what says where.
+    #: Whether it changes a cache in place, which the measuring protocol preserves, given where it writes.
     changes_cache: ClassVar[bool] = False
-    #: Whether weights are of deviation 1, of which it makes sums that are about as large as what is multiplied.
+    #: Whether weights have deviation 1, from which it makes sums about as large as the factors of the product.
     brings_size: ClassVar[bool] = False
-    #: Whether a vendor's library does it before its product.
+    #: Whether a vendor's library applies it before its product.
     is_in_front: ClassVar[bool] = False
-    #: The kernel of the measuring protocol that does it behind a vendor's product.
+    #: The kernel of the measuring protocol that applies it after a vendor's product.
     library_kernel: ClassVar[str] = "tuner_epilogue"
-    #: A change of the device text that a check of the numbers must find: what stands there, and what instead.
+    #: A mutation of the device code that a check of the results must detect: old text and new text.
     planted: ClassVar[tuple[str, str]] = ("", "")
 
     @abstractmethod
@@ -158,14 +168,14 @@ class Part(ABC):
 
     @abstractmethod
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """What it does, in float64."""
+        """Applies it, in float64."""
 
     @abstractmethod
     def step(self, op: Product) -> str:
-        """What it does, in words behind those of the parts in front of it."""
+        """What it does, in words that follow those of earlier parts."""
 
     def broken(self, op: Product) -> list[Broken]:
-        """What of the op's fields does not go together, as far as it is this part's."""
+        """Which of the op's fields contradict each other, as far as this part is concerned."""
         return []
 
     def reads(self, op: Product) -> tuple[Read, ...]:
@@ -173,84 +183,101 @@ class Part(ABC):
         return ()
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
-        """All that it reads, or changes in place."""
+        """Everything that it reads, or changes in place."""
         return ()
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
-        """Tensors of a manifest that are there for it, behind their roles; `cache` is in front of the names of the
-        cache that the op writes to."""
+        """Its tensors in a manifest, with their roles; `cache` is the prefix of the cache that the op writes to."""
         return tuple((tensor.name.rpartition(".")[2], tensor) for tensor in self.tensors(op, dtype))
 
     def operands(self, op: Product) -> tuple[str, ...]:
-        """The names of those that are the op's own, or come with one that it names."""
+        """Names of those that are the op's own, or come with one that it names."""
         return tuple(f"{op.name}.{name}" for name in self.own_names)
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Tensors that an op may have written, which a tile reads after its last step, and whether as whole rows; else
-        it reads its own tile of them."""
+        """Tensors possibly written by an op, which a tile reads after its last step, and whether as whole rows;
+        otherwise it reads only its own tile of them."""
         return ()
 
     def traffic(self, op: Product, dtype: Dtype) -> Traffic:
-        """What a tile reads for it behind its sums."""
+        """What a tile reads for it besides its sums."""
         return Traffic()
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
-        """What it reads in a launch, wherever that comes from."""
+        """What it reads in a launch, from anywhere."""
         return 0
 
     def own_bytes(self, op: Product, dtype: Dtype, written: Collection[str]) -> int:
-        """What of that no op has written, and no other tensor of the workload is; `written` are outputs of ops."""
+        """The part of that that is neither written by an op nor another tensor of the workload; `written` are outputs
+        of ops."""
         return self.num_bytes(op, dtype)
 
     def pointer(self, op: Product) -> str:
-        """The tensor that its `slot` points to."""
+        """The tensor for its `slot`."""
         return f"{op.name}.{self.slot}"
 
     def pointers(self, op: Product) -> tuple[Argument, ...]:
-        """Pointers of the op's arguments behind those that every op has."""
+        """Pointers of the op's arguments after those that every op has."""
         return ()
 
     def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
-        """A tensor of its own for a trial; None where it is none."""
-        if tensor.dtype == "fp32":
-            return draws.factors(tensor.shape)
-        if tensor.range is not None:
-            return draws.integers(tensor.shape, *tensor.range)
-        return draws.normal(tensor.shape)
+        """One of its tensors for a trial; None if the tensor is not one of these."""
+        return drawn(tensor, draws)
 
     def arguments(self, op: Product, cache: str) -> tuple[Argument, ...]:
-        """Fields of the kernel's parameter behind those that every op has; `cache` is in front of the names of the
-        cache that the op writes to."""
+        """Fields of the kernel's parameter after those that every op has; `cache` is the prefix of the cache that
+        the op writes to."""
         return ()
 
     def constants(self, op_index: int, op: Product) -> str:
-        """What the device text has to know of the one op that has it, as a definition in CUDA; empty for nothing."""
+        """Constants for the device code about the one op that has it, as a CUDA definition; empty for none."""
         return ""
 
     def is_in_library(self, op: Product) -> bool:
-        """Whether a vendor's product does it, and every part before it."""
+        """Whether a vendor's product applies it, and every part before it."""
         return False
 
     def likeness(self, op: Product) -> object:
-        """What two ops that have it must share to be alike in it."""
+        """Values that must be equal for two ops with this part to count as alike."""
         return self.field
 
     def is_plain(self, op: Product) -> bool:
-        """Whether it takes few registers on the device."""
+        """Whether it needs few registers on the device."""
         return False
 
     def latency_reads(self, op: Product) -> int:
-        """Reads one after the other in front of the stores, which say where these go."""
+        """Number of consecutive reads before the stores that determine where these go."""
         return 0
 
     def words(self, op: Product) -> Mapping[str, str]:
-        """Its share of an op's row in a table: by ``sizes``, ``norm``, ``adds`` or ``function``."""
+        """Its contribution to an op's row in a table: as ``sizes``, ``norm``, ``adds`` or ``function``."""
         return {}
 
     def action(self, op: Product) -> str:
-        """Of a chain's op, what it does beside reading tensors; empty for nothing."""
+        """What it does in a chain's op besides reading tensors; empty for nothing."""
         return ""
 
     def torch(self, op: Product) -> str:
-        """Why PyTorch has no call for it; empty where it has one."""
+        """Why PyTorch has no call for it; empty if it has one."""
         return ""
+
+
+#: What an op does not do that does not ask for it: who reads an op's options need not know its kind. A process may know
+#: one kind alone, since whoever unpickles an op imports no other.
+PLAIN: Mapping[str, Any] = MappingProxyType(
+    {
+        "activation": Activation.IDENTITY,
+        "bias": False,
+        "gated": False,
+        "residual": False,
+        "row_scale": False,
+        "residual_source": "",
+        "norm": "",
+        "eps": 1e-5,
+        "is_output": False,
+        "rotary": None,
+        "epilogue": (),
+        "out_dtype": None,
+        "weights": None,
+    }
+)

@@ -1,4 +1,4 @@
-"""A matrix that is added behind the activation, before rounding."""
+"""A matrix that is added after the activation, before rounding."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tuner.core.problem.ops.op import Tensor, given
 
 
 def residual_of(op: Product) -> str:
-    """The tensor that is added, where one is."""
+    """The added tensor, if there is one."""
     return op.residual_source or f"{op.name}.residual"
 
 
 class Residual(Part):
-    """A tensor that the op names, or an input of its own."""
+    """A tensor that the op names, or a separate input."""
 
     field: ClassVar[str] = "residual"
     is_of_words: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class Residual(Part):
         return op.residual
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """What is added may cancel what fp32 arithmetic has rounded."""
+        """The addition may cancel digits, so that fp32 rounding errors become relatively larger."""
         added = tensors[residual_of(op)]
         sums.compute()
         sums.values = sums.values + added.values
@@ -46,13 +46,13 @@ class Residual(Part):
     def broken(self, op: Product) -> list[Broken]:
         if not op.residual_source or op.residual:
             return []
-        problem = f"names {op.residual_source}, and no residual is added"
-        return [("residual_source", problem, "set residual, or name no source")]
+        problem = f"names {op.residual_source}, but no residual is added"
+        return [("residual_source", problem, "set residual, or leave the source out")]
 
     def reads(self, op: Product) -> tuple[Read, ...]:
         if not op.residual_source:
             return ()
-        remedy = "add a tensor of the op's own m and n"
+        remedy = "add a tensor with the op's own m and n"
         return (Read("residual_source", op.residual_source, (op.m, op.n), verb="adds", remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
@@ -62,11 +62,11 @@ class Residual(Part):
         return tuple(("residual", tensor) for tensor in self.tensors(op, dtype))
 
     def pointer(self, op: Product) -> str:
-        """What is added."""
+        """The added tensor."""
         return residual_of(op)
 
     def is_in_library(self, op: Product) -> bool:
-        """It adds one in front of its activation."""
+        """The library adds one before its activation."""
         return op.activation is Activation.IDENTITY
 
     def words(self, op: Product) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Row i of the sums, times element i of a given vector."""
+"""Multiplies row i of the sums by element i of a given vector."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RowScale(Part):
         return True
 
     def words(self, op: Product) -> Mapping[str, str]:
-        return {"norm": "a given factor a row"}
+        return {"norm": "a factor per row, as an input"}
 
     def torch(self, op: Product) -> str:
         return "PyTorch has no call that scales the rows of a product: compare without a row scale"

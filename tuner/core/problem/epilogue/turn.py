@@ -1,4 +1,4 @@
-"""Rotary embedding of queries and keys, and the write of keys and values to the cache: `Rotary` says which heads."""
+"""Rotary embedding of queries and keys, and the write of keys and values to the cache: `Rotary` defines the heads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core.problem.rows.dtype import Array
 
 
 class Turn(Part):
-    """A column of the sums is a pair: W has the first halves of all heads above the second ones."""
+    """A column of the sums is a pair: in W, the first halves of all heads come before the second ones."""
 
     field: ClassVar[str] = "rotary"
     is_of_words: ClassVar[bool] = True
@@ -24,13 +24,12 @@ class Turn(Part):
     rows_per_column: ClassVar[int] = 2
     halves: ClassVar[str] = "both halves of heads"
     meaning: ClassVar[str] = (
-        "of an op with `rotary`: a row of the product is a new token's queries, keys and values, head by head; n "
-        "counts pairs, elements i and i + head_dim / 2 of a head. Weight and bias hold the first halves of all "
-        "heads first, in the order of the heads, then the second halves. Pairs of queries and keys are turned by "
-        "position * frequencies[i], in fp32. Queries are the output; keys and values go to the caches, at the "
-        "token's position. A token in front of its sequence, or behind max_length, is not kept, nor one whose page "
-        "is not in the cache. Such a length and such a page are told in the words `refused` of the launch's "
-        "workspace"
+        "of an op with `rotary`: a row of the product is the queries, keys and values of a new token, head by head; "
+        "n counts pairs, elements i and i + head_dim / 2 of a head. Weight and bias hold the first halves of all "
+        "heads, in the order of the heads, then the second halves. Pairs of queries and keys are rotated by position "
+        "* frequencies[i], in fp32. Queries are the output; keys and values go to the caches, at the token's "
+        "position. A token before the start of its sequence or past max_length is not stored, nor is one whose page "
+        "is not in the cache. Such lengths and pages are reported in the words `refused` of the launch's workspace"
     )
     changes_cache: ClassVar[bool] = True
     library_kernel: ClassVar[str] = "tuner_rotary"
@@ -40,8 +39,9 @@ class Turn(Part):
         return op.rotary is not None
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """Queries, keys and values head by head, of the halves of all heads; keys and values of a token without a place
-        are zero. A pair's error is that of both sums, by the cosine and the sine, and that of these."""
+        """Queries, keys and values head by head, from the halves of all heads; keys and values of a token without a
+        place are zero. A pair's error combines those of both sums, weighted by cosine and sine, and the errors of
+        these."""
         assert op.rotary is not None
         xp, num_values, half = sums.xp, op.rotary.kv_heads, op.rotary.head_dim // 2
         angles, is_kept = self._angles(op, sums, tensors)
@@ -59,20 +59,20 @@ class Turn(Part):
         sums.replace(heads.reshape(op.m, -1), errors.reshape(op.m, -1))
 
     def _angles(self, op: Product, sums: Sums, tensors: Tensors) -> tuple[Array, Array]:
-        """[m, head_dim / 2] position * frequency, rounded once to fp32 as every kernel has it; and [m] whether keys
-        and values are kept."""
+        """[m, head_dim / 2] position * frequency, rounded once to fp32 like in every kernel; and [m] whether keys
+        and values are stored."""
         assert op.rotary is not None
         lengths, frequencies = (tensors[f"{op.name}.{name}"].values for name in ("lengths", "frequencies"))
         positions, is_kept = op.rotary.positions(sums.xp, lengths, op.m)
         return (positions.astype(sums.xp.float32)[:, None] * frequencies).astype(sums.xp.float64), is_kept
 
     def step(self, op: Product) -> str:
-        return "turn queries and keys, write to the cache"
+        return "rotate queries and keys, write to the cache"
 
     def broken(self, op: Product) -> list[Broken]:
         if op.rotary is None:
             return []
-        rotary, own = op.rotary, "an op with a rotary embedding has a bias and a norm at most"
+        rotary, own = op.rotary, "an op with a rotary embedding may have only a bias and a norm"
         options = {
             "activation": op.activation is not Activation.IDENTITY,
             "gated": op.gated,
@@ -80,27 +80,27 @@ class Turn(Part):
             "row_scale": op.row_scale,
         }
         found: list[Broken] = [
-            (name, f"{op.name} is turned, and {own}", "leave it out") for name, is_set in options.items() if is_set
+            (name, f"{op.name} is rotated, and {own}", "leave it out") for name, is_set in options.items() if is_set
         ]
         if op.n != rotary.num_pairs:
             problem = (
-                f"{rotary.heads} heads, and {rotary.kv_heads} of keys and of values, of {rotary.head_dim} elements are "
-                f"{2 * rotary.num_pairs} columns, and there are {2 * op.n}"
+                f"{rotary.heads} heads, and {rotary.kv_heads} of keys and of values, of {rotary.head_dim} elements "
+                f"are {2 * rotary.num_pairs} columns, but the op has {2 * op.n}"
             )
-            found.append(("n", problem, f"give {2 * rotary.num_pairs}"))
+            found.append(("n", problem, f"use {2 * rotary.num_pairs}"))
         if op.m % rotary.new_tokens:
             problem = f"{op.m} rows are not {rotary.new_tokens} new tokens of each sequence"
-            found.append(("rotary.new_tokens", problem, f"give a multiple of {rotary.new_tokens} rows"))
+            found.append(("rotary.new_tokens", problem, f"use a multiple of {rotary.new_tokens} rows"))
         elif (rows := rotary.num_cache_rows(op.m)) > MOST_ROWS:
-            problem = f"the cache has {rows} rows of a head, and a kernel counts {MOST_ROWS} at most"
-            found.append(("rotary.max_length", problem, "give a shorter one, or fewer sequences"))
+            problem = f"the cache has {rows} rows per head; a kernel supports at most {MOST_ROWS}"
+            found.append(("rotary.max_length", problem, "use a shorter one, or fewer sequences"))
         return found
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return op.rotary.tensors(op.name, op.m, dtype) if op.rotary else ()
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
-        """The cache has one name, whoever else reads it."""
+        """The cache has one name for all its readers."""
         found = []
         for role, tensor in super().listed(op, dtype, cache):
             name = f"{cache}.{role}" if role in OF_CACHE else tensor.name
@@ -111,7 +111,7 @@ class Turn(Part):
         return tuple(f"{op.name}.{name}" for name in op.rotary.operands) if op.rotary else ()
 
     def arguments(self, op: Product, cache: str) -> tuple[Argument, ...]:
-        """`RotaryArgs`, and where the cache has pages `PageArgs`."""
+        """`RotaryArgs`, and with pages `PageArgs`."""
         assert op.rotary is not None
         sizes, numbers = op.rotary, ("heads", "kv_heads", "max_length", "new_tokens")
         found = [
@@ -120,7 +120,7 @@ class Turn(Part):
         ]
         found += [_number(name, getattr(sizes, name)) for name in numbers]
         if paged := sizes.paged(op.m):
-            found += [Argument(name="pages", meaning="int32 of each sequence and page", tensor=f"{cache}.pages")]
+            found += [Argument(name="pages", meaning="int32 for each sequence and page", tensor=f"{cache}.pages")]
             found += [_number("max_pages", paged.pages_of(sizes)), _number("num_pages", paged.num_pages)]
             lines = paged.page_tokens * sizes.kv_heads
             found += [_number("line", sizes.head_dim), _number("page_lines", lines)]
@@ -145,17 +145,17 @@ class Turn(Part):
         assert op.rotary is not None
         tokens = op.rotary.page_tokens
         to = "a cache" if tokens is None else f"pages of {tokens} tokens of a cache"
-        return f"turns queries and keys, writes keys and values to {to}"
+        return f"rotates queries and keys, writes keys and values to {to}"
 
     def torch(self, op: Product) -> str:
-        return "PyTorch has no call that turns queries and keys and writes to a cache: compare without it"
+        return "PyTorch has no call that rotates queries and keys and writes to a cache: compare without it"
 
 
 _POINTERS = {
-    "keys": "cache of keys, appended to",
-    "values": "cache of values, appended to",
-    "lengths": "int32 of each sequence, new tokens included",
-    "frequencies": "fp32, radians a token of each pair",
+    "keys": "key cache, appended to",
+    "values": "value cache, appended to",
+    "lengths": "int32 for each sequence, new tokens included",
+    "frequencies": "fp32, radians per token for each pair",
 }
 
 

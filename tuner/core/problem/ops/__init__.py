@@ -1,1 +1,1 @@
-"""What an op of any kind is: its tensors, who reads whom, its JSON; caches and rotary embedding, which kinds share."""
+"""The common interface of ops: tensors, data flow, JSON; caches and rotary embedding, which kinds share."""

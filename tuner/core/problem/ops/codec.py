@@ -1,4 +1,4 @@
-"""JSON of an op by its fields: what a kind has that says nothing else of it."""
+"""JSON of an op from its fields: the default for kinds that do not define their own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuner.errors import InvalidInput
 
 T = TypeVar("T")
 
-#: Keys of a field's metadata that are bounds of its value.
+#: Metadata keys that are bounds of a field's value.
 BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length")
-#: Types of values, and what they are called in JSON.
+#: Types of values, and their names in JSON.
 _PLAIN: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
 
 def fields_to_json(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that do not have their default, as plain JSON values."""
+    """The fields of a dataclass that differ from their default, as plain JSON values."""
     found = {field.name: getattr(value, field.name) for field in fields(value)}
     return {field.name: _plain(found[field.name]) for field in fields(value) if found[field.name] != _default(field)}
 
@@ -30,11 +30,11 @@ def fields_from_json(cls: type[T], data: dict[str, Any]) -> T:
     """Inverse of `fields_to_json`.
 
     Raises:
-        InvalidInput: names the field that is unknown, missing, or of another type, and what would be right.
+        InvalidInput: names the field that is unknown, missing, or of the wrong type, and what would be valid.
     """
     hints, needed = _hints_and_needed(cls)  # type: ignore[arg-type]  # a class is hashable
     if other := next((name for name in data if name not in hints), None):
-        raise InvalidInput(other, "is not a known field", f"give some of {', '.join(hints)}")
+        raise InvalidInput(other, "is not a known field", f"use some of {', '.join(hints)}")
     if missing := next((name for name in needed if name not in data), None):
         raise InvalidInput(missing, "is missing", "add it")
     return cls(**{name: _typed(name, value, hints[name]) for name, value in data.items()})
@@ -42,7 +42,8 @@ def fields_from_json(cls: type[T], data: dict[str, Any]) -> T:
 
 @cache
 def _hints_and_needed(cls: type) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Of each field of a dataclass the type, and the names of those without a default: a submission asks often."""
+    """Field types of a dataclass, and the names of fields without a default; cached, since every submission needs
+    them."""
     hints = hints_of(cls)
     return {one.name: hints[one.name] for one in fields_of(cls)}, tuple(
         one.name for one in fields_of(cls) if is_needed(one)
@@ -50,7 +51,7 @@ def _hints_and_needed(cls: type) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def fields_of(cls: Any) -> tuple[Field[Any], ...]:
-    """The fields of a dataclass that is known as something else."""
+    """The fields of a dataclass that is typed as something else."""
     return fields(cls)
 
 
@@ -61,18 +62,18 @@ def is_needed(field: Field[Any]) -> bool:
 
 @cache
 def hints_of(cls: type) -> dict[str, Any]:
-    """The types of a dataclass' fields, by name."""
+    """The types of a dataclass's fields, by name."""
     return get_type_hints(cls)
 
 
 def spelling_problem(cls: Any, taken: Collection[str]) -> str:
-    """Why the fields of a class cannot be those of a document, which has keys `taken` beside; empty where they can."""
+    """Why the fields of a class cannot be keys of a document that already has the keys `taken`; empty if they can."""
     params = getattr(cls, "__dataclass_params__", None)
     if params is None or not params.frozen:
-        return "is no frozen dataclass"
+        return "is not a frozen dataclass"
     try:
         hints = hints_of(cls)
-    except Exception as error:  # whatever another package wrote there
+    except Exception as error:  # arbitrary code from another package
         return f"has fields whose types cannot be read: {type(error).__name__}: {error}"
     found = (_field_problem(one, hints[one.name], taken) for one in fields(cls))
     return next(
@@ -83,9 +84,9 @@ def spelling_problem(cls: Any, taken: Collection[str]) -> str:
 
 def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     if one.name in taken:
-        return "as documents have it for something else"
+        return "which documents use for something else"
     if not _has_form(hint):
-        return f"of type {hint}, which has no form in JSON: give {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
+        return f"of type {hint}, which has no form in JSON: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
     for bound in BOUNDS:
         if bound in one.metadata and type(one.metadata[bound]) not in (int, hint):
             return f"of type {hint.__name__}, with {one.metadata[bound]!r} for {bound!r}"
@@ -121,10 +122,10 @@ def _plain(value: Any) -> Any:
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:
-    """A value of JSON as the type of its field.
+    """Converts a JSON value to the type of its field.
 
     Raises:
-        InvalidInput: it is of another type.
+        InvalidInput: it has the wrong type.
     """
     if type(value) is hint and hint in (bool, int, str):  # most are
         return value
@@ -134,10 +135,10 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         return None if value is None and len(others) < len(args) else _typed(name, value, others[0])
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise InvalidInput(name, f"is {value!r}", "give a list")
+            raise InvalidInput(name, f"is {value!r}", "pass a list")
         kinds = args[:1] * len(value) if args[1:] == (...,) else args
         if len(kinds) != len(value):
-            raise InvalidInput(name, f"has {len(value)} entries", f"give {len(kinds)}")
+            raise InvalidInput(name, f"has {len(value)} entries", f"use {len(kinds)}")
         return tuple(_typed(f"{name}.{i}", one, kind) for i, (one, kind) in enumerate(zip(value, kinds, strict=True)))
     if is_dataclass(hint):
         return _nested(name, value, hint)
@@ -145,14 +146,14 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         if isinstance(value, hint):
             return value
         if value not in list(hint):
-            raise InvalidInput(name, f"is {value!r}", f"give one of {', '.join(hint)}")
+            raise InvalidInput(name, f"is {value!r}", f"use one of {', '.join(hint)}")
         return hint(value)
     return _number_or_text(name, value, hint)
 
 
 def _nested(name: str, value: Any, hint: Any) -> Any:
     if not isinstance(value, dict):
-        raise InvalidInput(name, f"is {value!r}", "give a JSON object")
+        raise InvalidInput(name, f"is {value!r}", "pass a JSON object")
     try:
         return fields_from_json(hint, value)
     except InvalidInput as error:
@@ -164,7 +165,7 @@ def _number_or_text(name: str, value: Any, hint: Any) -> Any:
         raise TypeError(f"{name} is of type {hint}, which has no form in JSON")
     fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
     if not fits or (isinstance(value, bool) and hint is not bool):
-        raise InvalidInput(name, f"is {value!r}", f"give {_PLAIN[hint]}")
+        raise InvalidInput(name, f"is {value!r}", f"use {_PLAIN[hint]}")
     if hint is float and not math.isfinite(value):
-        raise InvalidInput(name, f"is {value!r}", "give a finite number")
+        raise InvalidInput(name, f"is {value!r}", "use a finite number")
     return float(value) if hint is float else value

@@ -1,4 +1,4 @@
-"""Who reads which tensor: every op reads inputs and outputs of earlier ops, in the shape that they have."""
+"""Which op reads which tensor: every op reads inputs and outputs of earlier ops, with matching shapes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Read(NamedTuple):
     #: The op's field that names it.
     field: str
     tensor: str
-    #: Rows and columns, as the op reads it.
+    #: Rows and columns, as seen by the op.
     shape: Shape
-    #: Of another shape: the field that is at fault, if it is another; what the op does with the tensor, why that
-    #: cannot be, and what would be right.
+    #: For a wrong shape: the field at fault, if it is another; what the op does with the tensor, why that is
+    #: impossible, and what would be valid.
     blame: str = ""
     verb: str = "reads"
     why: str = ""
@@ -27,39 +27,48 @@ class Read(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """An op's name, the shape of its output, and what it reads."""
+    """An op's name, the shape of its output, and the tensors that it reads."""
 
     name: str
     shape: Shape
     reads: tuple[Read, ...]
     #: Names of tensors that are its own.
     operands: tuple[str, ...] = ()
+    #: What it writes beside its output.
+    made: tuple[tuple[str, Shape], ...] = ()
+    #: Names of tensors that it changes in place.
+    changed: tuple[str, ...] = ()
 
 
 def check_names(flows: Sequence[Flow]) -> None:
-    """A tensor has one name, and a name one tensor: an op's output, an input, or an operand of one op.
+    """Names must be unique: each belongs to an op's output, an input, or an operand of one op.
 
     Raises:
-        InvalidInput: two ops have one name, or a tensor has that of an operand.
+        InvalidInput: two ops have the same name, or a tensor has that of an operand.
     """
-    names = [flow.name for flow in flows]
+    names = [name for flow in flows for name in (flow.name, *(name for name, _ in flow.made))]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput("ops", f"the name {double!r} is used twice", "give each op its own name")
     operands = {operand: operand.rpartition(".")[0] for flow in flows for operand in flow.operands}
     for name in (*names, *(read.tensor for flow in flows for read in flow.reads)):
         if name in operands:
-            problem = f"{name} is the name of an operand of {operands[name]}"
-            raise InvalidInput("ops", problem, "give the op, or the input, another name")
+            problem = f"{name} is already an operand of {operands[name]}"
+            raise InvalidInput("ops", problem, "rename the op, or the input")
+    for flow in flows:
+        others = {read.tensor for other in flows if other is not flow for read in other.reads} | set(names)
+        if shared := next((name for name in flow.changed if name in others), None):
+            problem = f"{flow.name} changes {shared} in place, and another op writes or reads it"
+            raise InvalidInput("ops", problem, "give it a tensor that no other op names")
 
 
 def check_dataflow(flows: Sequence[Flow]) -> None:
-    """Ops in topological order, none of which has the name of another.
+    """Checks that ops are in topological order and have unique names.
 
     Raises:
-        InvalidInput: an op reads itself or a later one, ops read each other in a cycle, or shapes do not meet.
+        InvalidInput: an op reads itself or a later one, ops read each other in a cycle, or shapes do not match.
     """
-    names = {flow.name for flow in flows}
-    known: dict[str, tuple[str, Shape]] = {}  # tensor -> who gave it its shape, and that
+    names = {name for flow in flows for name in (flow.name, *(name for name, _ in flow.made))}
+    known: dict[str, tuple[str, Shape]] = {}  # tensor -> the op that determined its shape, and the shape
     written: set[str] = set()
     for flow in flows:
         for read in flow.reads:
@@ -68,16 +77,18 @@ def check_dataflow(flows: Sequence[Flow]) -> None:
             first, shape = known.setdefault(read.tensor, (flow.name, read.shape))
             if shape != read.shape:
                 raise _misfit(flow, read, shape, "" if read.tensor in written else first)
-        written.add(flow.name)
-        known[flow.name] = flow.name, flow.shape
+        for name, shape in ((flow.name, flow.shape), *flow.made):
+            written.add(name)
+            known[name] = flow.name, shape
 
 
 def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput:
-    """What an op reads depends on it in turn, or is merely written too late."""
-    remedy = "list the ops in topological order: each after those that it reads"
-    if read.tensor == flow.name:
+    """An op reads something that depends on it, or that is only written too late."""
+    remedy = "list the ops in topological order: each after the ops that it reads"
+    if read.tensor in (flow.name, *dict(flow.made)):
         return InvalidInput("ops", f"{flow.name} reads {read.tensor}, its own output", remedy)
-    reads_of = {other.name: [one.tensor for one in other.reads] for other in flows}
+    written = [(name, other.reads) for other in flows for name in (other.name, *dict(other.made))]
+    reads_of = {name: [one.tensor for one in reads] for name, reads in written}
     path = _path(reads_of, read.tensor, flow.name)
     if path:
         circle = ", which reads ".join([*path, path[0]])
@@ -87,8 +98,8 @@ def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput
 
 
 def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
-    """Ops from `end` on, each of which reads the next one, around to `end` by way of `start`; none where there is no
-    way from `start` to `end`."""
+    """A cycle of ops from `end` through `start` back to `end`, each reading the next one; empty if `start` does not
+    lead to `end`."""
     came_from, todo = {start: end}, [start]
     while todo:
         op = todo.pop()
@@ -105,7 +116,7 @@ def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
 
 
 def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
-    """A tensor of another shape than the op says; `first` is the op that gave an input its shape."""
+    """A tensor whose shape differs from the op's; `first` is the op that determined an input's shape."""
     (rows, columns), field = read.shape, f"{flow.name}.{read.blame or read.field}"
     if first:
         problem = f"reads {read.tensor} as [{rows}, {columns}], but {first} reads it as [{shape[0]}, {shape[1]}]"

@@ -1,4 +1,4 @@
-"""A cache of keys and values: what its rows follow from, and its pages, whoever reads or writes it."""
+"""A cache of keys and values, for all its readers and writers: its number of rows, and its pages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tuner.errors import InvalidInput
 
 HEAD_DIMS = (64, 128)
 MOST_NEW_TOKENS = 8
-#: Tokens of a cache are rows of a tensor map, whose places have 31 bits.
+#: Tokens of a cache are rows of a tensor map, whose coordinates have 31 bits.
 MOST_ROWS = 2**31 - 1
 PAGE_TOKENS = (16, 32, 64)
-#: Names of an op's tensors, behind its own: both caches; and with them int32 lengths of the sequences, and of a paged
-#: cache the int32 table of its pages.
+#: Suffixes of an op's tensor names: both caches; with them int32 lengths of the sequences and, for a paged cache, the
+#: int32 table of its pages.
 CACHES = ("keys", "values")
 OF_CACHE = (*CACHES, "lengths", "pages")
 
 
 class CacheSizes(Protocol):
-    """What a cache's rows follow from."""
+    """The sizes that determine a cache's rows."""
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys, and of values."""
+        """Key heads, and value heads."""
 
     @property
     def head_dim(self) -> int:
@@ -36,15 +36,15 @@ class CacheSizes(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PagedCache:
-    """Pages of a cache, which a table gives to sequences.
+    """Pages of a cache, which a table assigns to sequences.
 
-    Keys, and values, are [num_pages, kv_heads, page_tokens, head_dim] where heads come first, else [num_pages,
-    page_tokens, kv_heads, head_dim]. The table is int32 [sequences, pages_of(op)], and known when a launch runs.
+    Keys, and values, are [num_pages, kv_heads, page_tokens, head_dim] if heads come first, otherwise [num_pages,
+    page_tokens, kv_heads, head_dim]. The table is int32 [sequences, pages_of(op)], and read when a launch runs.
     """
 
-    #: That the cache has; a launch may bring another number.
+    #: Number of pages of the cache; a launch may use another number.
     num_pages: int
-    #: Tokens of a page: 16, 32 or 64.
+    #: Tokens per page: 16, 32 or 64.
     page_tokens: int
     #: Whether a page's heads come before its tokens.
     heads_first: bool = True
@@ -53,13 +53,15 @@ class PagedCache:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of its range, and what would be right.
+            InvalidInput: a field is out of range; the message says what would be valid.
         """
         if self.page_tokens not in PAGE_TOKENS:
             known = ", ".join(map(str, PAGE_TOKENS))
-            raise InvalidInput("page_tokens", f"{self.page_tokens!r} has no kernel", f"give one of {known}")
+            raise InvalidInput(
+                "page_tokens", f"{self.page_tokens!r} is not supported by any kernel", f"use one of {known}"
+            )
         if self.num_pages < 1:
-            raise InvalidInput("num_pages", f"{self.num_pages!r} pages hold nothing", "give 1 or more")
+            raise InvalidInput("num_pages", f"{self.num_pages!r} pages cannot hold anything", "use 1 or more")
 
     def pages_of(self, op: CacheSizes) -> int:
         """Pages of the longest context."""
@@ -71,7 +73,7 @@ class PagedCache:
         return (self.num_pages, *middle, op.head_dim)
 
     def num_rows(self, op: CacheSizes) -> int:
-        """Rows of a head that a kernel counts: those of all pages, and of one behind them, which stands for none."""
+        """Rows per head that a kernel counts: those of all pages, plus one dummy page after them."""
         return (self.num_pages + 1) * self.page_tokens * op.kv_heads
 
     def describe(self) -> str:
@@ -88,33 +90,33 @@ class WrittenCache(CacheSizes, Protocol):
 
     @property
     def new_tokens(self) -> int:
-        """New tokens of each sequence, that an op's rows are."""
+        """New tokens of each sequence, which are an op's rows."""
 
     @property
     def page_tokens(self) -> int | None:
-        """Tokens of a page; None for a contiguous cache."""
+        """Tokens per page; None for a contiguous cache."""
 
     @property
     def heads_first(self) -> bool:
         """Whether a page's heads come before its tokens."""
 
     def num_sequences(self, rows: int) -> int:
-        """Of this many new tokens."""
+        """Number of sequences for this many new tokens."""
 
     def paged(self, rows: int) -> PagedCache | None:
         """The pages of a cache for this many new tokens; None for a contiguous one."""
 
 
 def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:
-    """As many pages as the longest contexts of this many sequences have; None for a contiguous cache.
+    """Enough pages for the longest contexts of this many sequences; None for a contiguous cache.
 
     Raises:
-        InvalidInput: there are no such pages, or an order of what has none.
+        InvalidInput: there are no such pages, or an order without pages.
     """
     if page_tokens is None:
         if not heads_first:
             problem = "a contiguous cache is [sequences, kv_heads, max_length, head_dim]: heads come before tokens"
-            raise InvalidInput("heads_first", problem, "give page_tokens too, or leave it out")
+            raise InvalidInput("heads_first", problem, "set page_tokens too, or leave it out")
         return None
     one = PagedCache(num_pages=1, page_tokens=page_tokens, heads_first=heads_first)
     return PagedCache(num_pages=sequences * one.pages_of(op), page_tokens=page_tokens, heads_first=heads_first)

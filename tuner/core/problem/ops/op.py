@@ -1,4 +1,4 @@
-"""What the domain asks of an op of any kind. A kind is a class here, and its files; nothing outside names one."""
+"""The interface of an op of any kind. A kind is a class and its files; code outside never names one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tuner.core.problem.ops.codec import fields_from_json, fields_of, fields_to_
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.kv_cache import WrittenCache
 
-#: Rows and columns of a tile, about.
+#: Approximate rows and columns of a tile.
 TILE = 128
 
 
 class Role(StrEnum):
-    """What a tensor is to an op."""
+    """The role of a tensor for an op."""
 
     #: Given by the caller, or by an earlier op.
     INPUT = "input"
-    #: The same at every launch, and cold when a timed one begins.
+    #: The same at every launch, and cold when a timed launch begins.
     WEIGHT = "weight"
     #: Written whole.
     OUTPUT = "output"
@@ -41,11 +41,11 @@ class Tensor:
     #: One of `ELEMENTS`.
     dtype: str
     role: Role
-    #: The tensor of factors that its elements are multiplied by; empty for none.
+    #: The tensor of factors for its elements; empty for none.
     scale: str = ""
-    #: Of integers that a launch brings: the least and the most that an element may be.
+    #: For integers passed at launch: the minimum and maximum of an element.
     range: tuple[int, int] | None = None
-    #: Whether it may be read before the launch in front has ended.
+    #: Whether it may be read before the previous launch has ended.
     is_early: bool = False
 
     @property
@@ -54,28 +54,33 @@ class Tensor:
         return prod(self.shape)
 
     @property
+    def rows_and_columns(self) -> tuple[int, int]:
+        """As a matrix: its last dimension is columns."""
+        return self.num_elements // self.shape[-1], self.shape[-1]
+
+    @property
     def num_bytes(self) -> int:
         """Of the whole tensor."""
         return self.num_elements * ELEMENTS[self.dtype].size_bytes
 
 
 def weight(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """One that is there before any launch."""
+    """A tensor that exists before any launch."""
     return Tensor(name=name, shape=shape, dtype=dtype, role=Role.WEIGHT, is_early=True)
 
 
 def given(name: str, shape: tuple[int, ...], dtype: str, *, range: tuple[int, int] | None = None) -> Tensor:
-    """An input, or an earlier op's output; of integers with the least and the most that one may be."""
+    """An input, or an earlier op's output; for integers with the minimum and maximum."""
     return Tensor(name=name, shape=shape, dtype=dtype, role=Role.INPUT, range=range)
 
 
 def cache(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """One that is kept between launches."""
+    """A tensor that is kept between launches."""
     return Tensor(name=name, shape=shape, dtype=dtype, role=Role.CACHE)
 
 
 def output(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """One that is written whole."""
+    """A tensor that is written completely."""
     return Tensor(name=name, shape=shape, dtype=dtype, role=Role.OUTPUT)
 
 
@@ -83,13 +88,13 @@ def output(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
 class OpWords:
     """An op in a table of its chain's ops."""
 
-    #: What it makes of what, in sizes.
+    #: Its operation, with sizes.
     sizes: str
-    #: What it works on.
+    #: Its operand.
     reads: str
     #: What it reads, by the field that names it.
     named: Mapping[str, str]
-    #: What its rows are normed by, what is added, and the function of its elements; empty for none.
+    #: What normalizes its rows, what is added, and its elementwise function; empty for none.
     norm: str = ""
     adds: str = ""
     function: str = ""
@@ -98,26 +103,26 @@ class OpWords:
 class Op(ABC):
     """An op of a workload: a frozen dataclass, which names the tensor that it writes.
 
-    Its output is a matrix for those that read it, `m` rows of `c_columns` elements. A field's ``doc`` in its metadata
-    is what clients are told of it.
+    Readers see its output as a matrix of `m` rows of `c_columns` elements. A field's ``doc`` in its metadata is the
+    description that clients see.
     """
 
-    #: What its JSON calls the kind.
+    #: Its kind's name in JSON.
     KIND: ClassVar[str]
-    #: Fields of its JSON that may differ between workloads whose results are compared, by the distance of `sizes`.
+    #: JSON fields that may differ between workloads whose results are compared, by the distance of `sizes`.
     FREE: ClassVar[tuple[str, ...]] = ("m",)
     #: Those of them that may differ between chains.
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = ("m",)
 
-    #: Whether a kernel that was made for this many rows runs for fewer, as a ladder of kernels needs it.
+    #: Whether a kernel for this many rows also runs for fewer, as a ladder of kernels requires.
     SERVES_FEWER_ROWS: ClassVar[bool] = False
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
-    #: Whether the output leaves the chain, though an op of it reads it.
+    #: Whether the output is returned from the chain even if an op of it reads it.
     is_output: bool = False
 
-    if TYPE_CHECKING:  # a field of a dataclass would have it as its default
+    if TYPE_CHECKING:  # a dataclass field would use it as its default
 
         @property
         def m(self) -> int:
@@ -130,12 +135,23 @@ class Op(ABC):
 
     @property
     def result_columns(self) -> int:
-        """Elements of a row of all that it makes: what goes to a cache is more than the output."""
+        """Elements of a row of everything that it writes: more than the output if it also writes to a cache."""
         return self.c_columns
 
     def stored_in(self, dtype: Dtype) -> Dtype:
-        """The element type of its output, of a workload of that type."""
+        """The element type of its output, in a workload of that type."""
         return dtype
+
+    @property
+    def made(self) -> tuple[Tensor, ...]:
+        """Tensors beside its output that later ops may read."""
+        return ()
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Tensors that it names and changes in place."""
+        kept = (one.name for one in self.tensors(Dtype.FP16) if one.role is Role.CACHE)
+        return tuple(name for name in kept if name in self.read_names)
 
     @property
     @abstractmethod
@@ -144,12 +160,12 @@ class Op(ABC):
 
     @property
     def read_names(self) -> tuple[str, ...]:
-        """The names of those."""
+        """Their names."""
         return tuple(read.tensor for read in self.reads)
 
     @abstractmethod
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """All that it reads and writes, its output last, in a workload of that element type."""
+        """Everything that it reads and writes, its output last, in a workload of that element type."""
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -172,8 +188,8 @@ class Op(ABC):
         return 0
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
-        """Bytes that a timed launch reads beside weights, caches, and what the op names; `written` are the names of all
-        ops of the workload."""
+        """Bytes that a timed launch reads besides weights, caches, and the tensors that the op names; `written` are
+        the names of all ops of the workload."""
         return sum(
             tensor.num_bytes
             for tensor in self.tensors(dtype)
@@ -182,61 +198,60 @@ class Op(ABC):
 
     @property
     def has_cache(self) -> bool:
-        """Whether tensors of its own are kept between launches."""
+        """Whether some of its own tensors are kept between launches."""
         return any(tensor.role is Role.CACHE for tensor in self.tensors(Dtype.FP16))
 
     @property
     def written_cache(self) -> WrittenCache | None:
-        """The cache of keys and values that it writes to, beside its output; None for none."""
+        """The KV cache that it writes to, besides its output; None for none."""
         return None
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """By which a near shape is found: factors between them say how far two are apart."""
+        """Sizes for finding near shapes: their ratios measure the distance of two shapes."""
         return tuple(getattr(self, name) for name in self.FREE)
 
     @property
     def ladder_key(self) -> tuple[int, ...]:
-        """Of a launch op: with another key its kernel, or its plan, is another, though all that was chosen is the
-        same."""
+        """For a launch op: with another key, its kernel or plan differs even if the schedule is the same."""
         return self.sizes
 
     @property
     def num_tiles(self) -> int:
-        """About how many tasks there are: what a search can deal with."""
+        """Approximate number of tasks: limits what a search can handle."""
         return -(-self.m // TILE) * -(-self.c_columns // TILE)
 
     def check_shared(self, ops: Sequence[Op]) -> None:  # noqa: B027  # most share nothing
-        """Whether what it shares with another op of a workload, a cache, is the same for both. It is asked before
-        anything is known of who reads whom.
+        """Checks that state shared with another op of a workload, such as a cache, is the same for both. Called before
+        the data flow is known.
 
         Raises:
-            InvalidInput: what would be right.
+            InvalidInput: says what would be valid.
         """
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:  # noqa: B027  # most may stand anywhere
-        """Whether it may stand where it does, among a workload's ops in topological order.
+        """Checks whether it may be at its position among a workload's ops in topological order.
 
         Raises:
-            InvalidInput: what would be right.
+            InvalidInput: says what would be valid.
         """
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse. The element type is the workload's."""
+        """A dict of plain JSON values; `from_json` is its inverse. The element type is that of the workload."""
         return {"op": self.KIND, **fields_to_json(self)}
 
     def to_job_json(self) -> dict[str, Any]:
-        """The same as a job has it."""
+        """The same, in the form of a job."""
         return self.to_json()
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it needs beside its kind of what packages bring, as `OpKind.extras` calls it."""
+        """What it needs from packages besides its kind, in the form of `OpKind.extras`."""
         return ()
 
     @classmethod
     def unknown_in(cls, data: Mapping[str, Any]) -> str:
-        """What an op's JSON needs of that and nobody here brings; empty for nothing."""
+        """The needs of an op's JSON that nothing here provides; empty for none."""
         return ""
 
     @classmethod
@@ -244,18 +259,18 @@ class Op(ABC):
         """Inverse of `to_json`.
 
         Raises:
-            InvalidInput: a field is unknown, is missing, or is out of its range.
+            InvalidInput: a field is unknown, missing or out of range.
         """
         return fields_from_json(cls, {name: value for name, value in data.items() if name != "op"})
 
     @classmethod
     def json_hints(cls) -> dict[str, tuple[Any, bool]]:
-        """Of its JSON each key but the kind's: the type of the value, and whether it must be there."""
+        """For each JSON key except the kind's: the type of the value, and whether it is required."""
         hints = hints_of(cls)
         return {one.name: (hints[one.name], is_needed(one)) for one in fields_of(cls)}
 
     def describe(self, *, with_rows: bool = True) -> str:
-        """A few words: what it makes of what is in front of it."""
+        """A few words: what it computes from its inputs."""
         return f"{self.KIND} {self.c_columns}"
 
     def words(self) -> OpWords:
@@ -264,18 +279,18 @@ class Op(ABC):
         return OpWords(sizes=self.describe(), reads=next(iter(self.read_names), ""), named=named)
 
     def place_of(self, row: int, column: int) -> str:
-        """What an element of the output belongs to, in words; empty where there is more to say of its tile."""
+        """What an element of the output belongs to, in words; empty if its tile says enough."""
         return ""
 
     def column_of_tiles(self, column: int) -> int:
-        """The column in which tiles count an element of a row of all that it makes."""
+        """The column in which tiles count an element of a row of everything that it writes."""
         return column
 
     @classmethod
     def extras(cls, ops: Sequence[Self]) -> list[str]:
-        """What several of the kind do beside, in words behind the sizes of all."""
+        """What several ops of the kind do besides, in words after the sizes of all."""
         return []
 
 
 class LaunchOp(Op):
-    """An op that has launches of its own: for the plans of others its output is an input."""
+    """An op with its own launches: for the plans of other ops, its output is an input."""

@@ -1,4 +1,4 @@
-"""What an epilogue does to queries, keys and values of new tokens: rotary embedding, and the write to the cache.
+"""The epilogue of queries, keys and values of new tokens: rotary embedding, and the write to the cache.
 
 Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; elements i and
 i + head_dim / 2 of a head are a pair, as in Llama.
@@ -15,7 +15,7 @@ from tuner.core.problem.ops.op import Tensor, cache, given, weight
 from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.errors import InvalidInput
 
-#: Fields that are in the JSON form only where they are set.
+#: Fields that are in the JSON form only if they are set.
 _LATER = {"page_tokens": None, "heads_first": True}
 
 
@@ -23,13 +23,13 @@ _LATER = {"page_tokens": None, "heads_first": True}
 class Rotary:
     """The heads of a product's columns, and the cache that it writes to.
 
-    A row of the product is a new token: queries of all heads, then keys, then values. Queries and keys are turned by
+    A row of the product is a new token: queries of all heads, then keys, then values. Queries and keys are rotated by
     position * frequencies. Keys and values go to [sequences, kv_heads, max_length, head_dim], at the token's position,
-    or to the page that a table gives to the position, as `PagedCache` has it. A token in front of its sequence, or
-    behind max_length, has no place there; nor has one whose page is not in the cache.
+    or to the page that a table assigns to the position (see `PagedCache`). A token before the start of its sequence, or
+    past max_length, has no place there; nor has one whose page is not in the cache.
     """
 
-    #: Heads of queries, and of keys and of values.
+    #: Query heads, and key and value heads.
     heads: int
     kv_heads: int
     #: Elements of a head.
@@ -38,7 +38,7 @@ class Rotary:
     max_length: int
     #: Of each sequence: the last ones of its context.
     new_tokens: int = 1
-    #: Of a page of the cache: 16, 32 or 64; None for a contiguous one.
+    #: Tokens per page of the cache: 16, 32 or 64; None for a contiguous one.
     page_tokens: int | None = None
     #: Whether a page's heads come before its tokens.
     heads_first: bool = True
@@ -47,30 +47,35 @@ class Rotary:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of its range, and what would be right.
+            InvalidInput: a field is out of range; the message says what would be valid.
         """
         for field in ("heads", "kv_heads", "new_tokens", "max_length"):
             if (value := getattr(self, field)) < 1:
-                raise InvalidInput(field, f"must be at least 1, got {value}", "give a whole number from 1 on")
+                raise InvalidInput(field, f"must be at least 1, got {value}", "use a positive whole number")
         rules = (
             (
                 self.heads % self.kv_heads != 0,
                 "heads",
                 f"{self.heads} query heads cannot share {self.kv_heads} KV heads evenly",
-                f"give a multiple of kv_heads, {self.kv_heads}",
+                f"use a multiple of kv_heads, {self.kv_heads}",
             ),
-            (self.head_dim not in HEAD_DIMS, "head_dim", f"{self.head_dim} has no kernel", "give 64 or 128"),
+            (
+                self.head_dim not in HEAD_DIMS,
+                "head_dim",
+                f"{self.head_dim} is not supported by any kernel",
+                "use 64 or 128",
+            ),
             (
                 self.new_tokens > MOST_NEW_TOKENS,
                 "new_tokens",
-                f"{self.new_tokens} new tokens are prefill, and this is decode",
-                f"give 1 to {MOST_NEW_TOKENS}",
+                f"{self.new_tokens} new tokens are prefill, but only decode is supported",
+                f"use 1 to {MOST_NEW_TOKENS}",
             ),
             (
                 self.max_length < self.new_tokens,
                 "max_length",
-                f"{self.max_length} tokens do not hold the {self.new_tokens} new ones",
-                f"give at least new_tokens, {self.new_tokens}",
+                f"{self.max_length} tokens cannot hold the {self.new_tokens} new ones",
+                f"use at least new_tokens, {self.new_tokens}",
             ),
         )
         for is_broken, field, problem, remedy in rules:
@@ -80,30 +85,30 @@ class Rotary:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names of the op's tensors that are there for this, after the op's own name."""
+        """Suffixes of the op's tensors that belong to this."""
         return (*CACHES, "lengths", *(() if self.page_tokens is None else ("pages",)), "frequencies")
 
     @property
     def num_pairs(self) -> int:
-        """Of a row: queries', keys' and values'."""
+        """Pairs per row: of queries, keys and values."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim // 2
 
     @property
     def query_columns(self) -> int:
-        """Of a row, those of all query heads."""
+        """Columns of all query heads in a row."""
         return self.heads * self.head_dim
 
     def pair_of(self, column: int) -> int:
-        """The pair that an element of a row belongs to, heads side by side."""
+        """The pair of an element of a row, with heads side by side."""
         half = self.head_dim // 2
         return column // self.head_dim * half + column % half
 
     def num_sequences(self, rows: int) -> int:
-        """Of this many new tokens."""
+        """Number of sequences for this many new tokens."""
         return rows // self.new_tokens
 
     def positions(self, xp: ArrayModule, lengths: Array, rows: int) -> tuple[Array, Array]:
-        """Of each of this many new tokens the place in its sequence, of given lengths, and whether there is one."""
+        """For each of this many new tokens its position in its sequence, given the lengths, and whether it has one."""
         tokens = xp.arange(rows)
         found = lengths[tokens // self.new_tokens] - self.new_tokens + tokens % self.new_tokens
         return found, (found >= 0) & (found < self.max_length)
@@ -112,7 +117,7 @@ class Rotary:
         """The pages of a cache for this many new tokens; None for a contiguous one.
 
         Raises:
-            InvalidInput: there are no such pages, or an order of what has none.
+            InvalidInput: there are no such pages, or an order without pages.
         """
         return paged_for(self, self.num_sequences(rows), page_tokens=self.page_tokens, heads_first=self.heads_first)
 
@@ -123,13 +128,13 @@ class Rotary:
         return (self.num_sequences(rows), self.kv_heads, self.max_length, self.head_dim)
 
     def num_cache_rows(self, rows: int) -> int:
-        """Rows of a head that a kernel counts."""
+        """Rows per head that a kernel counts."""
         if (paged := self.paged(rows)) is not None:
             return paged.num_rows(self)
         return self.num_sequences(rows) * self.kv_heads * self.max_length
 
     def tensors(self, name: str, rows: int, dtype: Dtype) -> tuple[Tensor, ...]:
-        """Of an op of that name and this many rows: both caches, lengths, pages, radians a token."""
+        """For an op with that name and this many rows: both caches, lengths, pages, radians per token."""
         sequences, paged = self.num_sequences(rows), self.paged(rows)
         found = [cache(f"{name}.{one}", self.cache_shape(rows), dtype) for one in CACHES]
         found += [given(f"{name}.lengths", (sequences,), "int32", range=(0, self.max_length))]
@@ -153,6 +158,6 @@ class Rotary:
         """Inverse of `to_json`.
 
         Raises:
-            InvalidInput: a field is out of its range.
+            InvalidInput: a field is out of range.
         """
         return cls(**data)

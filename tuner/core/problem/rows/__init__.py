@@ -1,1 +1,1 @@
-"""What is known of an element type and of an activation: a row each, to which packages may add."""
+"""Properties of element types and activations: one row each; packages may add rows."""

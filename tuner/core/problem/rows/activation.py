@@ -1,4 +1,4 @@
-"""What the program has to know of an activation."""
+"""The properties of an activation."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ class ActivationRow:
 
     #: As JSON has it: lower-case letters, digits and underscores.
     name: str
-    #: In packs and in the C API, where it is TUNER_ and the name; never another's. Packages take numbers from 128 on.
+    #: In packs and in the C API, as TUNER_ and the name; never reused. Packages take numbers from 128 on.
     number: int
-    #: Names of transformers for this very function, beside its own. Source: transformers, activations.py, ACT2CLS.
+    #: Other transformers names of exactly this function. Source: transformers, activations.py, ACT2CLS.
     aliases: tuple[str, ...] = ()
-    #: Whether transformers means this function by `name`, too.
+    #: Whether `name` also means this function in transformers.
     is_transformers_name: bool = True
-    #: The function: of an array module and an array, in the array's own precision.
+    #: The function, of an array module and an array, in the array's own precision.
     host: Callable[[ArrayModule, Array], Array]
-    #: An expression of CUDA for the value at `float x`. It may call what ptx.cuh and logistic.cuh have.
+    #: A CUDA expression for the value at `float x`. It may call functions from ptx.cuh and logistic.cuh.
     device: str
-    #: Of `torch.nn.functional` and a tensor: the function as a model calls it.
+    #: Of `torch.nn.functional` and a tensor: the function as models call it.
     torch: Callable[[Any, Any], Any]
-    #: Of the array module, arguments and their largest errors: how far the function's value may be off.
+    #: Maximum error of the function's value, of the array module, arguments and their maximum errors.
     spread: Callable[[ArrayModule, Array, Array], Array]
-    #: cublasLtEpilogue_t that has it, without a bias and with one; None where the library has it in none.
+    #: cublasLtEpilogue_t for it, without and with a bias; None if the library lacks it.
     library: tuple[VendorType, VendorType] | None = None
-    #: Whether it takes few registers on the device.
+    #: Whether it needs few registers on the device.
     is_plain: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            remedy = "give lower-case letters, digits and underscores"
-            raise InvalidInput(f"activation {self.name!r}", "is no name for C and CUDA", remedy)
+            remedy = "use lower-case letters, digits and underscores"
+            raise InvalidInput(f"activation {self.name!r}", "is not a valid name in C and CUDA", remedy)
 
     @property
     def is_added(self) -> bool:
-        """Whether a package brings it."""
+        """Whether it comes from a package."""
         return self.number >= FIRST_ADDED_NUMBER
 
     @property
@@ -56,5 +56,5 @@ class ActivationRow:
 
 
 def within(steepest: float) -> Callable[[ArrayModule, Array, Array], Array]:
-    """The spread of a function that is nowhere steeper."""
+    """The error bound of a function with at most this slope."""
     return lambda xp, z, error: steepest * error

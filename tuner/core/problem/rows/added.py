@@ -1,11 +1,11 @@
-"""Rows of a table that other packages may add to, by an entry point.
+"""Rows of a table to which other packages may add, through an entry point.
 
 A package names its row, or a tuple of rows, in its metadata:
 
     [project.entry-points."tuner.dtypes"]
     e5m2 = "my_package.rows:E5M2"
 
-A package that is broken adds nothing. Who asks for its row is told why.
+A broken package adds nothing. Requests for its row get the reason.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Protocol, TypeVar
 
 from tuner.core.problem.interface import ANY_FAULT, fields_problem, reason_of
 
-#: Rows of packages have numbers from here on, so that none takes one that a later version of the program has.
+#: Rows of packages have numbers from here on, so that they never collide with later versions of the program.
 FIRST_ADDED_NUMBER = 128
 
 
 class _Row(Protocol):
-    """What every row has."""
+    """Common members of all rows."""
 
     @property
     def name(self) -> str:
-        """As JSON has it."""
+        """Its name in JSON."""
 
     @property
     def number(self) -> int:
@@ -34,12 +34,12 @@ class _Row(Protocol):
 
 R = TypeVar("R", bound=_Row)
 
-#: Why a row cannot be used, by its table and what it is called.
+#: Why a row cannot be used, by table and name.
 _broken: dict[tuple[str, str], str] = {}
 
 
 def added_rows(group: str, of: type[R], own: Sequence[_Row]) -> tuple[R, ...]:
-    """The rows that installed packages add to a table which has the program's `own`, in the order of their numbers."""
+    """The rows that installed packages add to a table with the program's `own`, sorted by number."""
     taken: dict[object, str] = {key: row.name for row in own for key in (row.name, row.number)}
     found: list[R] = []
     for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
@@ -53,10 +53,10 @@ def added_rows(group: str, of: type[R], own: Sequence[_Row]) -> tuple[R, ...]:
 
 
 def check_broken(group: str, name: object) -> None:
-    """Says why there is no row of that name, where a package was to bring it.
+    """Raises with the reason if a package should have provided the row of that name.
 
     Raises:
-        ValueError: it was.
+        ValueError: it should have.
     """
     if reason := _broken.get((group, str(name))):
         raise ValueError(f"{name!r} of {group} cannot be used: {reason}")
@@ -64,11 +64,11 @@ def check_broken(group: str, name: object) -> None:
 
 def _problem(row: _Row, taken: dict[object, str]) -> str:
     if row.name in taken:
-        return f"another row is called {row.name}"
+        return f"another row is also called {row.name}"
     if row.number in taken:
-        return f"its number {row.number} is that of {taken[row.number]}"
+        return f"its number {row.number} is already used by {taken[row.number]}"
     if row.number < FIRST_ADDED_NUMBER:
-        return f"its number is {row.number}, and those of packages begin at {FIRST_ADDED_NUMBER}"
+        return f"its number is {row.number}; those of packages begin at {FIRST_ADDED_NUMBER}"
     return ""
 
 
@@ -80,7 +80,7 @@ def _rows_of(point: EntryPoint, of: type[R]) -> Iterator[R]:
         return
     for row in found if isinstance(found, tuple | list) else (found,):
         if not isinstance(row, of):
-            _broken[point.group, point.name] = f"{point.value} is a {type(row).__name__} and no {of.__name__}"
+            _broken[point.group, point.name] = f"{point.value} is a {type(row).__name__}, not a {of.__name__}"
         elif problem := fields_problem(row):
             named = row.name if isinstance(row.name, str) else point.name
             _broken[point.group, named] = f"{point.value} {problem}"

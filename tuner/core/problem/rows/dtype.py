@@ -1,4 +1,4 @@
-"""What the program has to know of an element type."""
+"""The properties of an element type."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.errors import InvalidInput
 Array = Any  # a numpy.ndarray, or a cupy.ndarray
 ArrayModule = Any  # numpy, or cupy
 
-#: Bits of an element that memory can hold by itself.
+#: Element sizes in bits that can be addressed in memory.
 _BITS = (8, 16, 32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VendorType:
-    """What an interface of CUDA calls an element type."""
+    """An element type's name in an interface of CUDA."""
 
     #: Name of its enumeration, e.g. ``CUDA_R_16F``.
     name: str
@@ -29,24 +29,23 @@ class VendorType:
 class DtypeRow:
     """One element type."""
 
-    #: As JSON has it.
+    #: Its name in JSON.
     name: str
     #: Bits of an element.
     bits: int
-    #: In packs and in the C API, where it is TUNER_ and the name; never another type's. Packages take numbers from
-    #: 128 on.
+    #: In packs and in the C API, as TUNER_ and the name; never reused. Packages take numbers from 128 on.
     number: int
-    #: What NumPy, CuPy, PyTorch and configs of transformers call it; of those that do not know it, arrays of unsigned
-    #: integers hold its bits.
+    #: Its name in NumPy, CuPy, PyTorch and transformers configs; libraries that do not know it hold its bits as
+    #: unsigned integers.
     array_name: str
-    #: NumPy's type string, as ``__cuda_array_interface__`` has it; empty where there is none.
+    #: NumPy's type string, as in ``__cuda_array_interface__``; empty if there is none.
     typestr: str = ""
-    #: DLPack's type code and bits; None where there is none. Source: dlpack.h, DLDataTypeCode.
+    #: DLPack's type code and bits; None if there is none. Source: dlpack.h, DLDataTypeCode.
     dlpack: tuple[int, int] | None = None
 
     @property
     def is_added(self) -> bool:
-        """Whether a package brings it."""
+        """Whether it comes from a package."""
         return self.number >= FIRST_ADDED_NUMBER
 
     @property
@@ -56,45 +55,45 @@ class DtypeRow:
 
     @property
     def bits_name(self) -> str:
-        """What array modules call unsigned integers of its size."""
+        """The name of unsigned integers of its size in array modules."""
         return f"uint{self.bits}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperandRow(DtypeRow):
-    """An element type in which kernels take operands and give results; sums are fp32."""
+    """An element type of kernel operands and results; sums are in fp32."""
 
     #: Unit roundoff of rounding to nearest even.
     roundoff: float
-    #: The distance between neighbours around zero.
+    #: The distance between neighbouring values around zero.
     smallest_step: float
     #: Largest ||out - reference|| / ||reference||.
     max_rel_error: float
     #: The bits of a NaN.
     nan_bits: int
-    #: Of the array module and float32 values, nearest even: the bits, unsigned integers of the element's size.
+    #: From the array module and float32 values to bits, nearest even: unsigned integers of the element's size.
     to_bits: Callable[[ArrayModule, Array], Array]
-    #: Of the array module and such bits: the values, in float32 or wider, or in the module's own type of this name.
+    #: From the array module and such bits to values, in float32 or wider, or in the module's own type with this name.
     from_bits: Callable[[ArrayModule, Array], Array]
-    #: Members of the device code's `struct Element`, as element.cuh lists them: `widen` and `narrow`, and with a
-    #: `tensor_kind` `narrow_two` and `multiply`.
+    #: Members of the device code's `struct Element` (see element.cuh): `widen` and `narrow`, and with a `tensor_kind`
+    #: also `narrow_two` and `multiply`.
     device: str
-    #: What PTX calls it in products of tensor cores of k = 16 (``mma``, ``wgmma``); None: `simt` alone multiplies it.
+    #: PTX name in tensor-core products with k = 16 (``mma``, ``wgmma``); None: only `simt` multiplies it.
     tensor_kind: str | None = None
-    #: What PTX calls it in products of 8-bit elements (``wgmma`` of k = 32), whose sums are promoted; None: not one.
+    #: PTX name in products of 8-bit elements (``wgmma`` with k = 32), whose sums are promoted; None: not one.
     fp8_kind: str | None = None
-    #: How many times as fast as elements of 16 bits they pass the tensor cores. Source: NVIDIA, "H100 Tensor Core GPU
-    #: Architecture", 2022, table 1.
+    #: Tensor-core speed relative to 16-bit elements. Source: NVIDIA, "H100 Tensor Core GPU Architecture", 2022, table
+    #: 1.
     tensor_speed: float = 1.0
-    #: What sums of its products lose on tensor cores beside fp32 roundings, of their size in the mean.
+    #: Average loss of sums of its products on tensor cores in addition to fp32 roundings, relative to their size.
     sum_roundoff: float = 0.0
-    #: The type in which a vendor's library leaves sums of its products; empty for its own.
+    #: The type in which a vendor's library returns sums of its products; empty for its own.
     sums: str = ""
-    #: The largest finite number; what is larger is stored as that one. None: it becomes an infinity.
+    #: The largest finite number; larger values are stored as this one. None: they become an infinity.
     largest: float | None = None
-    #: What a GPU must have to convert it.
+    #: Compute capability that is needed to convert it.
     compute_capability: tuple[int, int] = (8, 0)
-    #: CUtensorMapDataType; None: no engine that copies by tensor maps takes it.
+    #: CUtensorMapDataType; None: engines with tensor maps do not support it.
     tensor_map: VendorType | None = None
     #: cudaDataType, for the vendor's library.
     library: VendorType | None = None
@@ -102,26 +101,26 @@ class OperandRow(DtypeRow):
     def __post_init__(self) -> None:
         if self.bits not in _BITS:
             given = f"{self.bits} bits"
-            raise InvalidInput(f"dtype {self.name}", f"an element has {given}", f"give one of {_BITS}")
+            raise InvalidInput(f"dtype {self.name}", f"an element has {given}", f"use one of {_BITS}")
         if self.tensor_kind is not None and self.bits != 16:
-            problem = f"has {self.bits} bits and a tensor_kind, and engines of tensor cores take 16"
-            raise InvalidInput(f"dtype {self.name}", problem, "leave tensor_kind out: simt multiplies it")
+            problem = f"has {self.bits} bits and a tensor_kind, but tensor-core engines need 16"
+            raise InvalidInput(f"dtype {self.name}", problem, "leave out tensor_kind: simt multiplies it")
         if self.fp8_kind is not None and self.bits != 8:
-            problem = f"has {self.bits} bits and an fp8_kind, which is of 8"
-            raise InvalidInput(f"dtype {self.name}", problem, "leave fp8_kind out: simt multiplies it")
+            problem = f"has {self.bits} bits and an fp8_kind, but fp8 has 8"
+            raise InvalidInput(f"dtype {self.name}", problem, "leave out fp8_kind: simt multiplies it")
 
     @property
     def map_type(self) -> VendorType:
-        """`tensor_map` of a type that an engine copies so.
+        """`tensor_map` of a type that has one.
 
         Raises:
-            InvalidInput: none does.
+            InvalidInput: it has none.
         """
         return _needed(self, self.tensor_map, "tensor_map")
 
     @property
     def library_type(self) -> VendorType:
-        """`library` of a type that the vendor's library multiplies.
+        """`library` of a type that the vendor's library supports.
 
         Raises:
             InvalidInput: it does not.
@@ -131,5 +130,7 @@ class OperandRow(DtypeRow):
 
 def _needed(row: OperandRow, found: VendorType | None, field: str) -> VendorType:
     if found is None:
-        raise InvalidInput(f"dtype {row.name}", f"its row has no {field}", "give it one, or do without what needs it")
+        raise InvalidInput(
+            f"dtype {row.name}", f"its row has no {field}", "add it to the row, or do without what needs it"
+        )
     return found

@@ -1,30 +1,41 @@
-"""How weights of a product are stored in fewer bits than what they are multiplied as: a file a format."""
+"""Formats in which weights of a product are stored with fewer bits than they are multiplied in: one file per format."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 from tuner.core.problem.weights.e4m3 import E4M3
-from tuner.core.problem.weights.int4 import INT4_GROUPS_OF_64, INT4_GROUPS_OF_128, INT4_ZEROS_OF_64, INT4_ZEROS_OF_128
+from tuner.core.problem.weights.int4 import (
+    INT4_GROUPS_OF_32,
+    INT4_GROUPS_OF_64,
+    INT4_GROUPS_OF_128,
+    INT4_ZEROS_OF_32,
+    INT4_ZEROS_OF_64,
+    INT4_ZEROS_OF_128,
+)
+from tuner.core.problem.weights.mxfp4 import MXFP4
 from tuner.core.problem.weights.row import WeightRow
 
 __all__ = ["WeightFormat", "WeightRow"]
 
 
 class WeightFormat(StrEnum):
-    """By the names that JSON has."""
+    """Formats by their JSON names."""
 
     row: WeightRow
 
     def __new__(cls, row: WeightRow | str) -> WeightFormat:
-        """The member of a row; a name finds its member, and makes none."""
+        """The member for a row; a name only looks up its member."""
         assert isinstance(row, WeightRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
         return member
 
     E4M3 = E4M3
+    INT4_G32 = INT4_GROUPS_OF_32
     INT4_G64 = INT4_GROUPS_OF_64
     INT4_G128 = INT4_GROUPS_OF_128
+    INT4_G32_ZP = INT4_ZEROS_OF_32
     INT4_G64_ZP = INT4_ZEROS_OF_64
     INT4_G128_ZP = INT4_ZEROS_OF_128
+    MXFP4 = MXFP4

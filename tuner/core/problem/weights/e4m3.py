@@ -1,4 +1,4 @@
-"""fp8 e4m3 without factors of groups: those of channels are a part of the epilogue."""
+"""fp8 e4m3 without group factors: factors of channels are a part of the epilogue."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 
-#: Bits of a mantissa, and what is added to an exponent.
+#: Bits of the mantissa, and the exponent bias.
 _MANTISSA, _EXCESS = 3, 7
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """Where exponent and mantissa lie in a wider type, and by what that is too small."""
+    """Positions of exponent and mantissa in a wider type, and the factor by which that value is too small."""
     shift = wide.mantissa - _MANTISSA
     factor = twice(wide.power(wide.excess - _EXCESS))
     return {"shift": str(shift), "other": f">> {8 - shift}", "size": twice(0x7F << shift), "factor": factor}

@@ -1,9 +1,31 @@
-  // Pair i has the codes from bit 4 i on of both halves; `zero` has what is taken from a raised one in both.
-  __device__ __forceinline__ static void convert(u32 word, u32 (&pairs)[4], u32 zero = $zero) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      u32 raised;  // the code and the number below it: one instruction where both constants are in registers
-      asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(raised) : "r"(word >> 4 * i), "r"(0x000F000Fu), "r"($base));
-      asm("sub.${kind}x2 %0, %1, %2;" : "=r"(pairs[i]) : "r"(raised), "r"(zero));
-    }
+  // In steps, of which a factor's ones are so many.
+  static constexpr float kSteps = $steps;
+
+  // What is added to a raised code and to a subnormal one, so that its zero point becomes 0.
+  struct Beside {
+    u32 raised = $raised, small = $half;
+  };
+  // Of a group whose zero point is that of a raised code.
+  __device__ __forceinline__ static Beside beside(u32 bits) {
+    const u32 point = bits * 0x10001u, centred = times(point, $less_step, $centre);
+    return {times(point, $less_step, 0), times(centred, $one, $half)};
+  }
+
+  __device__ __forceinline__ static void convert(u32 word, u32 (&pairs)[4], const Beside& beside) {
+    const u32 turned = word >> 8 | word << 24;
+    pairs[0] = times(masked(word, 0x80708070u, 0x00080008u), $largest, beside.small);
+    pairs[1] = times(masked(word, 0x000F000Fu, $base), $step, beside.raised);
+    pairs[2] = times(masked(turned, 0x80708070u, 0x00080008u), $largest, beside.small);
+    pairs[3] = times(masked(turned, 0x000F000Fu, $base), $step, beside.raised);
+  }
+  // One instruction where both constants are in registers.
+  __device__ __forceinline__ static u32 masked(u32 word, u32 mask, u32 below) {
+    u32 found;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(found) : "r"(word), "r"(mask), "r"(below));
+    return found;
+  }
+  __device__ __forceinline__ static u32 times(u32 x, u32 f, u32 added) {
+    u32 y;
+    asm("fma.rn.${kind}x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(f), "r"(added));
+    return y;
   }

@@ -1,4 +1,10 @@
-"""Integers of 4 bits: code q stands for q - 8 times the factor of its group, or q less the group's zero point."""
+"""Integers of 4 bits: code q stands for q - 8 times the factor of its group, or q less the group's zero point.
+
+A word has four codes in each half. Two of them take one instruction each, a mask, and two more the same behind a turn
+of the word by 8 bits. One of either two is the lowest bits of a number that counts in steps. Of the other one the sign
+is where a number has it, and q - 8, or what it is below -1, three bits of a subnormal number, with half a step behind:
+so it is 1/2 above q - 8.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +15,36 @@ from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 
 #: The zero point.
 ZERO = 8
-#: Deviation of the codes of a trial: few are cut off, and all are there.
+#: Deviation of the codes of a trial: few are clipped, and all occur.
 SPREAD = 3.0
+#: The lowest of three bits of a code that is a subnormal number, and by how much a word is turned.
+_LOWEST, _TURN = 4, 8
+
+
+def _placed() -> tuple[tuple[int, ...], ...]:
+    """Of the pairs in their order: as a subnormal number, as the lowest bits, and both turned."""
+    small = [code - ZERO << _LOWEST if code >= ZERO else ZERO - 1 - code << _LOWEST | 1 << 15 for code in range(16)]
+    plain = list(range(16))
+    # Turned to the right a half's bits come from _TURN further, the upper ones from the other half.
+    turned = [[bits << _TURN for bits in codes] for codes in (small, plain)]
+    return tuple(map(tuple, (small, plain, *turned)))
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """A number whose lowest bits count in ones, and that plus the zero point."""
-    return {"base": twice(wide.counting), "zero": twice(wide.counting + ZERO)}
+    """A number whose lowest bits count in ones; steps are as large as the largest factor makes subnormal ones."""
+    step = 2.0 ** (_LOWEST + 1 - wide.mantissa)
+    counting = 2**wide.mantissa
+    return {
+        "base": twice(wide.counting),
+        "largest": twice(wide.power(wide.excess)),
+        "step": twice(wide.of_value(step)),
+        "less_step": twice(wide.of_value(-step)),
+        "steps": f"{1 / step}f",
+        "raised": twice(wide.of_value(-(counting + ZERO) * step)),
+        "centre": twice(wide.of_value((counting + ZERO) * step)),
+        "half": twice(wide.of_value(-step / 2)),
+        "one": twice(wide.power(0)),
+    }
 
 
 def _values(xp: ArrayModule, codes: Array) -> Array:
@@ -36,6 +65,8 @@ def _in_groups_of(size: int, *, has_zeros: bool = False) -> WeightRow:
         bits=4,
         group=size,
         has_zeros=has_zeros,
+        placed=_placed(),
+        layout="turned",
         values=_raw_values if has_zeros else _values,
         codes=_codes,
         spread=SPREAD,
@@ -44,5 +75,5 @@ def _in_groups_of(size: int, *, has_zeros: bool = False) -> WeightRow:
     )
 
 
-INT4_GROUPS_OF_64, INT4_GROUPS_OF_128 = _in_groups_of(64), _in_groups_of(128)
-INT4_ZEROS_OF_64, INT4_ZEROS_OF_128 = _in_groups_of(64, has_zeros=True), _in_groups_of(128, has_zeros=True)
+INT4_GROUPS_OF_32, INT4_GROUPS_OF_64, INT4_GROUPS_OF_128 = map(_in_groups_of, (32, 64, 128))
+INT4_ZEROS_OF_32, INT4_ZEROS_OF_64, INT4_ZEROS_OF_128 = (_in_groups_of(size, has_zeros=True) for size in (32, 64, 128))

@@ -1,9 +1,10 @@
-"""What the program has to know of a format of weights, and how a kernel reads them.
+"""The properties of a weight format, and how a kernel reads it.
 
 A weight is a code of few bits, and with groups so many codes of a row share a factor. A kernel multiplies elements of
 16 bits, into which it converts codes in registers. So codes lie as tensor cores take the elements: of a row 16 bytes
 after 16 bytes, in each four words, word c for lane c of four. A word has a code for each of two columns in each of its
-halves, side by side for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16 further.
+halves, for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16 further. Where a code's
+bits lie in its half says the format: side by side, or so that a conversion shifts less.
 
 Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", fragments of A of wgmma m64k16.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import log2
+from math import frexp, log2
 from pathlib import Path
 from string import Template
 from typing import Self
@@ -21,21 +22,25 @@ from typing import Self
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
-#: Bits that a thread is given at once for each of four lanes, and those of an element that is multiplied.
+#: Bits that one thread loads for each of four lanes, and bits of a multiplied element.
 _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
+#: Columns whose groups' factors lie side by side: a thread reads those of a row at once.
+BUNDLE = 128
+#: What is added to the exponent of a power of two of 8 bits. Source: OCP Microscaling Formats 1.0, e8m0.
+POWER_EXCESS = 127
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sixteen:
-    """How an element of 16 bits has its numbers."""
+    """The number format of a 16-bit element."""
 
-    #: Bits of the mantissa behind the point, and what is added to an exponent.
+    #: Bits of the mantissa after the point, and the exponent bias.
     mantissa: int
     excess: int
 
     @classmethod
     def of(cls, dtype: OperandRow) -> Self:
-        """Of its unit roundoff and of its smallest step."""
+        """From its unit roundoff and its smallest step."""
         mantissa = -round(log2(dtype.roundoff)) - 1
         return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
 
@@ -48,6 +53,14 @@ class Sixteen:
         """The bits of a power of two."""
         return self.excess + exponent << self.mantissa
 
+    def of_value(self, value: float) -> int:
+        """The bits of a number that has some, and is no subnormal one."""
+        significand, exponent = frexp(abs(value))
+        mantissa = (2 * significand - 1) * 2**self.mantissa
+        assert value, "0 is no normal number"
+        assert mantissa == int(mantissa), value
+        return (value < 0) << 15 | self.power(exponent - 1) | int(mantissa)
+
 
 def twice(bits: int) -> str:
     """16 bits in both halves of a word, in C."""
@@ -56,82 +69,127 @@ def twice(bits: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightRow:
-    """One format. Weights are one tensor of bytes: codes [rows, k], then of each group a factor of each row in the
-    workload's element type, and with zero points what is taken from a raised code [k / group, 1 or 2, rows]."""
+    """One format. Weights are one tensor of bytes: codes [rows, k], then with groups of each 128 columns the factors of
+    each row [rows, 128 / group], and with zero points what is taken from raised codes, likewise."""
 
-    #: As JSON has it.
+    #: Its name in JSON.
     name: str
     #: Bits of a code.
     bits: int
     #: Elements of k that share a factor; 0 for none.
     group: int = 0
-    #: Whether each group of a row has a zero point, an integer that is taken from its codes.
+    #: Whether each group of a row has a zero point, an integer that is subtracted from its codes.
     has_zeros: bool = False
-    #: The element type that codes are; None where they are none.
+    #: Whether factors are powers of two (e8m0), bytes that the weights are multiplied with, which stay exact; else they
+    #: are of the workload's element type, and sums of a group are.
+    has_powers: bool = False
+    #: [pair of columns][code], where a word has it in its lower half; in the upper one it lies 16 bits further, round
+    #: the word. None where codes lie side by side.
+    placed: tuple[tuple[int, ...], ...] | None = None
+    #: By name, how codes and factors lie: as said above, with codes side by side, or with `placed`.
+    layout: str = "lanes"
+    #: The element type of the codes; None if they have none.
     element: Dtype | None = None
-    #: Of the array module and codes, unsigned integers of 8 bits: their values, without factors.
+    #: From the array module and codes, unsigned integers of 8 bits, to their values, without factors.
     values: Callable[[ArrayModule, Array], Array]
-    #: Of the array module and normal numbers of deviation 1, float32: codes of about these, times `spread`.
+    #: From the array module and normal numbers of deviation 1, float32, to codes of about these numbers times `spread`.
     codes: Callable[[ArrayModule, Array], Array]
     spread: float = 1.0
-    #: Its device code: a member of `struct Weights`, `convert`. Names with a $ are of `figures`.
+    #: Its device code: a member `convert` of `struct Weights`. Names with a $ are replaced from `figures`.
     device: Path
-    #: Of the element type that it is converted to, what stands in the device code.
+    #: Constants in the device code, given the element type that it is converted to.
     figures: Callable[[Sixteen], dict[str, str]]
 
     def row_bytes(self, k: int) -> int:
-        """Of a row of so many weights, its factors among them."""
-        behind = k // self.group * (1 + self.has_zeros) if self.group else 0
-        return k * self.bits // 8 + behind * _ELEMENT_BITS // 8
+        """Bytes of a row of this many weights, factors included."""
+        return k * self.bits // 8 + (k // self.group * self.factor_bytes * self.num_lists if self.group else 0)
+
+    @property
+    def factor_bytes(self) -> int:
+        """Of a group of a row."""
+        return 1 if self.has_powers else _ELEMENT_BITS // 8
+
+    @property
+    def scales_sums(self) -> bool:
+        """Whether a group's sums are multiplied by its factor, and not its weights."""
+        return self.group > 0 and not self.has_powers
+
+    @property
+    def num_lists(self) -> int:
+        """What there is beside codes: factors, and zero points."""
+        return 1 + self.has_zeros
+
+    def about(self, k: int, dtype: str) -> dict[str, str | int | bool]:
+        """What a tensor of codes is, for who lays weights out for a kernel of elements of type `dtype`."""
+        factors = ("e8m0" if self.has_powers else dtype) if self.group else ""
+        codes: dict[str, str | int | bool] = {"format": self.name, "layout": self.layout, "bits": self.bits, "k": k}
+        return codes | {"group": self.group, "factors": factors, "has_zeros": self.has_zeros}
 
     @cached_property
     def chunk(self) -> int:
-        """Elements of k that 16 bytes hold: a row has whole ones."""
+        """Elements of k that 16 bytes hold."""
         return _CHUNK_BITS // self.bits
+
+    @property
+    def unit(self) -> int:
+        """Elements of k of which a row has whole ones."""
+        return BUNDLE if self.group else self.chunk
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """[chunk] of each code of 16 bytes, lowest bits first, its column."""
+        """[chunk] of each code of 16 bytes its column: word by word, its lower half first."""
         return tuple(self._column(*divmod(number, _WORD_BITS // self.bits)) for number in range(self.chunk))
 
     def _column(self, lane: int, place: int) -> int:
         half, pair = divmod(place, _ELEMENT_BITS // self.bits)
         return 16 * (pair // 2) + 2 * lane + 8 * (pair % 2) + half
 
+    @cached_property
+    def _places(self) -> tuple[tuple[int, ...], ...]:
+        """[code of a word][code] its bits there."""
+        pairs = self.placed or tuple(
+            tuple(code << place for code in range(1 << self.bits)) for place in range(0, _ELEMENT_BITS, self.bits)
+        )
+        return (*pairs, *(tuple((bits << 16 | bits >> 16) & 0xFFFFFFFF for bits in codes) for codes in pairs))
+
     def packed(self, xp: ArrayModule, codes: Array, factors: Array | None = None, zeros: Array | None = None) -> Array:
-        """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of [rows, k / group] 16 bits each: those of factors,
-        and of zero points as `raised` has them."""
+        """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of [rows, k / group] each: the bits of factors, and of
+        zero points as `raised` has them."""
         rows, k = codes.shape
-        laid = codes.reshape(rows, k // self.chunk, self.chunk)[:, :, xp.asarray(self.order)].reshape(rows, k)
-        if self.bits == 4:
-            laid = laid[:, 0::2] | laid[:, 1::2] << 4
+        laid = codes.reshape(rows, k // self.chunk, self.chunk)[:, :, xp.asarray(self.order)]
+        laid = laid.reshape(rows, -1, len(self._places))
+        words = xp.zeros(laid.shape[:2], dtype=xp.uint32)
+        for number, places in enumerate(self._places):
+            words |= xp.asarray(places, dtype=xp.uint32)[laid[:, :, number]]
         if factors is None:
-            return xp.ascontiguousarray(laid)
-        both = [factors] if zeros is None else [factors, zeros]
-        behind = xp.ascontiguousarray(xp.stack([one.T for one in both], axis=1)).view(xp.uint8)
-        return xp.concatenate([laid.reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
+            return xp.ascontiguousarray(words).view(xp.uint8)
+        lists = [factors] if zeros is None else [factors, zeros]
+        bundles = [one.reshape(rows, k // BUNDLE, -1).transpose(1, 0, 2) for one in lists]
+        behind = xp.ascontiguousarray(xp.stack(bundles, axis=1)).view(xp.uint8)
+        return xp.concatenate([words.view(xp.uint8).reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
 
     def unpacked(self, xp: ArrayModule, weights: Array, k: int) -> tuple[Array, Array | None, Array | None]:
-        """Inverse of `packed`, of any array of so many bytes."""
+        """Inverse of `packed`, for any array of this many bytes."""
         held, num_bytes = weights.reshape(-1).view(xp.uint8), k * self.bits // 8
         rows = held.size // self.row_bytes(k)
-        laid = held[: rows * num_bytes].reshape(rows, num_bytes)
-        if self.bits == 4:
-            laid = xp.stack([laid & 15, laid >> 4], axis=2).reshape(rows, k)
+        words = xp.ascontiguousarray(held[: rows * num_bytes]).view(xp.uint32).reshape(rows, -1)
+        laid = xp.stack([_code_of(xp, words, places) for places in self._places], axis=2)
         codes = xp.empty((rows, k // self.chunk, self.chunk), dtype=xp.uint8)
         codes[:, :, xp.asarray(self.order)] = laid.reshape(rows, k // self.chunk, self.chunk)
         if not self.group:
             return codes.reshape(rows, k), None, None
-        behind = held[rows * num_bytes :].view(xp.uint16).reshape(k // self.group, 1 + self.has_zeros, rows)
-        both = [xp.ascontiguousarray(behind[:, i].T) for i in range(1 + self.has_zeros)]
-        return codes.reshape(rows, k), both[0], both[1] if self.has_zeros else None
+        behind = xp.ascontiguousarray(held[rows * num_bytes :]).view(xp.uint8 if self.has_powers else xp.uint16)
+        behind = behind.reshape(k // BUNDLE, self.num_lists, rows, BUNDLE // self.group)
+        lists = [xp.ascontiguousarray(behind[:, i].transpose(1, 0, 2)).reshape(rows, -1) for i in range(self.num_lists)]
+        return codes.reshape(rows, k), lists[0], lists[1] if self.has_zeros else None
 
     def raised(self, xp: ArrayModule, zeros: Array, dtype: OperandRow) -> Array:
-        """Zero points as kernels take them from a code: both are above a number whose lowest bits count in ones."""
+        """Zero points as kernels subtract them from a code: both are added to a number whose lowest bits count in
+        ones."""
         return zeros.astype(xp.uint16) + Sixteen.of(dtype).counting
 
     def known(self, xp: ArrayModule, weights: Array, k: int, dtype: OperandRow) -> Array:
-        """What they stand for, [rows, k] float64."""
+        """Their values, [rows, k] float64."""
         codes, factors, zeros = self.unpacked(xp, weights, k)
         values = self.values(xp, codes).astype(xp.float64)
         if factors is None:
@@ -139,26 +197,47 @@ class WeightRow:
         if zeros is not None:
             points = zeros.astype(xp.float64) - Sixteen.of(dtype).counting
             values = values - xp.repeat(points, self.group, axis=1)
-        return values * xp.repeat(dtype.from_bits(xp, factors).astype(xp.float64), self.group, axis=1)
+        if self.has_powers:
+            sizes = xp.exp2(factors.astype(xp.float64) - POWER_EXCESS)
+        else:
+            sizes = dtype.from_bits(xp, factors).astype(xp.float64)
+        return values * xp.repeat(sizes, self.group, axis=1)
 
     def drawn(self, xp: ArrayModule, normal: Array, factors: Array | None, dtype: OperandRow) -> Array:
-        """Weights of a trial, of normal numbers [rows, k] and, with groups, of factors [rows, k / group], float32: they
-        leave sums about as large as what is multiplied."""
+        """Weights of a trial, from normal numbers [rows, k] and, with groups, factors [rows, k / group], float32:
+        their sums are about as large as the inputs."""
         rows_k = self.codes(xp, normal)
         if factors is None:
             return self.packed(xp, rows_k)
-        size = xp.float32(1 / (self.spread * normal.shape[1] ** 0.5))
-        # Zero points lie between 4 and 11, by the numbers that are there.
+        sizes = (factors * xp.float32(1 / (self.spread * normal.shape[1] ** 0.5))).astype(xp.float32)
+        if self.has_powers:
+            return self.packed(xp, rows_k, (xp.rint(xp.log2(sizes)) + POWER_EXCESS).astype(xp.uint8))
+        # Zero points between 4 and 11, derived from the given numbers.
         points = 4 + rows_k[:, :: self.group] % 8
         zeros = self.raised(xp, points, dtype) if self.has_zeros else None
-        return self.packed(xp, rows_k, dtype.to_bits(xp, (factors * size).astype(xp.float32)), zeros)
+        return self.packed(xp, rows_k, dtype.to_bits(xp, sizes), zeros)
 
     def text(self, dtype: OperandRow) -> str:
-        """`struct Weights` of kernels whose elements are of that type."""
+        """`struct Weights` for kernels with elements of that type."""
         assert dtype.tensor_kind is not None, dtype.name
         figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
-        zeros = f"kHasZeros = {int(self.has_zeros)}"
+        size = self.factor_bytes if self.group else 0
+        enumerators = f"kBits = {self.bits}, kGroup = {self.group}, kFactorBytes = {size}"
+        enumerators += f", kHasZeros = {int(self.has_zeros)}, kHasPowers = {int(self.has_powers)}"
         member = Template(self.device.read_text(encoding="utf-8")).substitute(figures)
-        return (
-            f"struct Weights {{\n  enum : int {{ kBits = {self.bits}, kGroup = {self.group}, {zeros} }};\n{member}}};\n"
-        )
+        return f"struct Weights {{\n  enum : int {{ {enumerators} }};\n{member}}};\n"
+
+
+def _code_of(xp: ArrayModule, words: Array, places: tuple[int, ...]) -> Array:
+    """Of [..] words the code that lies there, uint8."""
+    mask = 0
+    for bits in places:
+        mask |= bits
+    bits_of_mask = [bit for bit in range(_WORD_BITS) if mask >> bit & 1]
+    number = xp.zeros(words.shape, dtype=xp.uint32)
+    for i, bit in enumerate(bits_of_mask):
+        number |= (words >> xp.uint32(bit) & xp.uint32(1)) << xp.uint32(i)
+    codes = [0] * len(places)
+    for code, bits in enumerate(places):
+        codes[sum((bits >> bit & 1) << i for i, bit in enumerate(bits_of_mask))] = code
+    return xp.asarray(codes, dtype=xp.uint8)[number]

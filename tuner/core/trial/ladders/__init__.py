@@ -1,1 +1,1 @@
-"""Jobs that are asked for together, and what a ladder of numbers of rows answers."""
+"""Jobs that were submitted together, and the result of a ladder of row counts."""

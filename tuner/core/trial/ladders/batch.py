@@ -1,4 +1,4 @@
-"""A batch: jobs that are asked for together. Those of one shape make a ladder, and share what they find."""
+"""A batch: jobs that were submitted together. Those of one shape form a ladder, and share their results."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.priors import octaves_of
 from tuner.core.trial.records import busy_share
 
-#: Jobs of a batch, at most.
+#: Maximum number of jobs in a batch.
 MAX_JOBS = 1024
-#: A job whose rows are further than this from those of every earlier job of its ladder, by `octaves_of`, has no
-#: neighbour there to learn from.
+#: A job whose rows are farther than this from those of every earlier job of its ladder, by `octaves_of`, has no
+#: neighbour to learn from.
 NEIGHBOURHOOD = 2.0
-#: Seconds that a job's finals take, as long as no job of its batch has had them.
+#: Assumed seconds of a job's finals, until a job of its batch has had them.
 FINALS_S = 2.0
-#: A job that has a neighbour gets one in this many trials of the budget, but not fewer than `LEAST_TRIALS`.
+#: A job with a neighbour gets one in this many trials of the budget, but at least `LEAST_TRIALS`.
 NEIGHBOUR_SHARE = 3
 LEAST_TRIALS = 10
-#: Behind its own trials a job of a ladder tries this many more at most: what the others found, the nearest rows' first.
+#: After its own trials, a job of a ladder tries at most this many more: results of the others, nearest rows first.
 MOST_SHARED = 12
 
 
 class BatchStep(IntEnum):
-    """How far the search of a job is that shares what it finds with its ladder."""
+    """The state of a job's search that shares its results with its ladder."""
 
     #: Its own trials are run.
     SEARCH = 0
-    #: Then what the ladder's other jobs found is tried, when all of them have searched.
+    #: Then the results of the ladder's other jobs are tried, when all of them have searched.
     SHARE = 1
     #: Then come its finals, when all of them have shared.
     FINALS = 2
@@ -40,7 +40,7 @@ class BatchStep(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchItem:
-    """One job that a batch asks for."""
+    """One job of a batch request."""
 
     spec: JobSpec
     #: Index of its ladder.
@@ -49,7 +49,7 @@ class BatchItem:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSummary:
-    """The jobs of a batch that a filter lets through."""
+    """The jobs of a batch that match a filter."""
 
     id: str
     counts: dict[JobState, int]
@@ -58,12 +58,12 @@ class BatchSummary:
     num_planned: int
     #: The smallest and the largest gain over the library; None before the first measured trial.
     speedups: tuple[float, float] | None
-    #: The fewest and the most rows; None where the first op has none.
+    #: The fewest and the most rows; None if the first op has none.
     rows: tuple[int, int] | None
 
 
 def batch_name(workload: Workload, rows: tuple[int, int] | None, num_shapes: int = 1) -> str:
-    """What the jobs of a batch are of: a shape, from how many rows to how many, and how many other shapes."""
+    """A name for a batch: a shape, its range of rows, and the number of other shapes."""
     others = f", and {num_shapes - 1} more" if num_shapes > 1 else ""
     if rows is None:
         return workload.describe() + others
@@ -73,10 +73,10 @@ def batch_name(workload: Workload, rows: tuple[int, int] | None, num_shapes: int
 
 
 def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) -> tuple[BatchItem, ...]:
-    """The jobs of a batch in the order in which they are searched, ladder by ladder.
+    """The jobs of a batch in search order, ladder by ladder.
 
-    A job without a neighbour in its ladder keeps its budget. The others get `neighbour_trials`, or a third where that
-    is not given: they begin with what their neighbours found.
+    A job without a neighbour in its ladder keeps its budget. The others get `neighbour_trials`, or a third by default:
+    they start from what their neighbours found.
     """
     ladders: dict[str, list[JobSpec]] = {}
     for spec in specs:
@@ -99,9 +99,9 @@ def rows_of(workload: Workload) -> int:
 
 
 def _ladder_key(spec: JobSpec) -> str:
-    """Alike for what differs in nothing but the rows; a workload whose ops differ in rows has a ladder of its own."""
+    """Equal for specs that differ only in rows; a workload whose ops have different rows has its own ladder."""
     data = spec.workload.to_json()
-    rows = {op.get("m") for op in data["ops"]}  # an attention has none of its own: each stands alone
+    rows = {op.get("m") for op in data["ops"]}  # an attention has no rows: each has its own ladder
     if len(rows) == 1 and None not in rows:
         for op in data["ops"]:
             del op["m"]
@@ -109,8 +109,8 @@ def _ladder_key(spec: JobSpec) -> str:
 
 
 def search_order(rows: Sequence[int]) -> list[tuple[int, bool]]:
-    """Each place in `rows` once: first the middle one, then always the one that is furthest from all before it; and
-    whether it has a neighbour among these."""
+    """Each index of `rows` once: first the middle one, then always the one farthest from all before it; and whether
+    it has a neighbour among these."""
     left = sorted(range(len(rows)), key=lambda place: rows[place])
     if not left:
         return []
@@ -129,38 +129,38 @@ def _octaves(one: int, other: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRecord:
-    """A batch as it stands."""
+    """A batch and its state."""
 
     #: ``batch-`` and 12 hex digits.
     id: str
     target_id: str
-    #: Who asked for it; empty where the service knew no tokens.
+    #: Who submitted it; empty if the service had no tokens.
     owner: str
     project: str
     #: Seconds since the epoch.
     created_at: float
-    #: When its owner ended it; None where nobody did.
+    #: When its owner cancelled it; None if nobody did.
     cancelled_at: float | None
     #: Its jobs by state.
     counts: Mapping[JobState, int]
-    #: Recorded trials, and how many these will be at most: by the budgets, and what ladders share.
+    #: Recorded trials, and their maximum: from the budgets, and what ladders share.
     num_trials: int
     num_planned: int
-    #: Open jobs that wait, since an owner asked for that.
+    #: Open jobs that an owner has paused.
     num_paused: int = 0
     #: Seconds of search of all its jobs.
     search_s: float
-    #: Seconds of these for which the card was busy with trials; None where an older version did not count them.
+    #: Seconds of these for which the card was busy with trials; None if an older version did not count them.
     card_s: float | None = 0.0
-    #: Of how many of its jobs it is known what the finals took, and the seconds of these together.
+    #: The number of its jobs whose finals have a known duration, and the sum of these.
     num_finals: int = 0
     finals_s: float = 0.0
-    #: When the searches of all its open jobs must end, seconds since the epoch; None where one has no deadline.
+    #: When the searches of all its open jobs must end, seconds since the epoch; None if one has no deadline.
     deadline_at: float | None = None
-    #: Its ladders, and how many of these are there: answered, or given up.
+    #: Its ladders, and how many of these are finished or given up.
     num_ladders: int
     num_answered: int
-    #: How many ladders have an answer.
+    #: How many ladders have a result.
     num_succeeded: int
 
     @property
@@ -175,7 +175,7 @@ class BatchRecord:
 
     @property
     def state(self) -> JobState:
-        """Where it stands, as its jobs and ladders say."""
+        """Its state, from its jobs and ladders."""
         if self.cancelled_at is not None:
             return JobState.CANCELLED
         if self.num_open:
@@ -190,9 +190,9 @@ class BatchRecord:
         return JobState.CANCELLED if self.counts.get(JobState.CANCELLED, 0) == self.num_jobs else JobState.FAILED
 
     def eta_s(self, num_cards: int, now: float) -> float | None:
-        """Seconds left: of search at the pace so far, or to its deadline, and of each open job's finals by those that
-        were held, divided among the cards that take its jobs. None before the first trial, and where no job is open or
-        no card works. `now` is in seconds since the epoch."""
+        """Remaining seconds: of search at the pace so far, or to its deadline, and of each open job's finals at the
+        pace so far, divided by the number of cards for its jobs. None before the first trial, and if no job is open
+        or no card works. `now` is in seconds since the epoch."""
         num_at_work = min(num_cards, self.num_open)
         if not num_at_work or not self.num_trials:
             return None
@@ -203,5 +203,5 @@ class BatchRecord:
 
     @property
     def card_share(self) -> float | None:
-        """Share of the search for which the card was busy; None before it, and where that is not known."""
+        """Share of the search for which the card was busy; None before it, and if unknown."""
         return busy_share(self.card_s, self.search_s)

@@ -1,6 +1,6 @@
-"""The least number of sets that cover what is needed, with a proof of how few there can be.
+"""The smallest number of sets that cover what is needed, with a proof of the minimum.
 
-Sets are integers whose bits are the things that they hold.
+Sets are integers whose bits are their elements.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Steps of the exact search; ladders of a few hundred rows need far fewer. Beyond it the bound is what is proven.
+#: Maximum steps of the exact search; ladders of a few hundred rows need far fewer. Beyond that, only the bound is
+#: proven.
 MAX_STEPS = 20_000
 
 
@@ -28,7 +29,7 @@ class Cover:
 
 
 class _Search:
-    """Depth first, by the thing that the fewest sets hold."""
+    """Depth first, by the element that the fewest sets contain."""
 
     def __init__(self, sets: Sequence[int], max_steps: int) -> None:
         self.sets = sets
@@ -36,12 +37,12 @@ class _Search:
         self.num_left = max_steps
 
     def holders(self, needed: int) -> dict[int, list[int]]:
-        """Which sets hold each thing that is needed, by its bit."""
+        """The sets that contain each needed element, by its bit."""
         bits = [1 << i for i in range(needed.bit_length()) if needed >> i & 1]
         return {bit: [i for i, one in enumerate(self.sets) if one & bit] for bit in bits}
 
     def bound(self, needed: int, holders: dict[int, list[int]]) -> int:
-        """This many things of which no set holds two, each of which takes a set of its own."""
+        """This many elements of which no set contains two, so each needs its own set."""
         count, blocked = 0, 0
         for bit in sorted(holders, key=lambda bit: len(holders[bit])):
             if bit & needed and not bit & blocked:
@@ -64,9 +65,9 @@ class _Search:
 
 
 def least_cover(sets: Sequence[int], needed: int, *, max_steps: int = MAX_STEPS) -> Cover:
-    """The fewest of `sets` that together hold all bits of `needed`. Of equal covers one is taken whose sets come early.
+    """The fewest of `sets` that together contain all bits of `needed`. Among equal covers, one with early sets is used.
 
-    Exact by branch and bound. Where that takes more than `max_steps` steps, the best cover found is given, and `least`
+    Exact by branch and bound. If that takes more than `max_steps` steps, the best cover so far is returned, and `least`
     is what is proven.
 
     Raises:
@@ -75,7 +76,7 @@ def least_cover(sets: Sequence[int], needed: int, *, max_steps: int = MAX_STEPS)
     search = _Search(sets, max_steps)
     holders = search.holders(needed)
     if any(not of_it for of_it in holders.values()):
-        raise ValueError("what is needed is in no set")
+        raise ValueError("no set contains what is needed")
     search.best = _greedy(sets, needed)
     least = search.bound(needed, holders)
     search.visit(needed, (), holders)
@@ -85,7 +86,7 @@ def least_cover(sets: Sequence[int], needed: int, *, max_steps: int = MAX_STEPS)
 
 
 def _greedy(sets: Sequence[int], needed: int) -> tuple[int, ...]:
-    """Always the set that holds the most of what is left."""
+    """Always the set that contains most of what is left."""
     taken: tuple[int, ...] = ()
     while needed:
         best = max(range(len(sets)), key=lambda i: ((sets[i] & needed).bit_count(), -i))

@@ -1,4 +1,4 @@
-"""A ladder: for each number of rows, from 1 to the largest that was measured, which kernel runs, or the library."""
+"""A ladder: for each number of rows, from 1 to the largest measured one, which kernel runs, or the library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.ladders.cover import least_cover
 
 T = TypeVar("T")
-#: What is so near to the fastest is as good, relative: so few kernels do.
+#: Kernels within this relative distance of the fastest count as equally good: so few kernels are needed.
 DEFAULT_SLACK = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelName:
-    """What makes two kernels of a ladder one: the candidate, and into how many tile rows its plan cuts each op.
+    """What identifies a kernel of a ladder: the candidate, and the number of tile rows of each op in its plan.
 
     A kernel takes the rows of each launch as a parameter. Rows beyond them are read as zeros and never stored. So the
     same source and the same plan serve every number of rows with that many tile rows.
@@ -27,9 +27,9 @@ class KernelName:
     candidate: Candidate
     #: By tile op.
     tile_rows: tuple[int, ...]
-    #: For each launch op, what tells its kernels apart.
+    #: For each launch op, what distinguishes its kernels.
     launch_ops: tuple[tuple[int, ...], ...] = ()
-    #: Whether it runs for fewer rows than those that it was measured with.
+    #: Whether it can run for fewer rows than it was measured with.
     serves_fewer_rows: bool = True
 
 
@@ -40,7 +40,7 @@ def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
         ValueError: the candidate is the library.
     """
     if candidate.schedule is None:
-        raise ValueError("the library has no kernel of ours")
+        raise ValueError("there is no kernel: the library is recommended")
     tiles = candidate.schedule.tiling.tiles
     rows = tuple(op.tile_grid(tile.m, tile.n)[0] for op, tile in zip(workload.tile_ops, tiles, strict=True))
     return KernelName(
@@ -65,16 +65,16 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What was measured at one number of rows."""
+    """The measurements at one number of rows."""
 
     m: int
-    #: The job whose finals these are.
+    #: The job with these finals.
     job_id: str
     #: Microseconds.
     library_us: float
-    #: Our kernels; none where the library won.
+    #: Our kernels; empty if the library won.
     options: tuple[Option, ...]
-    #: The kernel that the job itself ships, one of the options; None where that is not known.
+    #: The kernel that the job itself delivers, one of the options; None if unknown.
     winner: KernelName | None = None
 
     def best_us(self) -> float:
@@ -82,7 +82,7 @@ class Measurement:
         return min((self.library_us, *(option.time_us for option in self.options)))
 
     def is_librarys(self, slack: float) -> bool:
-        """Whether the library is as good as the fastest: it is the simplest, and needs no kernel."""
+        """Whether the library is as good as the fastest: it is the simplest choice, and needs no kernel."""
         return self.winner is None and self.library_us <= (1 + slack) * self.best_us()
 
 
@@ -91,11 +91,11 @@ class LadderKernel:
     """A kernel that a ladder uses."""
 
     candidate: Candidate
-    #: The fewest and the most rows that it runs for, and the job of the most.
+    #: The fewest and the most rows that it runs for, and the job with the most.
     m_lo: int
     m_hi: int
     job_id: str
-    #: sha256 of its artifact, hex; None before that was made, and where it could not be.
+    #: sha256 of its artifact, hex; None before it was made, or if it could not be.
     artifact_digest: str | None = None
 
 
@@ -103,43 +103,43 @@ class LadderKernel:
 class LadderRung:
     """What runs for a range of rows."""
 
-    #: Both ends are in it.
+    #: Both ends are included.
     m_lo: int
     m_hi: int
     #: Index of the kernel; None for the library.
     kernel: int | None
-    #: The rows at which the figures were measured, `m_hi`, and the job; None where nothing was measured.
+    #: The rows at which the figures were measured, `m_hi`, and the job; None if nothing was measured.
     job_id: str | None = None
     time_us: float | None = None
     library_us: float | None = None
-    #: Library time / time, and its 95 % interval; 1 for the library.
+    #: Library time / this time, and its 95 % interval; 1 for the library.
     speedup: float | None = None
     speedup_ci95: tuple[float, float] | None = None
-    #: By how much it is slower than the fastest that was measured there, relative.
+    #: How much slower it is than the fastest measured there, relative.
     loss: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """The answer of a ladder of jobs. Above its last rung the library runs."""
+    """The result of a ladder of jobs. Above its last rung the library runs."""
 
-    #: The shape, as a workload of its largest rows says it.
+    #: The shape, as a workload with its largest number of rows.
     workload: str
     rungs: tuple[LadderRung, ...]
     kernels: tuple[LadderKernel, ...]
-    #: By what kernels count as equal, relative.
+    #: The relative distance within which kernels count as equal.
     slack: float
-    #: It is proven that no fewer kernels do.
+    #: The proven minimum number of kernels.
     least: int
-    #: Why there is no answer; empty where there is.
+    #: Why there is no result; empty if there is one.
     reason: str = ""
 
 
 def served_from(m: int, before: int) -> int:
-    """The fewest rows that the kernel of m rows serves, where `before` is the next smaller m that was measured.
+    """The fewest rows that the kernel of m rows serves, if `before` is the next smaller measured m.
 
-    It serves what is between the two, but not less than half of its own rows and one: so far away from what was
-    measured nothing is known of its gain. Between the two it must gain, too: `ranges`.
+    It serves what is between the two, but not less than half of its own rows and one: farther from a measurement, its
+    gain is unknown. It must also gain between the two: `ranges`.
     """
     return max(before, m // 2) + 1
 
@@ -149,23 +149,23 @@ class Served(Generic[T]):
     """What serves the number of rows of one measurement."""
 
     m: int
-    #: What runs there, told from others by `==`; None for the library.
+    #: What runs there, compared by `==`; None for the library.
     kernel: T | None
-    #: Microseconds of the kernel and of the library; None where that was not measured.
+    #: Microseconds of the kernel and of the library; None if not measured.
     time_us: float | None
     library_us: float | None
-    #: Whether the kernel runs for fewer rows than its own.
+    #: Whether the kernel can run for fewer rows than its own.
     serves_fewer_rows: bool = True
 
 
 def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int, Served[T] | None]]:
-    """From the least to the most rows of each range, and which measurement it ends with; None: what is between two
-    measurements and no kernel serves. `served` are in the order of their rows.
+    """The least and the most rows of each range, and which measurement it ends with; None for ranges between two
+    measurements that no kernel serves. `served` are in the order of their rows.
 
-    A kernel serves rows between its own and the next smaller ones where it gains `least` at all of them. It takes no
-    longer with fewer rows than with its own, since it runs the same tasks. The library takes no less with more rows
-    than with those below. So it is enough that it beats the library's time at both ends. It serves all rows between two
-    that it serves, else those of `served_from`.
+    A kernel serves rows between its own and the next smaller ones if it gains at least `least` at all of them. It takes
+    no longer with fewer rows than with its own, since it runs the same tasks. The library takes no less time with more
+    rows than with fewer. So it is enough that it beats the library's time at both ends. It serves all rows between two
+    that it serves, otherwise those of `served_from`.
     """
     end, below = 0, None
     for one in served:
@@ -186,9 +186,9 @@ def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int
 
 
 def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[tuple[KernelName, ...], int]:
-    """The fewest kernels of which one is within `slack` of the fastest, or is what the job itself ships, wherever the
-    library is not; and how few it is proven there can be. Of equal choices one with kernels that jobs ship, then with
-    faster ones."""
+    """The fewest kernels of which one is within `slack` of the fastest, or is the job's own choice, wherever the
+    library is not; and the proven minimum. Among equal choices, one with kernels that jobs chose, then with faster
+    ones."""
     needed, held, loss = 0, dict[KernelName, int](), dict[KernelName, float]()
     for place, one in enumerate(measurements):
         if one.is_librarys(slack):
@@ -206,16 +206,16 @@ def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[t
 
 
 def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float = DEFAULT_SLACK) -> Ladder:
-    """The ladder of what was measured; every number of rows up to the largest is in one rung.
+    """The ladder of the measurements; every number of rows up to the largest is in one rung.
 
-    Where a kernel runs at two numbers of rows that follow each other, and gains between, it runs for all rows between.
+    If a kernel runs at two consecutive numbers of rows, and gains between them, it runs for all rows between.
 
     Raises:
         ValueError: nothing was measured, or one number of rows twice.
     """
     by_rows = sorted(measurements, key=lambda one: one.m)
     if not by_rows or len({one.m for one in by_rows}) < len(by_rows):
-        raise ValueError("a ladder takes one measurement for each number of rows, and at least one")
+        raise ValueError("a ladder needs one measurement for each number of rows, and at least one")
     chosen, least = choose_kernels(by_rows, slack)
     options = {one.m: None if one.is_librarys(slack) else _fastest(one, chosen) for one in by_rows}
     served = [
@@ -248,7 +248,7 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
 
 
 def _fastest(one: Measurement, chosen: Sequence[KernelName]) -> Option:
-    """Of the kernels that were chosen, what the job itself ships, or else the fastest one there."""
+    """Among the chosen kernels, the one that the job itself chose, otherwise the fastest one there."""
     there = (option for option in one.options if option.name in chosen)
     return min(there, key=lambda option: (option.name != one.winner, option.time_us))
 

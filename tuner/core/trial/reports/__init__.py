@@ -1,1 +1,1 @@
-"""What is reported beside times: counters, traces, numbers, the library's calls, PyTorch's time."""
+"""What is reported besides times: counters, traces, numbers, the library's calls, PyTorch's time."""

@@ -1,4 +1,4 @@
-"""Programs of a user's own beside the finals of a job: what they are, and what they took."""
+"""A user's own programs in the finals of a job: their definitions and times."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Argument = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class KernelLaunch:
-    """One launch of a kernel of a user's own."""
+    """One launch of a user's own kernel."""
 
-    #: As its source has it, ``extern "C"``.
+    #: Its name in the source, ``extern "C"``.
     kernel: str
     #: CTAs and threads of a CTA.
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    #: In their order: of a tensor its address; an int is an `int` on the device, a float a `float`.
+    #: In order: a tensor is passed by address; an int is an `int` on the device, a float a `float`.
     arguments: tuple[Argument, ...]
     #: Dynamic shared memory of a CTA, bytes.
     smem_bytes: int = 0
@@ -30,12 +30,12 @@ class KernelLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class CudaSource:
-    """CUDA of a user's own, and how it is launched: one launch behind the other on one stream."""
+    """A user's own CUDA code, and how it is launched: one launch after the other on one stream."""
 
     #: The text of the .cu file.
     text: str
     launches: tuple[KernelLaunch, ...]
-    #: For NVRTC, beside the architecture and the toolkit's headers.
+    #: For NVRTC, besides the architecture and the toolkit's headers.
     options: tuple[str, ...] = ()
 
 
@@ -45,13 +45,13 @@ class PythonFunction:
 
     #: By cloudpickle.
     pickled: bytes
-    #: The tensors that it takes, by their names.
+    #: Its tensor parameters, by name.
     arguments: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A program of a user's own for the workload of a job."""
+    """A user's own program for the workload of a job."""
 
     #: As results show it.
     name: str
@@ -60,15 +60,15 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineTime:
-    """What a user's own program took, in rounds with the library and all finalists."""
+    """The time of a user's own program, in shared rounds with the library and all finalists."""
 
     name: str
-    #: Microseconds, the median of the rounds; None where there is none.
+    #: Microseconds, the median of the rounds; None if there is no time.
     time_us: float | None = None
-    #: The library's time over this one, the median of the rounds, and its 95 % confidence interval.
+    #: The library's time divided by this one, the median of the rounds, and its 95 % confidence interval.
     speedup: float | None = None
     speedup_ci95: tuple[float, float] | None = None
-    #: This time over the winner's: what the winner gains over the program.
+    #: This time divided by the winner's: the winner's gain over the program.
     winner_speedup: float | None = None
     #: Rounds that count.
     num_rounds: int = 0
@@ -77,7 +77,7 @@ class BaselineTime:
 
 
 def given_tensors(workload: Workload) -> dict[str, Tensor]:
-    """What a program is given, by name: all that the ops read and none of them writes."""
+    """The inputs of a program, by name: everything that the ops read and none of them writes."""
     written = {op.name for op in workload.ops}
     tensors = (one for op in workload.ops for one in op.tensors(workload.dtype))
     return {one.name: one for one in tensors if one.role is not Role.OUTPUT and one.name not in written}

@@ -1,6 +1,7 @@
-"""What an inspection of one candidate shows: hardware counters, and a trace from inside the kernel.
+"""The results of inspecting one candidate: hardware counters, and a trace from inside the kernel.
 
-Neither is ever taken while a time is measured: counters replay the kernel under the profiler, a trace is another build.
+Neither is collected while a time is measured: counters replay the kernel under the profiler, and a trace needs another
+build.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """One hardware metric, or a figure derived from some."""
+    """One hardware metric, or a figure derived from several."""
 
-    #: The vendor's, e.g. ``dram__bytes_read.sum``, or ours for a derived figure, e.g. ``dram_read_over_floor``.
+    #: The vendor's, e.g. ``dram__bytes_read.sum``, or our own name for a derived figure, e.g. ``dram_read_over_floor``.
     name: str
     #: e.g. ``bytes``, ``%``; empty for a plain number.
     unit: str
@@ -23,28 +24,28 @@ class Counter:
 
 @dataclass(frozen=True, kw_only=True)
 class CounterReport:
-    """What the profiler counted over one cold run of a candidate."""
+    """The profiler's counts over one cold run of a candidate."""
 
     #: Metrics as read, then derived figures.
     counters: tuple[Counter, ...]
     #: Times that the kernel was replayed.
     num_passes: int
-    #: Metric -> why it could not be read on this GPU.
+    #: Metric -> why this GPU cannot read it.
     absent: dict[str, str] = field(default_factory=dict)
-    #: Why there are no counters at all (no permission, no library, a driver that is too old); empty where there are.
+    #: Why there are no counters at all (no permission, no library, a driver that is too old); empty if there are.
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyReport:
-    """What one run of a candidate takes under continuous load, the whole card's: idle power included."""
+    """The energy per run of a candidate under continuous load, for the whole card, including idle power."""
 
-    #: Millijoules of one run; None where it was not measured.
+    #: Millijoules per run; None if not measured.
     run_mj: float | None
-    #: Mean power over the window, watts, and the seconds of it; 0 where nothing was measured, or a model says it.
+    #: Mean power over the window, watts, and its seconds; 0 if nothing was measured, or it is simulated.
     power_w: float = 0.0
     window_s: float = 0.0
-    #: Why there is no energy (no counter, caches that a run alone would not leave cold); empty where there is.
+    #: Why there is no energy (no counter, or caches that one run would not leave cold); empty if there is one.
     reason: str = ""
 
 
@@ -60,7 +61,7 @@ def no_counters(reason: str) -> CounterReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpan:
-    """One task's life, nanoseconds since the first task of the run was taken."""
+    """The times of one task, nanoseconds since the first task of the run was taken."""
 
     #: Launch of the candidate, and the task's place in that launch's plan.
     launch: int
@@ -70,9 +71,9 @@ class TaskSpan:
     tile_n: int
     cta: int
     sm: int
-    #: Its CTA turned to it; a ticket is drawn a little earlier, under the end of the task before.
+    #: Its CTA started on it; a ticket is drawn a little earlier, during the end of the task before.
     taken_ns: int
-    #: Its waits were over; where it has none, its words were read.
+    #: Its waits were over; without waits, its words were read.
     ready_ns: int
     #: Its first operands were in shared memory.
     loaded_ns: int
@@ -84,7 +85,7 @@ class TaskSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpShares:
-    """Where the CTAs' time went that they spent on one op; the four add up to 1 (all are 0 if no time was seen)."""
+    """How CTAs spent their time on one op; the four shares add up to 1 (all are 0 if no time was recorded)."""
 
     op: str
     wait: float
@@ -97,7 +98,7 @@ class OpShares:
 class Trace:
     """A Gantt chart of one run of a candidate."""
 
-    #: By launch and task; empty where there is no trace.
+    #: By launch and task; empty if there is no trace.
     spans: tuple[TaskSpan, ...]
     op_names: tuple[str, ...]
     #: From the first task taken to the last one stored.
@@ -106,7 +107,7 @@ class Trace:
     shares: tuple[OpShares, ...]
     #: Share of all CTAs' time, from their last task's end to the end of their launch.
     tail: float
-    #: Whether the simulated twin drew it.
+    #: Whether it is simulated.
     simulated: bool
-    #: Why there is no trace (the library's kernels have none, the traced build failed); empty where there is.
+    #: Why there is no trace (the library's kernels have none, or the traced build failed); empty if there is one.
     reason: str = ""

@@ -1,17 +1,17 @@
-"""How to call the vendor's library as it was timed: what a pipeline needs where the library is the answer."""
+"""How to call the vendor's library as it was timed: needed by a pipeline if the library is the result."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-#: The released key of what computes launch ops.
+#: The released key for the code that computes launch ops.
 _LAUNCH_OPS = "attention"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryCall:
-    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, A being the weights and B the inputs."""
+    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, where A is the weights and B the inputs."""
 
     #: Op of the workload, e.g. ``up``.
     op: str
@@ -21,29 +21,29 @@ class LibraryCall:
     #: As cublasLt.h names them.
     data_type: str
     epilogue: str
-    #: 1 where the residual is added by the call, else 0.
+    #: 1 if the call adds the residual, else 0.
     beta: int
     #: For `cublasLtMatmulAlgoInit` and `cublasLtMatmulAlgoConfigSetAttribute`: the id, then the attributes by name.
     algorithm: dict[str, int]
-    #: Its place among those that the heuristic offered, the likeliest 0.
+    #: Its rank among those that the heuristic returned, 0 for the first.
     heuristic_index: int
     #: That the algorithm needs.
     workspace_bytes: int
-    #: What one elementwise kernel does afterwards, since no epilogue can; empty where nothing is left.
+    #: What one elementwise kernel does afterwards, since no epilogue can; empty if there is nothing.
     afterwards: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryRecipe:
-    """The calls of one run, and of which version."""
+    """The calls of one run, and the library's version."""
 
     #: As `cublasLtGetVersion` says it.
     cublaslt_version: int
-    #: Whether products that read nothing of each other run side by side, each on a stream of its own.
+    #: Whether independent products run in parallel, each on its own stream.
     beside: bool
     #: One per product.
     calls: tuple[LibraryCall, ...]
-    #: What computes its launch ops at their places among these calls; empty where the workload has none.
+    #: What computes its launch ops, at their positions among these calls; empty if the workload has none.
     launch_ops: str = ""
 
     def to_json(self) -> dict[str, Any]:

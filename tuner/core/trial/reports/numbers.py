@@ -1,4 +1,4 @@
-"""What the numbers of a launch op are held against: the file ``numbers`` of its kind."""
+"""What the numbers of a launch op are compared with: the file ``numbers`` of its kind."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tuner.core.problem.ops.op import LaunchOp, Tensor
 
 
 class Expected(NamedTuple):
-    """What a tensor must be, of the tensor's shape."""
+    """The expected value of a tensor, in the tensor's shape."""
 
     #: Float64; integers as float64, too.
     values: Any
-    #: How far each element may be off; None where each must be right.
+    #: The allowed error of each element; None if each must be exact.
     tolerance: Any = None
 
 
@@ -26,24 +26,24 @@ class Numbers(Protocol):
     """The file ``numbers`` of a kind of launch op."""
 
     def reference(self, op: Any, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:
-        """What each tensor that a launch writes must be, by its name. `given` has every tensor that it reads, integers
-        as such and all others in float64; `xp` is NumPy or CuPy, as its arrays are."""
+        """The expected value of each tensor that a launch writes, by its name. `given` contains every tensor that it
+        reads, integers as such and all others in float64; `xp` is NumPy or CuPy, as its arrays are."""
 
     def planted(self, op: Any, schedule: Any, dtype: Dtype) -> Mapping[str, str]:
-        """By a sentence each: sources with a fault that this must see."""
+        """By a description each: sources with a fault that the check must detect."""
 
     def draw(self, op: Any, tensor: Tensor, turn: int, random: np.random.Generator) -> Any:
-        """Where what is drawn here is not what a launch is given: an array of NumPy, or None for what is drawn here.
-        Turn 0 is what is timed, the others are checks alone."""
+        """For inputs that should not be drawn by default: a NumPy array, or None for the default. Turn 0 is timed,
+        the others are only checked."""
 
 
 def drawn(
     numbers: ModuleType, op: LaunchOp, tensor: Tensor, turn: int, random: np.random.Generator
 ) -> npt.NDArray[Any]:
-    """A tensor that is given to a launch, float64 or int32.
+    """An input tensor of a launch, float64 or int32.
 
-    Integers with a range are drawn from it. One alone, as a count is, is the most that it may be in turns 0 and 2, the
-    least in turn 1, and anything between in turn 3. Several are at the ends of their range in turn 1.
+    Integers with a range are drawn from it. A single one, such as a count, has its maximum in turns 0 and 2, its
+    minimum in turn 1, and any value in turn 3. Several are at the ends of their range in turn 1.
     """
     if hasattr(numbers, "draw") and (own := numbers.draw(op, tensor, turn, random)) is not None:
         return np.asarray(own)

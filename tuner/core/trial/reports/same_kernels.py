@@ -1,7 +1,7 @@
-"""Versions of kernels whose machine code is the same to the byte: what was measured with one holds for the others.
+"""Versions of kernels whose machine code is identical: measurements with one are valid for the others.
 
-A version is a digest of device text, so it changes with each line that moves. A kind of op has a file `FILE` beside its
-``op.py`` with lists of versions, each of which made the same code. `make golden` writes them.
+A version is a digest of device text, so it changes with each line that moves. A kind of op has a file `FILE` next to
+its ``op.py`` with lists of versions, each of which made the same code. `make golden` writes them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ FILE = "same_kernels.json"
 
 
 def version_of_all(shared: str, own: Iterable[str]) -> str:
-    """The version of a workload's kernels: that of tile ops' alone, or one of all where launch ops have kernels of
-    their `own`."""
+    """The version of a workload's kernels: only that of tile ops, or one of all if launch ops have kernels of their
+    `own`."""
     if not (versions := tuple(own)):
         return shared
     return hashlib.sha256(" ".join([shared, *versions]).encode()).hexdigest()[: len(shared)]
 
 
 def alike(version: str) -> frozenset[str]:
-    """The versions whose kernels are those of this one, itself among them."""
+    """The versions with the same kernels as this one, including itself."""
     return _sets().get(version, frozenset([version]))
 
 
@@ -40,14 +40,14 @@ def _sets() -> dict[str, frozenset[str]]:
 
 
 def lists_of(kind: str) -> list[list[str]]:
-    """What the kind's file has; nothing where there is none."""
+    """The contents of the kind's file; empty if there is none."""
     path = folder_of(kind) / FILE
     lists: list[list[str]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     return lists
 
 
 def with_version(lists: Sequence[Sequence[str]], before: str, now: str, *, is_same: bool) -> list[list[str]]:
-    """The lists of a kind with the version that it has now, where that `before` made the same code, or another."""
+    """The lists of a kind with its current version, depending on whether the version `before` made the same code."""
     kept = [list(one) for one in lists]
     if any(now in one for one in kept):
         return kept

@@ -1,30 +1,31 @@
-"""What PyTorch takes for a job's workload: eager calls as a figure beside the finals, torch.compile a rival in them."""
+"""PyTorch's time for a job's workload: eager calls as a figure next to the finals, torch.compile as a competitor in
+them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: torch.compile's largest choice. Its own graphs would copy inputs, so the capture is ours.
+#: torch.compile's largest choice. Its own graphs would copy inputs, so we capture the graph.
 COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 
 class TorchCalls(StrEnum):
     """How PyTorch is asked."""
 
-    #: As models are written: a figure, taken once the finals are over.
+    #: As models are written: a figure, measured after the finals.
     EAGER = "eager"
-    #: By torch.compile with its largest choice: the library of the finals, where it is ahead of the vendor's.
+    #: With torch.compile's most thorough mode: it is the library of the finals, if it is faster than the vendor's.
     COMPILED = "compiled"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchTime:
-    """PyTorch's calls in rounds that they share with the vendor's library; where compiled, with all finalists."""
+    """PyTorch's calls in shared rounds with the vendor's library; if compiled, with all finalists."""
 
-    #: Microseconds, the median of the rounds; None where there is none.
+    #: Microseconds, the median of the rounds; None if there is no time.
     time_us: float | None = None
-    #: PyTorch's time over that of the vendor's library, the median of the rounds; None as above.
+    #: PyTorch's time divided by that of the vendor's library, the median of the rounds; None as above.
     library_speedup: float | None = None
     #: Rounds that count.
     num_rounds: int = 0
@@ -39,7 +40,7 @@ class TorchTime:
         return is_ahead and self.calls is TorchCalls.COMPILED
 
     def speedup_of(self, over_library: float | None) -> float | None:
-        """PyTorch's time over that of a finalist, of which the gain over the library of the finals is known."""
+        """PyTorch's time divided by that of a finalist, from its gain over the library of the finals."""
         if self.library_speedup is None or over_library is None:
             return None
         return over_library if self.is_library else self.library_speedup * over_library

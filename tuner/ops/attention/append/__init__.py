@@ -86,12 +86,12 @@ def append_fields(op: AttentionOp) -> list[dict[str, Any]]:
     own, shape = f"{op.name}.", op.shape
     pointers = {
         "qkv": (f"{own}qkv", "queries, keys and values of the new tokens"),
-        "frequencies": (f"{own}frequencies", "fp32, radians a token of each pair"),
+        "frequencies": (f"{own}frequencies", "fp32, radians per token for each pair"),
         "q": (op.source, "queries, rotated; written"),
         "keys": (f"{own}keys", "cache, appended to"),
         "values": (f"{own}values", "cache, appended to"),
-        "lengths": (f"{own}lengths", "int32 of each sequence, new tokens included"),
-        "pages": ("".join(op.operands[3:]), "int32 of each sequence and page" if op.form.paged else "null: no pages"),
+        "lengths": (f"{own}lengths", "int32 for each sequence, new tokens included"),
+        "pages": ("".join(op.operands[3:]), "int32 for each sequence and page" if op.form.paged else "null: no pages"),
     }
     fields: list[dict[str, Any]] = [
         {"name": name, "offset": 8 * index, "type": "pointer", "meaning": meaning, "tensor": tensor}

@@ -65,7 +65,7 @@ class AttentionOnDevice:
             check(driver.cuFuncSetAttribute(self._function, leave, 1))
         config = launch_config(tiling.cluster, tiling.num_threads, tiling.smem_bytes, 0)
         if tiling.cluster > 1 and int(check(driver.cuOccupancyMaxActiveClusters(self._function, config))) < 1:
-            raise LaunchRefused(f"the card holds no cluster of {tiling.cluster} CTAs of {launchable.schedule}")
+            raise LaunchRefused(f"the card cannot hold a cluster of {tiling.cluster} CTAs of {launchable.schedule}")
         self._tasks = Guarded(self.plan.tasks.reshape(-1))
         self._queues = Guarded(self.plan.queues)
         arrivals, partials = workspace_words(self.plan, launchable.schedule)
@@ -151,7 +151,7 @@ class AttentionOnDevice:
             "refusals": self._refused,
         }
         changed = next((what for what, guarded in guards.items() if not guarded.is_guarded()), "")
-        return f"what lies around the {changed} of {name}" if changed else ""
+        return f"memory around the {changed} of {name}" if changed else ""
 
     def refused(self) -> str | None:
         """What a launch found wrong first among the lengths, in words."""

@@ -11,19 +11,23 @@ outside of what is timed too. That favours the library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import WorkerError
 from tuner.ops.attention.card.data import in_order
 from tuner.ops.attention.card.products import IN_ORDER
+from tuner.ops.attention.in_parts import attend_in_parts
 from tuner.ops.attention.op import AttentionOp
 from tuner.workers.gpu.library.op_library import TorchOpLibrary
 from tuner.workers.gpu.tensors.op_data import Arrays
 
-#: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
-BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+#: PyTorch's fused backends by their names there.
+FUSED = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
+#: The one that takes anything, here in parts.
+ANY = "MATH"
 
 
 class AttentionLibrary(TorchOpLibrary):
@@ -63,7 +67,7 @@ class AttentionLibrary(TorchOpLibrary):
             mask, (q, keys, values) = self._mask(arrays), self._tensors(arrays)
             if mask is not None:
                 keys, values = keys.nan_to_num(0.0), values.nan_to_num(0.0)
-            attended = self._attend((q, keys, values), mask, (self._backend, *BACKENDS))
+            attended = self._attend_by_any((q, keys, values), mask)
             if mask is not None:
                 attended = attended.masked_fill(~mask.any(dim=-1)[:, 0, :, None, None], 0)
             out = self._tensor(arrays[self._op.name])
@@ -72,42 +76,53 @@ class AttentionLibrary(TorchOpLibrary):
     def captured(self, arrays: Arrays) -> Callable[[], Any]:
         """A timed run."""
         tensors = self._tensors(arrays)
-        return lambda: self._attend(tensors, self._timed_mask, (self._backend,))
+        return lambda: self._attend(tensors, self._timed_mask, self._backend)
 
     @property
     def _backend(self) -> str:
         return self.backends[self.choice]
 
     def _found_backends(self, arrays: Arrays) -> list[str]:
-        """Those that are fused and take the problem; where none does, the one that takes anything."""
-        found, tensors = list[str](), self._tensors(arrays)
-        for name in BACKENDS:
-            if found and name == BACKENDS[-1]:
-                break
-            try:
-                self._attend(tensors, self._timed_mask, (name,))
-                self._torch.cuda.synchronize()
-            except RuntimeError:  # it has no kernel for this
-                continue
-            found.append(name)
-        if not found:
-            raise WorkerError("no backend of PyTorch's attention takes this problem")
-        return found
+        """Those that are fused and take the problem; where none does, the one that takes anything.
 
-    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: Sequence[str]) -> Any:
-        """[sequences, new tokens, heads, head_dim], by the first of these backends that can."""
-        torch, attention = self._torch, self._torch.nn.attention
-        chosen = [getattr(attention.SDPBackend, name) for name in dict.fromkeys(backends)]
-        with torch.no_grad(), attention.sdpa_kernel(chosen, set_priority=True):
+        Raises:
+            WorkerError: the card has no room even for that.
+        """
+        tensors = self._tensors(arrays)
+        if found := [name for name in FUSED if self._takes(name, tensors)]:
+            return found
+        if self._takes(ANY, tensors):
+            return [ANY]
+        problem = "no backend of PyTorch's attention takes this problem"
+        free = self._torch.cuda.mem_get_info()[0] / 2**30
+        raise WorkerError(f"{problem}, with {free:.1f} GiB free: give fewer sequences, or a shorter longest context")
+
+    def _takes(self, name: str, tensors: tuple[Any, Any, Any]) -> bool:
+        try:
+            self._attend(tensors, self._timed_mask, name)
+            self._torch.cuda.synchronize()
+        except RuntimeError:  # it has no kernel for this, or no room
+            return False
+        return True
+
+    def _attend_by_any(self, tensors: tuple[Any, Any, Any], mask: Any) -> Any:
+        """By the chosen backend, or the first other one that can."""
+        for name in dict.fromkeys((self._backend, *FUSED)):
+            with contextlib.suppress(RuntimeError):
+                return self._attend(tensors, mask, name)
+        return self._attend(tensors, mask, ANY)
+
+    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backend: str) -> Any:
+        """[sequences, new tokens, heads, head_dim]; a RuntimeError where the backend cannot."""
+        torch, scale = self._torch, self._op.shape.score_scale
+        with torch.no_grad():
+            if backend == ANY:
+                return attend_in_parts(torch, tensors, mask, scale)
             q, keys, values = tensors
-            attended = torch.nn.functional.scaled_dot_product_attention(
-                q.transpose(1, 2),
-                keys,
-                values,
-                attn_mask=mask,
-                scale=self._op.shape.score_scale,
-                enable_gqa=True,
-            )
+            with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
+                attended = torch.nn.functional.scaled_dot_product_attention(
+                    q.transpose(1, 2), keys, values, attn_mask=mask, scale=scale, enable_gqa=True
+                )
         return attended.transpose(1, 2)
 
     def _seen(self, inputs: Arrays) -> tuple[int, int]:

@@ -22,10 +22,10 @@ from tuner.workers.source.tools import kernel_of
 
 #: What a recipe says of it.
 NO_FUSED_ATTENTION = (
-    "no vendor's fused attention was there, since {why}: cuBLASLt's batched products, with a softmax of ours"
+    "no vendor's fused attention was available, since {why}: cuBLASLt's batched products with our own softmax"
 )
-NO_TORCH, NO_CAP = "PyTorch is not installed", "PyTorch's have no soft cap of scores"
-IN_ORDER = ", over pages that were put in order before, untimed"
+NO_TORCH, NO_CAP = "PyTorch is not installed", "PyTorch's fused attentions have no soft cap of scores"
+IN_ORDER = ", over pages that were sorted beforehand, untimed"
 _THREADS = 256
 
 

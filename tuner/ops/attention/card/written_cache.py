@@ -56,6 +56,6 @@ class AttendedCache(Turned):
             rows, begin = cache.reshape(-1, cache.shape[-1]), 0
             for line in (*sorted(lines.reshape(-1).tolist()), len(rows)):
                 if line > begin:
-                    found.append((f"{name}, where no new token is,", rows[begin:line]))
+                    found.append((f"{name}, outside its new tokens,", rows[begin:line]))
                 begin = line + 1
         return found

@@ -50,7 +50,7 @@ def library_us(ops: Sequence[AttentionOp], workload: Workload, gpu: Gpu) -> floa
 
 def _library_us(op: AttentionOp, gpu: Gpu) -> float:
     shape = op.shape
-    num_bytes = shape.cache_bytes(shape.sequences * shape.max_length)
+    num_bytes = shape.cache_bytes(shape.sequences * (op.timed_length or shape.max_length))
     is_split = shape.sequences * shape.kv_heads < LIBRARY_UNSPLIT_SHARE * gpu.num_sms
     read_us = 1e6 * num_bytes / (gpu.dram_bytes_per_s * LIBRARY_EFFICIENCY)
     return LIBRARY_LAUNCH_US + read_us + (LIBRARY_SPLIT_US if is_split else 0.0)

@@ -51,10 +51,10 @@ def _check_queues(where: str, recipe: Json, queues: bytes, tasks: bytes, values:
         or _TASK_BYTES * end != len(tasks)
         or any(a >= b for a, b in zip(heads, [*heads[1:], end], strict=True))
     ):
-        raise wrong(f"{where}.queues", "another table", f"one of queues behind each other, from 0 to {len(tasks) // 8}")
+        raise wrong(f"{where}.queues", "another table", f"a boundary between queues, from 0 to {len(tasks) // 8}")
     grid, *others = recipe["grid"]
     if others != [1, 1] or grid % cluster or not cluster * count <= grid <= cluster * MOST_QUEUES:
-        least = f"a multiple of {cluster}, {cluster * count} at least and {cluster * MOST_QUEUES} at most"
+        least = f"a multiple of {cluster}, at least {cluster * count} and at most {cluster * MOST_QUEUES}"
         raise wrong(f"{where}.grid", recipe["grid"], least)
     return tuple(heads)
 
@@ -68,7 +68,7 @@ def _check_tasks(where: str, tasks: bytes, values: Json) -> None:
     words = struct.iter_unpack("<2i", tasks)
     every = product(range(sequences), *map(range, sizes))
     if set(words) != {(sequence << 16 | head, block << 24 | span) for sequence, head, block, span in every}:
-        raise wrong(f"{where}.tasks", "another table", "one of each span, once")
+        raise wrong(f"{where}.tasks", "another table", "each span once")
     arrivals = 1 << (sizes[2] - 1).bit_length()
     if values["arrivals_per_launch"] != arrivals:
         raise wrong(f"{where}.parameter.arrivals_per_launch", values["arrivals_per_launch"], arrivals)

@@ -22,7 +22,7 @@ class AttentionShape(LaunchedShape):
     #: projection; scale and soft cap as float32; first rung, number of rungs, its text.
     RECORD = struct.Struct("<9I2f3I")
     #: How long the contexts were that were timed is no matter of the shape.
-    SIZES = ("sequences", "max_length", "lengths")
+    SIZES = ("sequences", "max_length", "lengths", "timed_length")
 
     @staticmethod
     def is_op(op: Mapping[str, Any]) -> bool:
@@ -114,13 +114,13 @@ def _attention_and_projection(workload: Mapping[str, Any]) -> tuple[Json, Json |
     attentions, products = [op for op in ops if op.get("op") == ATTENTION], [*filter(is_product, ops)]
     if len(attentions) != 1 or len(products) > 1 or (products and products[0]["source"] != attentions[0]["name"]):
         problem = f"is of {', '.join(op['name'] for op in workload['ops'])}"
-        raise InvalidInput("workload", problem, "give one attention with one product behind it at most")
+        raise InvalidInput("workload", problem, "pass one attention with at most one product after it")
     product = products[0] if products else None
     odd = [name for name in OPTIONS if product and product.get(name)]
     if product and product["activation"] != "identity":
         odd.append(product["activation"])
     if odd:
-        raise InvalidInput("workload", f"has {', '.join(odd)} behind its attention", "give a plain product")
+        raise InvalidInput("workload", f"has {', '.join(odd)} after its attention", "use a plain product")
     return attentions[0], product
 
 

@@ -75,7 +75,7 @@ def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan
         PlanError: it is of another op or schedule, or as `check_attention`.
     """
     if (plan.op, plan.form) != (op.shape, op.form):
-        raise WordError("the plan is of another op", f"of {plan.op} and {plan.form}, and {op.name} is {op.shape}")
+        raise WordError("the plan is for another op", f"for {plan.op} and {plan.form}, but {op.name} is {op.shape}")
     check_attention(plan, tile_tokens=schedule.tile_tokens)
     check_made_for(plan, schedule)
 
@@ -110,49 +110,51 @@ def check_made_for(plan: AttentionPlan, schedule: AttentionSchedule) -> None:
     }
     for name, value in wanted.items():
         if getattr(plan, name) != value:
-            raise WordError(f"the plan's {name} is not the schedule's", f"{getattr(plan, name)!r}, not {value!r}")
+            raise WordError(f"the plan's {name} differs from the schedule's", f"{getattr(plan, name)!r}, not {value!r}")
     if plan.num_asking and not schedule.next_early:
-        detail = f"num_asking is {plan.num_asking}; it must be 0, as no weights are asked for early"
+        detail = f"num_asking is {plan.num_asking}; it must be 0, since no weights are prefetched early"
         raise WordError("clusters without tasks have nothing to do", detail)
 
 
 def _check_sizes(plan: AttentionPlan, tile_tokens: int) -> None:
     if plan.columns not in BLOCK_COLUMNS:
-        raise WordError("a block has 8 or 16 columns", f"{plan.columns} are given")
+        raise WordError("a block must have 8 or 16 columns", f"{plan.columns} are given")
     if plan.cluster not in CLUSTERS:
-        raise WordError("a cluster has 1, 2, 4, 8 or 16 CTAs", f"{plan.cluster} are given")
+        raise WordError("a cluster must have 1, 2, 4, 8 or 16 CTAs", f"{plan.cluster} are given")
     share = plan.cluster * tile_tokens
     if plan.span_tokens < 1 or plan.span_tokens % share:
         detail = f"{plan.span_tokens} tokens in tiles of {tile_tokens}, {share} of them for the whole cluster"
-        raise WordError("a span has whole tiles, the same number for each CTA", detail)
+        raise WordError("a span must have whole tiles, the same number for each CTA", detail)
     for name, number, most in (("spans", plan.num_spans, _MOST_SPANS), ("blocks", plan.num_blocks, _MOST_BLOCKS)):
         if number > most:
-            raise WordError(f"a task has no room for the number of {name}", f"{number}, the most is {most}")
+            raise WordError(f"a task has no space for the number of {name}", f"{number}; the maximum is {most}")
 
 
 def _check_queues(plan: AttentionPlan) -> None:
     tables = (("tasks", plan.tasks, (len(plan.tasks), 2)), ("queues", plan.queues, (len(plan.queues),)))
     for name, table, shape in tables:
         if table.dtype != np.int32 or table.shape != shape:
-            detail = f"they are {table.dtype} of the shape {table.shape}"
-            raise WordError(f"{name} are words of 32 bits, two a task and one a queue", detail)
+            detail = f"they are {table.dtype} with shape {table.shape}"
+            raise WordError(f"{name} must be words of 32 bits, two per task and one per queue", detail)
     if plan.num_queues > MOST_QUEUES:
-        detail = f"{plan.num_queues} queues, of {MOST_QUEUES}"
-        raise ResourceError("the parameter has no room for all first tasks", detail)
+        detail = f"{plan.num_queues} queues; the maximum is {MOST_QUEUES}"
+        raise ResourceError("the parameter has no space for all first tasks", detail)
     queues = plan.queues.astype(np.int64)
     if len(queues) < 2 or queues[0] != 0 or queues[-1] != len(plan.tasks):
-        raise WordError("queues hold all tasks", f"they are from {queues[:1]} to {queues[-1:]} of {len(plan.tasks)}")
+        raise WordError(
+            "queues must hold all tasks", (f"they are from {queues[:1]} to {queues[-1:]} of {len(plan.tasks)}")
+        )
     if empty := np.flatnonzero(np.diff(queues) < 1).tolist():
-        raise WordError("each queue has a task", f"queue {empty[0]} has none")
+        raise WordError("each queue must have a task", f"queue {empty[0]} has none")
 
 
 def _check_counts(plan: AttentionPlan, tile_tokens: int) -> None:
     if not isinstance(plan.by_length, bool):
-        raise WordError("by_length is true or false", f"it is {plan.by_length!r}")
+        raise WordError("by_length must be true or false", f"it is {plan.by_length!r}")
     most_asking = MOST_QUEUES - plan.num_queues
     if not isinstance(plan.num_asking, int) or not 0 <= plan.num_asking <= most_asking:
-        right = f"it must be 0 to {most_asking}: with the {plan.num_queues} queues {MOST_QUEUES} clusters at most"
-        raise WordError("the number of clusters that ask for weights is out of range", f"{plan.num_asking!r}; {right}")
+        right = f"it must be 0 to {most_asking}: with the {plan.num_queues} queues, at most {MOST_QUEUES} clusters"
+        raise WordError("the number of clusters that prefetch weights is out of range", f"{plan.num_asking!r}; {right}")
     share = plan.cluster * tile_tokens
     counts = {
         "tokens": plan.lengths.most + plan.span_tokens + (_TILES_BEYOND + 2) * share,
@@ -163,7 +165,7 @@ def _check_counts(plan: AttentionPlan, tile_tokens: int) -> None:
     }
     for name, count in counts.items():
         if count > _MOST_COUNT:
-            raise ResourceError(f"the device cannot count the {name}", f"up to {count}, the most is {_MOST_COUNT}")
+            raise ResourceError(f"the device cannot count the {name}", f"up to {count}; the maximum is {_MOST_COUNT}")
 
 
 def _check_coverage(plan: AttentionPlan) -> None:
@@ -173,12 +175,12 @@ def _check_coverage(plan: AttentionPlan) -> None:
     shape = tiles.grid
     for name, values, end in zip(("sequence", "KV head", "block", "span"), fields, shape, strict=True):
         if outside := np.flatnonzero((values < 0) | (values >= end)).tolist():
-            raise WordError(f"task {outside[0]} has a {name} outside", f"{values[outside[0]]}, of {end}")
+            raise WordError(f"task {outside[0]} has a {name} that is out of range", f"{values[outside[0]]}, of {end}")
     times = np.zeros(shape, dtype=np.int64)
     np.add.at(times, fields, 1)
     if wrong := np.argwhere(times != 1).tolist():
         sequence, head, block, span = wrong[0]
         raise CoverageError(
-            f"span {span} is the task of {times[tuple(wrong[0])]} places in the queues",
+            f"span {span} is the task of {times[tuple(wrong[0])]} queue entries",
             f"sequence {sequence}, KV head {head}, block {block}",
         )

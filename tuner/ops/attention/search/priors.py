@@ -30,7 +30,8 @@ def attention_distance(ops: Sequence[AttentionOp], others: Sequence[AttentionOp]
             return math.inf
         sizes = [(getattr(mine, name), getattr(its, name)) for name in ("sequences", "kv_heads", "max_length")]
         away += sum(abs(math.log2(size / its_size)) for size, its_size in sizes)
-        others_differ = (mine.columns != its.columns, op.lengths != other.lengths, *_differences(op.form, other.form))
+        timed = [(one.lengths, one.timed_length) for one in (op, other)]
+        others_differ = (mine.columns != its.columns, timed[0] != timed[1], *_differences(op.form, other.form))
         away += OPTION * sum(others_differ)
     return away
 

@@ -29,12 +29,10 @@ class AttentionForm:
             InvalidInput: a field is out of its range, and what would be right.
         """
         if self.window is not None and self.window < 1:
-            raise InvalidInput(
-                "window", f"{self.window!r} hides a query from itself", "give 1 or more, or leave it out"
-            )
+            raise InvalidInput("window", f"{self.window!r} hides a query from itself", "use 1 or more, or leave it out")
         if self.soft_cap is not None and not (math.isfinite(self.soft_cap) and self.soft_cap > 0):
             raise InvalidInput(
-                "soft_cap", f"{self.soft_cap!r} cannot cap", "give a finite number above 0, or leave it out"
+                "soft_cap", f"{self.soft_cap!r} cannot cap", "use a finite number above 0, or leave it out"
             )
 
     def check_of(self, op: DecodeAttention) -> None:
@@ -46,8 +44,8 @@ class AttentionForm:
         if self.paged is None:
             return
         if (rows := self.paged.num_rows(op)) > MOST_ROWS:
-            problem = f"num_pages * page_tokens * kv_heads is {rows}, and a cache has at most {MOST_ROWS} rows"
-            raise InvalidInput("num_pages", problem, "give fewer")
+            problem = f"num_pages * page_tokens * kv_heads is {rows}, but a cache has at most {MOST_ROWS} rows"
+            raise InvalidInput("num_pages", problem, "use fewer")
 
     def describe(self) -> str:
         """What goes behind an op's sizes, e.g. ``, pages of 16, window 4096``; nothing of the plain form."""
@@ -89,7 +87,7 @@ def form_for(
     try:
         checked.check_of(op)
     except InvalidInput as error:
-        raise InvalidInput("max_length", error.problem, "give a shorter one, or fewer sequences") from error
+        raise InvalidInput("max_length", error.problem, "use a shorter one, or fewer sequences") from error
     if window is not None and window >= op.max_length:
         return AttentionForm(paged=paged, soft_cap=soft_cap)
     return checked

@@ -27,8 +27,8 @@ def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
     if fields == (["source"] if number == 0 else []):
         return
     what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
-    problem = f"{behind.name} stands behind the attention {op.name}, and {what}"
-    remedy = f"let the first product alone, and its source alone, be {op.name}; or tune them by themselves"
+    problem = f"{behind.name} comes after the attention {op.name}, and {what}"
+    remedy = f"let {op.name} be only the first product, and its source too; or tune them separately"
     raise InvalidInput("ops", problem, remedy)
 
 
@@ -43,8 +43,10 @@ def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: 
         return
     readers = [one.name for one in ops if isinstance(one, LaunchOp) and writer.name in one.read_names]
     if len(readers) > 1:
-        problem = f"{' and '.join(readers)} read {writer.name}, which writes keys and values to the cache of one"
-        raise InvalidInput("ops", problem, "give each attention a product of its own, or leave rotary out")
+        problem = (
+            f"{' and '.join(readers)} read {writer.name}, which writes keys and values to the cache of one attention"
+        )
+        raise InvalidInput("ops", problem, "give each attention its own product, or leave rotary out")
     written, paged = writer.written_cache, form.paged
     sizes = (
         ("page_tokens", None if paged is None else paged.page_tokens, written.page_tokens),
@@ -59,5 +61,5 @@ def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: 
     for field, read, there in sizes:
         if read != there:
             mine, its = (json.dumps(value) for value in (read, there))  # as requests spell them
-            problem = f"is {mine}, and {writer.name}, whose queries and cache it reads, has {its}"
-            raise InvalidInput(f"{op.name}.{field}", problem, f"give both {its}, or both {mine}")
+            problem = f"is {mine}, but {writer.name}, whose queries and cache it reads, has {its}"
+            raise InvalidInput(f"{op.name}.{field}", problem, f"use {its} for both, or {mine} for both")

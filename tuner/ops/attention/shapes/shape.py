@@ -45,26 +45,28 @@ class DecodeAttention:
             InvalidInput: a field is out of its range, and what would be right.
         """
         if self.dtype.row.tensor_kind is None:
-            raise InvalidInput("dtype", f"no tensor core of ours multiplies {self.dtype}", "give one of 16 bits")
+            raise InvalidInput("dtype", f"tensor-core engines do not multiply {self.dtype}", "use one of 16 bits")
         _check_range("sequences", self.sequences, MOST_SEQUENCES)
         _check_range("kv_heads", self.kv_heads, MOST_SEQUENCES)
         _check_range("query_heads", self.query_heads, MOST_QUERY_HEADS)
         if self.head_dim not in HEAD_DIMS:
-            raise InvalidInput("head_dim", f"{self.head_dim!r} has no kernel", "give 64 or 128")
+            raise InvalidInput("head_dim", f"{self.head_dim!r} is not supported by any kernel", "use 64 or 128")
         if isinstance(self.new_tokens, int) and self.new_tokens > MOST_NEW_TOKENS:
             raise InvalidInput(
-                "new_tokens", f"{self.new_tokens} are prefill, and this is decode", f"give at most {MOST_NEW_TOKENS}"
+                "new_tokens",
+                (f"{self.new_tokens} are prefill, but only decode is supported"),
+                f"use at most {MOST_NEW_TOKENS}",
             )
         _check_range("new_tokens", self.new_tokens, MOST_NEW_TOKENS)
         _check_range("max_length", self.max_length, MOST_ROWS)
         if self.max_length < self.new_tokens:
-            problem = f"{self.max_length} tokens do not hold the {self.new_tokens} new ones"
-            raise InvalidInput("max_length", problem, f"give at least new_tokens, {self.new_tokens}")
+            problem = f"{self.max_length} tokens cannot hold the {self.new_tokens} new ones"
+            raise InvalidInput("max_length", problem, f"use at least new_tokens, {self.new_tokens}")
         if (rows := self.sequences * self.kv_heads * self.max_length) > MOST_ROWS:
-            problem = f"sequences * kv_heads * max_length is {rows}, and a cache has at most {MOST_ROWS} rows"
-            raise InvalidInput("max_length", problem, "give a shorter one, or fewer sequences")
+            problem = f"sequences * kv_heads * max_length is {rows}, but a cache has at most {MOST_ROWS} rows"
+            raise InvalidInput("max_length", problem, "use a shorter one, or fewer sequences")
         if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
-            raise InvalidInput("scale", f"{self.scale!r} cannot scale scores", "give a finite number above 0")
+            raise InvalidInput("scale", f"{self.scale!r} cannot scale scores", "use a finite number above 0")
 
     @property
     def score_scale(self) -> float:
@@ -83,4 +85,4 @@ class DecodeAttention:
 
 def _check_range(field: str, value: object, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise InvalidInput(field, f"{value!r} is out of range", f"give a whole number from 1 to {most}")
+        raise InvalidInput(field, f"{value!r} is out of range", f"use a whole number from 1 to {most}")

@@ -15,7 +15,7 @@ from tuner.workers.gpu.launching.launch import fill
 from tuner.workers.gpu.library.runners import SideStream
 from tuner.workers.gpu.tensors.data import ProblemData
 from tuner.workers.gpu.tensors.outputs import bits_type
-from tuner.workers.gpu.tensors.own_ops import call_of
+from tuner.workers.gpu.tensors.own_ops import OwnCall, call_of
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.timing.library_choice import Picked
 
@@ -103,10 +103,13 @@ class LibraryRunner:
 
     def _launch(self, index: int, buffer: OpBuffers, stream: int, workspace: Any) -> None:
         """Enqueues one op; `stream` is the current one."""
-        op, sums = self._ops[index], self._sums[index]
+        op, sums, call = self._ops[index], self._sums[index], self._gemms[index]
+        if isinstance(call, OwnCall):
+            call.enqueue(buffer)
+            return
         out = buffer.c if sums is None else int(sums.data.ptr)
         left = self._norms.sums_of(index) if self._adds_in_norms else 0
-        self._gemms[index].launch(
+        call.launch(
             *(self._norms.input_of(index, buffer), buffer.w, left or out, 0 if left else buffer.residual),
             *(workspace.data.ptr, stream),
             algorithm=self.choices[index],

@@ -6,11 +6,6 @@
 #pragma once
 #include "copy.cuh"
 
-// Bit i: op i gathers its rows of A. It is a macro, so that kernels without such an op stay the same to the byte.
-#ifndef TUNER_GATHERS
-#define TUNER_GATHERS 0
-#endif
-
 template <int kOp>
 struct Gather;
 
@@ -57,7 +52,7 @@ struct GatheredCopy {
 };
 
 // What copies the A tiles of an op.
-template <int kOp, int kRows, int kTileK, int kBytes, CacheHint kHint, bool kGathers = (TUNER_GATHERS >> kOp & 1) != 0>
+template <int kOp, int kRows, int kTileK, int kBytes, CacheHint kHint, bool kGathers = gathers(kOp)>
 struct InputCopyOf {
   using Type = TileCopy<kRows, kTileK, kBytes, kHint>;
 };

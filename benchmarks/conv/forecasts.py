@@ -1,0 +1,99 @@
+"""How well the simulator ranks schedules of pairs of convolutions: benchmarks/results/<gpu>/conv_forecasts.json.
+
+python -m benchmarks.conv.forecasts [--row r50-s2-3x3-1x1/b1 ...] [--count 75] [--seconds 150] [--out FILE]
+
+Of each row so many fused schedules are measured, evenly from all over its draw (benchmarks/simulator/draw.py), each
+after its numbers are checked, in turns between the rows. `judged` has the rank correlation (Spearman) of forecast and
+measured times, whose bar is 0.85, and the regret: how much slower the best of the ten best forecasts is than the best
+of all. What was measured is written whenever the time is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.called import called
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
+from benchmarks.conv.rows import Row, rows
+from benchmarks.conv.search import workload_of
+from benchmarks.simulator.data import evenly, fused
+from benchmarks.simulator.draw import Drawn, draw
+from tuner.core.insight.forecast_quality import judge_forecasts
+from tuner.core.model.forecast import forecast_us
+from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.outcome import Measured
+
+Json = dict[str, Any]
+
+DEFAULT_ROWS = ("r50-s2-3x3-1x1/b1", "r38-3x3-3x3-256/b4")
+SPEARMAN_BAR = 0.85
+#: Schedules that are made ready ahead, of each row.
+NUM_AHEAD = 16
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Schedules of all rows in turns, until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--row", action="append", help="pair/b and the batch")
+    parser.add_argument("--count", type=int, default=75, help="schedules of each row")
+    parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    end_s = time.monotonic() + options.seconds
+    with open_workbench(options.gpu, BUILD_CACHE) as bench:
+        asked = called(rows(), options.row or DEFAULT_ROWS)
+        turns = zip_longest(*(measured(row, bench, options.count) for row in asked))
+        found = list[Json]()
+        for turn in turns:
+            found += [line for line in turn if line]
+            if time.monotonic() > end_s:
+                break
+        judged = [judge(row.name, [line for line in found if line["row"] == row.name]) for row in asked]
+        out = options.out or results_file(bench.evaluator.target.id, "conv_forecasts")
+        write_report(out, found, machine_of(bench.evaluator.environment()), judged=judged)
+        for line in judged:
+            print(line, flush=True)
+
+
+def measured(row: Row, bench: Workbench, count: int) -> Iterator[Json]:
+    """A line for each schedule, measured when it is asked for; what is refused or wrong says why."""
+    workload = workload_of(row)
+    problem = Problem(workload=workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
+    wanted = evenly(draw(workload, bench.gpu, row.name), count)
+    begun = {one.schedule: bench.begin(problem, fused(one.schedule)) for one in wanted[:NUM_AHEAD]}
+    behind = iter(wanted[NUM_AHEAD:])
+    for one in wanted:
+        for ahead in islice(behind, 1):
+            begun[ahead.schedule] = bench.begin(problem, fused(ahead.schedule))
+        outcome = bench.outcome(problem, fused(one.schedule), begun.pop(one.schedule).result(), None)
+        line = _line(row, one) | {"forecast_us": round(forecast_us(workload, bench.gpu, fused(one.schedule)), 3)}
+        measured_us = (
+            {"us": round(outcome.time_us, 3)} if isinstance(outcome, Measured) else {"failed": str(outcome)[:200]}
+        )
+        yield line | measured_us
+
+
+def _line(row: Row, one: Drawn) -> Json:
+    return {"row": row.name, "stratum": one.stratum, "schedule": str(one.schedule)}
+
+
+def judge(row: str, lines: Sequence[Json]) -> Json:
+    """What there is of a row, and how well its forecasts rank."""
+    good = [line for line in lines if "us" in line]
+    found = judge_forecasts((line["forecast_us"], line["us"]) for line in good)
+    judged = {"spearman": found.rank_correlation, "bar": SPEARMAN_BAR, "regret": found.regret}
+    rounded = {name: value and round(value, 3) for name, value in judged.items()}
+    return {"row": row, "schedules": len(good), "failed": len(lines) - len(good), **rounded, "reason": found.reason}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""A whole ResNet-50 by packs of its blocks: benchmarks/results/<gpu>/conv_network.json.
+
+python -m benchmarks.conv.network [--images 1] [--trials 60] [--seconds 280] [--no-compile] [--out FILE]
+
+A service of its own tunes the eight kinds of blocks, a pack is made of them, and examples/resnet.py runs it in a CUDA
+graph beside cuDNN's fused convolutions and torch.compile. A pack that is there is not made again. About 20 seconds a
+block, and 60 for the example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attention.timing import machine
+from benchmarks.common.report import results_file, rows_of_this_build, write_report
+from benchmarks.runtime.model import Steps, service
+from tests.support.repository import ROOT
+
+Json = dict[str, Any]
+
+NETWORK = "resnet50"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Tunes where there is no pack, then runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=60, help="of each block")
+    parser.add_argument("--seconds", type=float, default=280, help="of all steps")
+    parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
+    parser.add_argument("--packs", type=Path, default=Path("build/conv-packs"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    steps, pack = Steps(options.seconds), options.packs / f"{NETWORK}-{options.images}.tunerpack"
+    with tempfile.TemporaryDirectory() as name:
+        if not pack.exists():
+            pack.parent.mkdir(parents=True, exist_ok=True)
+            with service(Path(name), "auto") as url:
+                tune(steps, url, pack, options.images, options.trials)
+        found, asked = Path(name) / "found.json", ["--pack", str(pack), "--images", str(options.images)]
+        asked += ["--json", str(found), *(["--no-compile"] if options.no_compile else [])]
+        steps.run(str(ROOT / "examples" / "resnet.py"), *asked)
+        row = {"network": NETWORK, "trials": options.trials, **json.loads(found.read_text())}
+    out = options.out or results_file("h200", "conv_network")
+    others = [one for one in rows_of_this_build(out, machine()) if one["images"] != options.images]
+    write_report(out, [*others, row], machine())
+
+
+def tune(steps: Steps, url: str, pack: Path, images: int, trials: int) -> None:
+    """The pack of all blocks."""
+    network, asked = ROOT / "examples" / f"{NETWORK}.json", ("--m", str(images), "--trials", str(trials))
+    steps.run("-m", "tuner.client.cli", "tune-model", str(network), *asked, "-o", str(pack), TUNER_URL=url)
+
+
+if __name__ == "__main__":
+    main()

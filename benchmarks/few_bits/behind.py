@@ -1,0 +1,62 @@
+"""What a pair adds to a stream in which a foreign kernel writes its input.
+
+A gain that needs a launch of ours in front is no gain in a model.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.attention.timing import captured, samples_us
+from tuner.core.problem.dtype import ELEMENTS
+from tuner.runtime.programs.artifact import Artifact
+from tuner.runtime.programs.program import Program
+
+#: Bytes of weights that launches take in turns, more than an L2 holds; launches of a graph at least, and rounds.
+_COLD_BYTES, _LEAST_LAUNCHES, _ROUNDS = 260e6, 8, 15
+#: Random bytes of codes and factors are below it: read as factors they are small, finite and above 0.
+_LARGEST_BYTE = 0x3B
+
+
+def behind_foreign_us(content: bytes) -> float:
+    """Of the zip of a job's artifact: microseconds of a graph of foreign kernels and pairs in turns, less those of the
+    foreign kernels alone, a pair. Weights are cold.
+
+    Raises:
+        RuntimeFailure: the artifact does not run here by itself.
+    """
+    torch.ones(1, device="cuda")  # a context, which the artifact is loaded into
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        program = Program(Artifact({name: archive.read(name) for name in archive.namelist()}))
+    tensors = {name: one for name, one in program.tensors.items() if one["role"] not in ("intermediate", "squares")}
+    source = next(name for name, one in tensors.items() if one["role"] == "input")
+    shared = {name: _made(one) for name, one in tensors.items() if one["role"] != "weight"}
+    weights = {name: one for name, one in tensors.items() if one["role"] == "weight"}
+    num_bytes = sum(math.prod(one["shape"]) * ELEMENTS[one["dtype"]].size_bytes for one in weights.values())
+    num_sets = max(3, int(_COLD_BYTES // num_bytes) + 1)
+    sets = [{name: _made(one) for name, one in weights.items()} for _ in range(num_sets)]
+    foreign = partial(torch.Tensor.copy_, shared[source].view(torch.uint8), _made(tensors[source]).view(torch.uint8))
+    pairs: list[Callable[[], Any]] = [partial(program, {**shared, **one}) for one in sets]
+    turns = max(1, -(-_LEAST_LAUNCHES // len(sets)))
+    both = [one for pair in pairs * turns for one in (foreign, pair)]
+    graphs = {"both": captured(both), "foreign": captured([foreign] * (len(both) // 2))}
+    samples = samples_us(graphs, len(both) // 2, _ROUNDS)
+    return median(samples["both"]) - median(samples["foreign"])
+
+
+def _made(tensor: dict[str, Any]) -> torch.Tensor:
+    """Of its shape and element type, on the card."""
+    shape, row = tensor["shape"], ELEMENTS[tensor["dtype"]]
+    if tensor["dtype"] == "fp32":
+        return torch.rand(shape, device="cuda") + 0.5
+    size = math.prod(shape) * row.size_bytes
+    filled = torch.randint(1, _LARGEST_BYTE, (size,), device="cuda", dtype=torch.uint8)
+    return filled.view(getattr(torch, row.array_name)).view(shape)

@@ -1,0 +1,112 @@
+"""How the simulator ranks schedules of pairs with weights of few bits: benchmarks/results/<gpu>/few_bits_ranks.json.
+
+python -m benchmarks.few_bits.ranks [--seconds 150] [--each 28] [--lines FILE] [--out FILE] [--fit]
+
+Two pairs of each width, and of each this many schedules, evenly from all over a draw: first guesses with neighbours, a
+few tilings in many orders, many tilings. They are timed in groups beside the library. What the file of lines has is
+taken from there, so that a run may be cut, and judged elsewhere: with --seconds 0 nothing is timed. --fit judges each
+pair by rates that were fitted to the others, too, which takes minutes of all cores. On an H200 with 16 cores some 80
+seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.workbench import BUILD_CACHE, open_workbench
+from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
+from benchmarks.few_bits.search import workload_of
+from benchmarks.simulator.data import collect_times
+from benchmarks.simulator.trials import pack, trial_of_workload
+from tuner.core.model.fit import Fitter, Trial, weighed
+from tuner.core.model.judged import Judged, fitted_without
+from tuner.core.model.rates import Rates, rates_of
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+
+Json = dict[str, Any]
+#: What is asked of each pair.
+SPEARMAN_BAR = 0.85
+_SCHEMES, _ROWS = ("tensor", "w8a16", "int4"), 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedPair:
+    """A pair of a width."""
+
+    row: Row
+
+    @property
+    def name(self) -> str:
+        """As the command line of the others has it."""
+        return self.row.name
+
+    @property
+    def workload(self) -> Workload:
+        """Its ops."""
+        return workload_of(self.row)
+
+
+def pairs() -> list[RankedPair]:
+    """Two of each width."""
+    return [RankedPair(row=Row(scheme=SCHEMES[name], pair=pair, m=_ROWS)) for name in _SCHEMES for pair in PAIRS[:2]]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Times what is missing, and judges what is there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--seconds", type=float, default=150, help="after which nothing is timed")
+    parser.add_argument("--each", type=int, default=28, help="schedules of a pair")
+    parser.add_argument("--lines", type=Path, default=Path("build/few_bits_trials.jsonl"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--fit", action="store_true")
+    options = parser.parse_args(arguments)
+    with open_workbench(options.gpu, BUILD_CACHE) as bench:
+        gpu, machine = bench.gpu, machine_of(bench.evaluator.environment())
+        is_complete = collect_times(bench, options.lines, pairs(), options.seconds, options.each)
+    print("complete" if is_complete else "the time is up; the same command goes on", flush=True)
+    rows = judged(options.lines, gpu, fits=options.fit)
+    write_report(options.out or results_file(gpu.id, "few_bits_ranks"), rows, machine)
+    for row in rows:
+        print(json.dumps(row), flush=True)
+
+
+def judged(lines: Path, gpu: Gpu, *, fits: bool) -> list[Json]:
+    """A row a pair: Spearman's, and forecast over measured time, by the rates in use and by a fit without the pair."""
+    data = pack([json.loads(line) for line in lines.read_text().splitlines()])
+    trials = {
+        pair.name: [trial_of_workload(row, pair.workload, gpu) for row in of_it]
+        for pair in pairs()
+        if (of_it := data.of(pair.name))
+    }
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        left_out: dict[str, Rates] = {}
+        if fits:
+            fitter = Fitter(weighed([one for of in trials.values() for one in of]), pool)
+            left_out = fitted_without(fitter, trials)
+        return [_row(name, of_it, gpu, left_out.get(name), pool) for name, of_it in trials.items()]
+
+
+def _row(name: str, trials: Sequence[Trial], gpu: Gpu, left_out: Rates | None, pool: Executor) -> Json:
+    found = Judged.of(trials, rates_of(gpu), pool)
+    row: Json = {"row": name, "schedules": len(trials), "spearman": found.rank_correlation}
+    row |= {"forecast_over_measured": round(found.ratio, 4)}
+    if left_out is not None:
+        other = Judged.of(trials, left_out, pool)
+        row |= {"spearman_left_out": other.rank_correlation, "left_out_over_measured": round(other.ratio, 4)}
+    best = row.get("spearman_left_out", row["spearman"])
+    return row | {"reaches_bar": best is not None and best >= SPEARMAN_BAR}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""ResNet-50 whose blocks are tuner's launches, in a CUDA graph beside PyTorch's best.
+
+    tuner-client tune-model examples/resnet50.json --m 1 -o resnet.tunerpack
+    python examples/resnet.py --pack resnet.tunerpack --images 1
+
+The four stages, all sixteen blocks, are programs of the pack: three convolutions with bias and ReLU, the image that is
+added, and in a stage's first block the convolution of that image, in one launch or in a few. The first convolution, the
+pools and the classes are PyTorch's. Where the pack says the library for a block, or has none, PyTorch computes it.
+
+The model has random weights, with batch norm folded into filters and biases. PyTorch's best is the fastest of: cuDNN's
+fused convolutions (benchmark on, channels last) and, unless `--no-compile`, `torch.compile` with max-autotune, each in
+a CUDA graph. What is printed: microseconds an inference, each timed in the same rounds; how far the classes' scores lie
+from PyTorch's, relative; and whether the first class is the same.
+
+Without a GPU, `--formula` runs the blocks by PyTorch's own convolutions in the place of the launches: it checks the
+replacing and no times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+#: Source: He et al., CVPR 2016, table 1: blocks of each stage, and channels inside of a block.
+STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
+#: Channels that a block writes over those inside of it; those in front of the first stage; classes.
+WIDEN, STEM, CLASSES = 4, 64, 1000
+#: Of a right result, relative: sixteen blocks, each rounded to fp16.
+MOST_ERROR = 2e-2
+ROUNDS, REPLAYS = 40, 5
+
+
+def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
+    """With random weights of He et al., which keep the size of what passes."""
+    made = nn.Conv2d(channels, filters, kernel, stride, kernel // 2)
+    nn.init.normal_(made.weight, std=gain * (2 / (channels * kernel**2)) ** 0.5)
+    nn.init.normal_(made.bias, std=0.1)
+    return made
+
+
+def fused(conv: nn.Conv2d, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+    """With its bias and ReLU, and an image in front of that; by one kernel of cuDNN on a card."""
+    if x.is_cuda and not torch.compiler.is_compiling():
+        form = (conv.stride, conv.padding, (1, 1), 1)
+        if added is None:
+            return torch.cudnn_convolution_relu(x, conv.weight, conv.bias, *form)
+        return torch.cudnn_convolution_add_relu(x, conv.weight, added, 1.0, conv.bias, *form)
+    made = conv(x)
+    return torch.relu(made if added is None else made + added)
+
+
+class Bottleneck(nn.Module):
+    """A block; `shortcut` is there where the image that is added is none that is read."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = convolution(channels, width, 1)
+        self.conv2 = convolution(width, width, 3, stride)
+        self.conv3 = convolution(width, WIDEN * width, 1, gain=0.3)
+        same = channels == WIDEN * width
+        self.shortcut = None if same else convolution(channels, WIDEN * width, 1, stride, gain=0.7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        added = x if self.shortcut is None else self.shortcut(x)
+        return fused(self.conv3, fused(self.conv2, fused(self.conv1, x)), added)
+
+
+class ResNet50(nn.Module):
+    """Of images [n, 3, 224, 224]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = convolution(3, STEM, 7, 2)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        blocks, channels = list[nn.Module](), STEM
+        for stage, (count, width) in enumerate(STAGES):
+            for place in range(count):
+                blocks.append(Bottleneck(channels, width, 2 if stage > 0 and place == 0 else 1))
+                channels = WIDEN * width
+        self.blocks = nn.ModuleList(blocks)
+        self.classes = nn.Linear(channels, CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = self.pool(fused(self.stem, images))
+        for block in self.blocks:
+            x = block(x)
+        return self.classes(x.mean((2, 3)))
+
+
+def pixels(image: torch.Tensor) -> torch.Tensor:
+    """[pixels, channels] of an image of channels last, the same memory."""
+    return image.permute(0, 2, 3, 1).reshape(-1, image.shape[1])
+
+
+def tensors_of(block: Bottleneck) -> dict[str, torch.Tensor]:
+    """Filters [filters, kernel x kernel x channels] and biases, by the names of the program."""
+    found = {}
+    for name, conv in block.named_children():
+        found[f"{name}.w"] = conv.weight.detach().permute(0, 2, 3, 1).reshape(conv.out_channels, -1).contiguous()
+        found[f"{name}.bias"] = conv.bias.detach()
+    return found
+
+
+class OfPack(nn.Module):
+    """A block by a program of a pack, which writes to an image of its own."""
+
+    def __init__(self, program: Any, block: Bottleneck, like: torch.Tensor) -> None:
+        super().__init__()
+        self.program, self.weights = program, tensors_of(block)
+        n, _, height, _ = like.shape
+        size = -(-height // block.conv2.stride[0])
+        made = torch.empty(n, block.conv3.out_channels, size, size, dtype=like.dtype, device=like.device)
+        self.out = made.to(memory_format=torch.channels_last)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.program({**self.weights, "x": pixels(x), "conv3": pixels(self.out)})
+        return self.out
+
+
+@dataclass(frozen=True)
+class Formula:
+    """In the place of a program, on any device: what its tensors say by PyTorch's own convolutions."""
+
+    block: Bottleneck
+    shape: tuple[int, ...]
+
+    def __call__(self, tensors: dict[str, torch.Tensor]) -> None:
+        n, channels, height, width = self.shape
+        x = tensors["x"].reshape(n, height, width, channels).permute(0, 3, 1, 2)
+        by: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+        for name, conv in self.block.named_children():
+            kernel = conv.kernel_size[0]
+            weight = tensors[f"{name}.w"].reshape(conv.out_channels, kernel, kernel, -1).permute(0, 3, 1, 2)
+            bias, form = tensors[f"{name}.bias"], (conv.stride, conv.padding)
+            by[name] = lambda a, w=weight, b=bias, f=form: nn.functional.conv2d(a, w, b, *f)
+        inside = torch.relu(by["conv2"](torch.relu(by["conv1"](x))))
+        made = torch.relu(by["conv3"](inside) + (by["shortcut"](x) if "shortcut" in by else x))
+        tensors["conv3"].copy_(pixels(made.contiguous(memory_format=torch.channels_last)))
+
+
+def program_of(pack: Any, block: Bottleneck, shape: Sequence[int]) -> Any:
+    """The pack's program for a block that reads images of this shape; None where it has none, or says the library."""
+    n, channels, height, width = shape
+    first, weights = n * height * width, tensors_of(block)
+    for number, ops in enumerate(pack.layers):
+        if set(ops) != {name for name, _ in block.named_children()}:
+            continue
+        try:
+            found = pack.chain(*ops, rows=first, number=number)
+        except RuntimeError:  # of other images
+            continue
+        if found is None or found.shape("x") != (first, channels):
+            continue
+        if all(found.shape(name) == tuple(tensor.shape) for name, tensor in weights.items()):
+            return found
+    return None
+
+
+def with_launches(model: ResNet50, images: torch.Tensor, find: Callable[[Bottleneck, Sequence[int]], Any]) -> ResNet50:
+    """The same model, each block by what `find` finds for it and the shape that it reads; else as it is."""
+    made = ResNet50.__new__(ResNet50)
+    nn.Module.__init__(made)
+    made.stem, made.pool, made.classes = model.stem, model.pool, model.classes
+    x, blocks, num_found = model.pool(fused(model.stem, images)), list[nn.Module](), 0
+    for block in model.blocks:
+        program = find(block, x.shape)
+        num_found += program is not None
+        blocks.append(block if program is None else OfPack(program, block, x))
+        x = block(x)
+    made.blocks = nn.ModuleList(blocks)
+    print(f"{num_found} of {len(blocks)} blocks are launches")
+    return made
+
+
+def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    """One call as a graph, behind three that are not."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
+def microseconds(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
+    """Of a replay of each, all in the same rounds, behind a delay that hides the host's time; medians."""
+    samples: dict[str, list[float]] = {name: [] for name in graphs}
+    for turn in range(ROUNDS + 2):
+        for name, graph in graphs.items():
+            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(1_000_000)
+            before.record()
+            for _ in range(REPLAYS):
+                graph.replay()
+            after.record()
+            after.synchronize()
+            samples[name] += [1e3 * before.elapsed_time(after) / REPLAYS] if turn > 1 else []
+    return {name: statistics.median(found) for name, found in samples.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compares outputs, then times."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pack", type=Path, help="with programs of the blocks")
+    parser.add_argument("--images", type=int, default=1)
+    parser.add_argument("--size", type=int, default=224, help="rows and columns of an image")
+    parser.add_argument("--no-compile", action="store_true", help="no torch.compile beside cuDNN")
+    parser.add_argument("--json", type=Path, help="writes what is printed")
+    parser.add_argument("--formula", action="store_true", help="PyTorch in the place of the launches, on the CPU")
+    options = parser.parse_args(arguments)
+    if options.formula is (options.pack is not None):
+        parser.error("give --pack or --formula")
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    device, dtype = ("cpu", torch.float32) if options.formula else ("cuda", torch.float16)
+    model = ResNet50().to(device, dtype).to(memory_format=torch.channels_last).eval()
+    shape = (options.images, 3, options.size, options.size)
+    images = torch.randn(shape, device=device, dtype=dtype).to(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        if options.formula:
+            ours = with_launches(model, images, lambda block, read: Formula(block, tuple(read)))
+        else:
+            import tuner.runtime
+
+            pack = tuner.runtime.load(options.pack)
+            ours = with_launches(model, images, lambda block, read: program_of(pack, block, read))
+        found = compare(ours(images), model(images))
+        if not options.formula:
+            found |= time_all(ours, model, images, is_compiled=not options.no_compile)
+    if options.json:
+        num_launches = sum(isinstance(block, OfPack) for block in ours.blocks)
+        options.json.write_text(json.dumps({"images": options.images, "blocks": num_launches, **found}))
+
+
+def compare(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
+    """Prints how far the scores lie apart.
+
+    Raises:
+        SystemExit: too far.
+    """
+    error = float((ours.float() - theirs.float()).norm() / theirs.float().norm())
+    same = int((ours.argmax(1) == theirs.argmax(1)).sum())
+    print(f"relative error {error:.2e}; the first class is the same in {same} of {len(ours)}")
+    if not error < MOST_ERROR:
+        raise SystemExit(f"the scores lie {error:.2e} apart, and {MOST_ERROR} is allowed")
+    return {"rel_error": error, "same_first_class": same}
+
+
+def time_all(ours: nn.Module, model: nn.Module, images: torch.Tensor, *, is_compiled: bool) -> dict[str, Any]:
+    """Prints microseconds of each, and ours beside the fastest of the others."""
+    ways: dict[str, Callable[[], Any]] = {"ours": lambda: ours(images), "cudnn": lambda: model(images)}
+    if is_compiled:
+        compiled = torch.compile(model, mode="max-autotune-no-cudagraphs")
+        ways["torch.compile"] = lambda: compiled(images)
+    found = microseconds({name: captured(run) for name, run in ways.items()})
+    best = min(us for name, us in found.items() if name != "ours")
+    print(", ".join(f"{name} {us:.1f} us" for name, us in found.items()))
+    print(f"ours is {best / found['ours']:.3f} times as fast as PyTorch's best")
+    return {"us": found, "speedup": best / found["ours"]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Tile ops with other tensors than one source and one output."""

@@ -1,0 +1,1 @@
+"""A kind of tile op: what is asked is in `op`."""

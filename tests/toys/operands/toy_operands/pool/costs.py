@@ -1,0 +1,5 @@
+"""What all three kinds take."""
+
+from toy_operands.common import library_us, task_us
+
+__all__ = ["library_us", "task_us"]

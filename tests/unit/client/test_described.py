@@ -1,0 +1,71 @@
+"""Networks that are described by their layers: what is tuned of them, and what is told where one is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.repository import ROOT
+from tuner.client.models.described import described, is_described
+from tuner.core.problem.asked import workload_of
+from tuner.errors import InvalidInput
+
+RESNET: dict[str, Any] = json.loads((ROOT / "examples" / "resnet50.json").read_text())
+
+
+def test_the_example_is_the_blocks_of_the_preset() -> None:
+    found = described(RESNET, 4, None)
+    assert [name for name, _ in found] == [
+        f"stage{stage}.{run}" for stage in (1, 2, 3, 4) for run in ("first", "block")
+    ]
+    for name, chain in found:
+        stage, run = name.removeprefix("stage").split(".")
+        preset = {"kind": "network-convs", "network": "resnet50", "stage": int(stage), "run": run, "images": 4}
+        assert workload_of(chain) == workload_of(preset)
+    assert workload_of(described(RESNET, 1, "bf16")[0][1]).dtype == "bf16"
+
+
+def test_the_config_of_a_model_is_no_description() -> None:
+    assert is_described(RESNET)
+    assert not is_described({"model_type": "llama", "hidden_size": 4096})
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "field"),
+    [
+        (("kind",), "pool", "kind"),
+        (("dtype",), "fp32", "dtype"),
+        (("classes",), 1000, "classes"),
+        (("blocks",), [], "blocks"),
+        (("blocks", 0), 3, "blocks[0]"),
+        (("blocks", 1, "height"), "56", "blocks[1].height"),
+        (("blocks", 1, "depth"), 3, "blocks[1].depth"),
+        (("blocks", 1, "layers"), {}, "blocks[1].layers"),
+        (("blocks", 1, "layers", 0, "kernel_size"), 2, "blocks[1].layers[0].kernel_size"),
+        (("blocks", 1, "layers", 0, "groups"), 32, "blocks[1].layers[0].groups"),
+        (("blocks", 1, "layers", 0, "out_channels"), True, "blocks[1].layers[0].out_channels"),
+        (("blocks", 1, "layers", 1, "activation"), "mish", "blocks[1].layers[1].activation"),
+        (("blocks", 1, "layers", 1, "source"), "conv3", "blocks[1].layers[1].source"),
+        (("blocks", 1, "layers", 1, "name"), "conv1", "blocks[1].layers[1].name"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_place(place: tuple[str | int, ...], value: object, field: str) -> None:
+    network = copy.deepcopy(RESNET)
+    inside: Any = network
+    for step in place[:-1]:
+        inside = inside[step]
+    inside[place[-1]] = value
+    with pytest.raises(InvalidInput) as error:
+        described(network, 1, None)
+    assert error.value.field == field
+
+
+def test_a_missing_field_is_told() -> None:
+    network = copy.deepcopy(RESNET)
+    del network["blocks"][0]["layers"][0]["out_channels"]
+    with pytest.raises(InvalidInput, match="is missing") as error:
+        described(network, 1, None)
+    assert error.value.field == "blocks[0].layers[0].out_channels"

@@ -1,0 +1,55 @@
+"""What no schedule runs is refused before a job begins, by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.cases import H200
+from tuner.core.legal.runs import refusal
+from tuner.core.problem.asked import workload_of
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.space.joint import any_space_of
+from tuner.errors import IllegalSchedule
+
+A100, A40 = CATALOGUE["a100"], CATALOGUE["a40"]
+
+
+def workload(**asked: Any) -> Any:
+    pair = {"kind": "quantised-ffn", "m": 16, "d_in": 512, "d_hidden": 1024, "d_out": 512, "scheme": "int4"}
+    return workload_of({**pair, **asked})
+
+
+@pytest.mark.parametrize(
+    ("gpu", "asked", "field", "words"),
+    [
+        (A100, {"scheme": "tensor"}, "dtype", "compute capability 8.0, and fp8_e4m3 needs 8.9"),
+        (A40, {"scheme": "token"}, "dtype", "compute capability 8.6, and fp8_e4m3 needs 8.9"),
+        (A100, {"scheme": "w8a16"}, "weights", "compute capability 8.0, and wgmma alone converts weights in e4m3"),
+        (A40, {}, "weights", "wgmma alone converts weights in int4_g128, for 9.0"),
+        (H200, {"d_in": 384}, "sizes", "up has k 384: k must be a multiple of 256, for weights in int4_g128"),
+        (H200, {"d_hidden": 128}, "sizes", "down has k 128: k must be a multiple of 256"),
+        (H200, {"scheme": "w8a16", "d_in": 208}, "sizes", "up has k 208: k must be a multiple of 128"),
+        (H200, {"scheme": "tensor", "d_in": 200}, "sizes", "TMA needs multiples of 16; up has k 200: the simt engine"),
+        (H200, {"d_out": 100}, "sizes", "down has n 100 and k 1024: TMA needs multiples of 8"),
+    ],
+)
+def test_what_no_engine_runs_is_refused_by_field(gpu: Gpu, asked: dict[str, Any], field: str, words: str) -> None:
+    found = refusal(workload(**asked), gpu)
+    assert found is not None
+    assert (found[0], words in found[1], bool(found[2])) == (field, True, True), found
+    with pytest.raises(IllegalSchedule):
+        any_space_of(workload(**asked), gpu)
+
+
+@pytest.mark.parametrize("scheme", ["tensor", "token", "w8a16", "int4", "int4_zp"])
+def test_what_an_engine_runs_is_not(scheme: str) -> None:
+    assert refusal(workload(scheme=scheme), H200) is None
+
+
+def test_a_space_without_schedules_says_so() -> None:
+    """No engine tiles so few columns, and none says it of itself."""
+    assert refusal(workload(scheme="tensor", d_out=12), H200) is None
+    with pytest.raises(IllegalSchedule, match=r"no schedule of .* is legal on .*: change the sizes"):
+        any_space_of(workload(scheme="tensor", d_out=12), H200)

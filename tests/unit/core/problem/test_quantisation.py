@@ -1,0 +1,225 @@
+"""`quantization_config` as public models have it: each has a format, or is refused by a field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuner.core.problem.quantisation import Activations, Stored, quantisation_of, stored_as
+from tuner.core.problem.weights import WeightFormat
+from tuner.errors import InvalidInput
+
+Config = dict[str, Any]
+MODULE = "model.layers.3.mlp.down_proj"
+
+#: As AutoGPTQ, AutoAWQ, vLLM, transformers, ModelOpt and llm-compressor write them.
+GPTQ: Config = {
+    "bits": 4,
+    "damp_percent": 0.01,
+    "dataset": None,
+    "desc_act": False,
+    "group_size": 128,
+    "modules_in_block_to_quantize": None,
+    "quant_method": "gptq",
+    "sym": True,
+    "true_sequential": True,
+}
+AWQ: Config = {
+    "bits": 4,
+    "group_size": 128,
+    "modules_to_not_convert": None,
+    "quant_method": "awq",
+    "version": "gemm",
+    "zero_point": True,
+}
+FP8: Config = {"activation_scheme": "static", "ignored_layers": ["lm_head"], "quant_method": "fp8"}
+DEEPSEEK: Config = {
+    "activation_scheme": "dynamic",
+    "fmt": "e4m3",
+    "quant_method": "fp8",
+    "weight_block_size": [128, 128],
+}
+FBGEMM: Config = {
+    "activation_scale_ub": 1200.0,
+    "modules_to_not_convert": ["model.layers.0.mlp.down_proj", "model.layers.3.mlp.gate_proj"],
+    "quant_method": "fbgemm_fp8",
+}
+MODELOPT: Config = {
+    "ignore": ["lm_head"],
+    "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"},
+    "producer": {"name": "modelopt", "version": "0.29.0"},
+    "quant_algo": "FP8",
+    "quant_method": "modelopt",
+}
+MODELOPT_FILE: Config = {
+    "producer": {"name": "modelopt", "version": "0.23.0"},
+    "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]},
+}
+GPT_OSS: Config = {
+    "modules_to_not_convert": [
+        "model.layers.*.self_attn",
+        "model.layers.*.mlp.router",
+        "model.embed_tokens",
+        "lm_head",
+    ],
+    "quant_method": "mxfp4",
+}
+INT4: Config = {
+    "actorder": None,
+    "block_structure": None,
+    "dynamic": False,
+    "group_size": 128,
+    "num_bits": 4,
+    "observer": "minmax",
+    "observer_kwargs": {},
+    "strategy": "group",
+    "symmetric": True,
+    "type": "int",
+}
+CHANNELS: Config = {**INT4, "num_bits": 8, "group_size": None, "strategy": "channel", "type": "float"}
+TOKENS: Config = {**CHANNELS, "dynamic": True, "observer": None, "strategy": "token"}
+STATIC: Config = {**CHANNELS, "strategy": "tensor"}
+
+
+def compressed(weights: Config, inputs: Config | None = None, **more: Any) -> Config:
+    group = {"input_activations": inputs, "output_activations": None, "targets": ["Linear"], "weights": weights}
+    return {
+        "config_groups": {"group_0": group},
+        "format": "pack-quantized" if weights["type"] == "int" else "float-quantized",
+        "ignore": ["lm_head"],
+        "kv_cache_scheme": None,
+        "quant_method": "compressed-tensors",
+        "quantization_status": "compressed",
+        **more,
+    }
+
+
+def two_groups(*targets: str) -> Config:
+    """The first is of int4, the second of fp8."""
+    one, other = compressed(INT4), compressed(CHANNELS, TOKENS)
+    groups = {"group_0": one["config_groups"]["group_0"], "group_1": other["config_groups"]["group_0"]}
+    return one | {
+        "config_groups": {name: {**groups[name], "targets": [t]} for name, t in zip(groups, targets, strict=True)}
+    }
+
+
+E4M3, G128, G128_ZP = WeightFormat.E4M3, WeightFormat.INT4_G128, WeightFormat.INT4_G128_ZP
+TOKEN, TENSOR, SIXTEEN = Activations.TOKEN, Activations.TENSOR, Activations.SIXTEEN
+
+
+@pytest.mark.parametrize(
+    ("config", "weights", "activations"),
+    [
+        (GPTQ, G128, SIXTEEN),
+        (GPTQ | {"sym": False, "checkpoint_format": "gptq_v2"}, G128_ZP, SIXTEEN),
+        (GPTQ | {"group_size": 64}, WeightFormat.INT4_G64, SIXTEEN),
+        (GPTQ | {"modules_in_block_to_quantize": [["mlp.gate_proj", "mlp.down_proj"]]}, G128, SIXTEEN),
+        (GPTQ | {"dynamic": {r"+:.*\.2\..*": {"bits": 8}, r".*\.3\..*": {"group_size": 64}}}, "int4_g64", SIXTEEN),
+        (AWQ, G128_ZP, SIXTEEN),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "version": "GEMM"}, "int4_g64_zp", SIXTEEN),
+        (FP8, E4M3, TENSOR),
+        (FP8 | {"activation_scheme": "dynamic"}, E4M3, TOKEN),
+        (FBGEMM, E4M3, TOKEN),
+        (MODELOPT, E4M3, TENSOR),
+        (MODELOPT_FILE, E4M3, TENSOR),
+        (MODELOPT | {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}, E4M3, TOKEN),
+        (compressed(INT4), G128, SIXTEEN),
+        (compressed({**INT4, "symmetric": False, "actorder": "static"}), G128_ZP, SIXTEEN),
+        (compressed(CHANNELS, TOKENS), E4M3, TOKEN),
+        (compressed(STATIC, STATIC), E4M3, TENSOR),
+        (compressed(CHANNELS), E4M3, SIXTEEN),
+        (two_groups("re:.*mlp.*", "re:.*self_attn.*"), G128, SIXTEEN),
+        (two_groups("re:.*self_attn.*", "re:.*mlp.*"), E4M3, TOKEN),
+    ],
+)
+def test_a_public_config_has_a_format(config: Config, weights: str, activations: Activations) -> None:
+    assert stored_as(config, MODULE) == Stored(weights=WeightFormat(weights), activations=activations)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        AWQ | {"modules_to_not_convert": ["down_proj"]},
+        FP8 | {"ignored_layers": ["model.layers.3.mlp.down_proj"]},
+        FBGEMM | {"modules_to_not_convert": ["model.layers.3"]},
+        MODELOPT | {"ignore": ["model.layers.3*"]},
+        compressed(INT4, ignore=["re:.*down_proj"]),
+        two_groups("re:.*self_attn.*", "re:.*gate_proj"),
+        GPTQ | {"modules_in_block_to_quantize": [["self_attn.q_proj"]]},
+        GPTQ | {"dynamic": {r"-:.*down_proj": {}}},
+        GPT_OSS | {"modules_to_not_convert": ["model.layers.*.mlp*"]},
+    ],
+)
+def test_a_module_may_be_left_as_it_was(config: Config) -> None:
+    assert stored_as(config, MODULE) is None
+
+
+@pytest.mark.parametrize("other", ["model.layers.3.mlp.gate_proj", "model.layers.30.mlp.down_proj"])
+def test_another_module_is_not(other: str) -> None:
+    assert stored_as(FBGEMM | {"modules_to_not_convert": ["model.layers.3.mlp.down_proj"]}, other) is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "words"),
+    [
+        (GPTQ | {"desc_act": True}, "desc_act", r"is true: groups lie in an order of their own \(act order\)"),
+        (GPTQ | {"bits": 8}, "bits", "is 8; give a checkpoint of 4 bits"),
+        (GPTQ | {"bits": "4"}, "bits", "is '4'; give"),
+        (GPTQ | {"bits": None}, "bits", "is None; give"),
+        (GPTQ | {"group_size": -1}, "group_size", r"is -1; give one of \d+.*, which kernels have"),
+        (GPTQ | {"group_size": 1024}, "group_size", "is 1024"),
+        (GPTQ | {"checkpoint_format": "marlin"}, "checkpoint_format", "is marlin, a layout of one library's kernels"),
+        (GPTQ | {"dynamic": {r"+:.*down.*": {"bits": 8}}}, "bits", "is 8"),
+        (AWQ | {"version": "gemv"}, "version", "is gemv; give a checkpoint in AWQ's usual layout"),
+        (AWQ | {"zero_point": False}, "zero_point", "is false"),
+        (DEEPSEEK, "weight_block_size", r"is \[128, 128\]: no kernel here has factors of blocks"),
+        (FP8 | {"fmt": "e5m2"}, "fmt", "is e5m2; give a checkpoint of e4m3"),
+        (FP8 | {"activation_scheme": "group"}, "activation_scheme", "is 'group'; give one of static, dynamic"),
+        (MODELOPT | {"quant_algo": "NVFP4"}, "quant_algo", "is NVFP4: groups of 16 with factors of fp8"),
+        (MODELOPT | {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"}, "quant_algo", "is NVFP4"),
+        (MODELOPT | {"quant_algo": "MIXED_PRECISION"}, "quant_algo", "its layers have mixed bits"),
+        (MODELOPT | {"quant_algo": "FP8_PB_WO"}, "quant_algo", "no kernel here has factors of blocks"),
+        (MODELOPT | {"quant_algo": None}, "quant_algo", "is NONE; give a checkpoint of FP8"),
+        (compressed({**INT4, "actorder": "group"}), "weights.actorder", r"is group: groups lie.*\(act order\)"),
+        (compressed({**INT4, "group_size": 256}), "weights.group_size", "is 256; give one of"),
+        (compressed({**INT4, "strategy": "channel"}), "weights", "are int4 by channel, which no kernel has"),
+        (compressed({**CHANNELS, "type": "int"}, {**TOKENS, "type": "int"}), "input_activations", "are int8, dynamic"),
+        (compressed({**CHANNELS, "type": "int"}), "weights", "are int8 by channel"),
+        (compressed(INT4, TOKENS), "input_activations", r"4-bit weights beside fp8 \(w4a8\)"),
+        (compressed({**CHANNELS, "strategy": "block", "block_structure": [128, 128]}), "block_structure", "of blocks"),
+        (compressed({**INT4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "weights", "are fp4 by"),
+        (compressed(INT4, sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config.format", "is sparse-24"),
+        (two_groups("Linear", "re:.*mlp.*"), "config_groups", "have mixed formats for model.layers.3.mlp.down_proj"),
+        (compressed(INT4, config_groups={}), "config_groups", "is no object of groups of layers"),
+        (compressed(INT4, config_groups={"group_0": "W4A16"}), "config_groups", "is no object of groups of layers"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method", "its codes are of a table"),
+        ({"quant_method": "aqlm"}, "quant_method", "is aqlm: its codes are of codebooks; give one of gptq, awq"),
+        ({"quant_method": "auto-round", "bits": 4}, "quant_method", "mixed bits"),
+        ({"quant_method": "exl3"}, "quant_method", "is exl3; give one of gptq"),
+        ({"load_in_8bit": True}, "quant_method", "is missing; give one of"),
+    ],
+)
+def test_what_no_kernel_takes_is_refused_by_its_field(config: Config, field: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as refused:
+        stored_as(config, MODULE)
+    assert refused.value.field.startswith("quantization_config.")
+    assert refused.value.field.endswith(field)
+    assert refused.value.remedy
+
+
+def test_gpt_oss_has_a_format_or_the_reason_why_not() -> None:
+    module = "model.layers.3.mlp.experts"
+    if any(one.startswith("mxfp4") for one in WeightFormat):
+        assert stored_as(GPT_OSS, module) is not None
+    else:
+        with pytest.raises(InvalidInput, match="quant_method: is mxfp4: no kernel here has codes of e2m1"):
+            stored_as(GPT_OSS, module)
+
+
+def test_where_a_models_config_says_it() -> None:
+    assert quantisation_of({"hidden_size": 64}) is None
+    assert quantisation_of({"quantization_config": GPTQ}) is GPTQ
+    assert quantisation_of({"compression_config": AWQ, "quantization_config": None}) is AWQ
+    with pytest.raises(InvalidInput, match=r"quantization_config: is \[4\], no object"):
+        quantisation_of({"quantization_config": [4]})

@@ -1,0 +1,125 @@
+"""C lays a checkpoint out as Python does, byte for byte, and writes nothing of what it refuses."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.native.recorder import Recorder
+from tests.unit.runtime.test_checkpoints import FOLDER, Array, bits, read
+from tuner.runtime.binding import native
+from tuner.runtime.checkpoints import convert
+from tuner.runtime.checkpoints.lanes import HEADER, header
+
+#: Of each file: whose tensors, and what codes, scales and zero points are called.
+SOURCES = {
+    "gptq": (1, "qweight", "scales", "qzeros"),
+    "awq": (3, "qweight", "scales", "qzeros"),
+    "compressed_int4_g128": (4, "weight_packed", "weight_scale", ""),
+    "compressed_int4_g64": (4, "weight_packed", "weight_scale", ""),
+    "compressed_int4_zp": (4, "weight_packed", "weight_scale", "weight_zero_point"),
+    "compressed_fp8": (5, "weight", "", ""),
+}
+FILLED = 0xA5
+
+
+class Laid:
+    """Two times the product of a file, above each other, by C and by Python."""
+
+    def __init__(self, c: Any, name: str, **changed: Any) -> None:
+        tensors, config = read(FOLDER / f"{name}.safetensors")
+        both = tensors | {what.replace("mlp.", "up."): array for what, array in tensors.items()}
+        self.c, self.wanted = c, convert(both, ("mlp", "up"), config)
+        self.source, *named = SOURCES[name]
+        arrays = {what: np.ascontiguousarray(bits(tensors[f"mlp.{what}"])).copy() for what in named if what}
+        arrays |= {what: value for what, value in changed.items() if isinstance(value, np.ndarray)}
+        self.kept = [arrays.get(what) for what in (*named, "order")]
+        about = self.wanted.stored.row.about(self.wanted.k, str(self.wanted.dtype or ""))
+        about |= {"rows": 64} | {what: value for what, value in changed.items() if not isinstance(value, np.ndarray)}
+        texts = {what: str(about[what]).encode() for what in ("format", "layout", "factors")}
+        numbers = {what: int(about[what]) for what in ("bits", "group", "has_zeros", "rows", "k")}
+        self.weights = native.Weights(**texts, **numbers)
+        codes, scales, zeros, order = (None if one is None else one.ctypes.data for one in self.kept)
+        one = native.StoredProduct(codes=codes, scales=scales, zeros=zeros, order=order, rows=32)
+        self.products = (native.StoredProduct * 2)(one, one)
+        self.into = np.full(self.wanted.weights.size, FILLED, np.uint8)
+
+    def lay(self, *, num_bytes: int | None = None, source: int | None = None) -> int:
+        size, by = self.into.size if num_bytes is None else num_bytes, self.source if source is None else source
+        products = ctypes.cast(self.products, ctypes.POINTER(native.StoredProduct))
+        status = self.c.tuner_weights_lay(self.weights, by, products, 2, self.into.ctypes.data, size)
+        assert status == 0 or (self.into == FILLED).all(), "nothing is written"
+        return int(status)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_c_lays_out_what_python_does(recorder: Recorder, name: str) -> None:
+    one = Laid(recorder.runtime, name)
+    assert one.lay() == 0, recorder.runtime.tuner_error()
+    assert (one.into == one.wanted.weights.reshape(-1)).all()
+
+
+def test_tables_are_those_of_the_formats() -> None:
+    assert HEADER.read_text() == header(), "write them: python -m tuner.runtime.checkpoints.lanes"
+
+
+def scales(place: tuple[int, int], value: int) -> Array:
+    tensors, _ = read(FOLDER / "gptq.safetensors")
+    found = bits(tensors["mlp.scales"]).copy()
+    found.view(np.uint16)[place] = value
+    return found
+
+
+def zero_of_7() -> Array:
+    tensors, _ = read(FOLDER / "gptq.safetensors")
+    found = bits(tensors["mlp.qzeros"]).copy()
+    found[1, 2] = 0x77777776
+    return found
+
+
+def nan_codes() -> Array:
+    tensors, _ = read(FOLDER / "compressed_fp8.safetensors")
+    found = bits(tensors["mlp.weight"]).copy()
+    found[4, 9] = 0xFF
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "how", "says"),
+    [
+        ("gptq", {"scales": scales((1, 3), 0)}, {}, "scale of product 0, row 3, group 1 is no finite number above 0"),
+        ("gptq", {"scales": scales((0, 5), 0x7C00)}, {}, "row 5, group 0 is no finite number above 0"),
+        ("gptq", {"scales": scales((0, 5), 0xBC00)}, {}, "row 5, group 0 is no finite number above 0"),
+        (
+            "gptq",
+            {"qzeros": zero_of_7()},
+            {},
+            "row 16, group 1 is 7, and the kernel reads 8 alone",
+        ),
+        ("gptq", {"order": np.zeros(256, np.int32)}, {}, "groups in an order of their own (act order)"),
+        ("gptq", {"k": 300}, {}, "k is 300: give a multiple of"),
+        ("gptq", {"rows": 72}, {}, "there are 64 rows and room for"),
+        ("gptq", {"format": "int5_g128"}, {}, "weights are int5_g128 by turned, which this runtime does not lay out"),
+        ("gptq", {"layout": "rows"}, {}, "int4_g128 by rows, which this runtime does not lay out"),
+        ("gptq", {"factors": "fp32"}, {}, "factors are fp32: give fp16 or bf16"),
+        ("gptq", {}, {"num_bytes": 12}, "there are 64 rows and room for 12 bytes: give 64 and 8448"),
+        ("gptq", {}, {"source": 5}, "source is 5, and weights are int4_g128: give one of 4 bits"),
+        ("compressed_fp8", {}, {"source": 1}, "source is 1, and weights are e4m3: give TUNER_FROM_E4M3"),
+        ("compressed_fp8", {"weight": nan_codes()}, {}, "codes of product 0 are NaN at [4, 9]"),
+    ],
+)
+def test_what_no_kernel_reads_is_refused_and_nothing_is_written(
+    recorder: Recorder, name: str, changed: dict[str, Any], how: dict[str, Any], says: str
+) -> None:
+    assert Laid(recorder.runtime, name, **changed).lay(**how) == -1
+    assert says in recorder.runtime.tuner_error().decode()
+
+
+def test_a_product_without_its_tensors_is_refused(recorder: Recorder) -> None:
+    one = Laid(recorder.runtime, "awq")
+    one.products[1].zeros = None
+    assert one.lay() == -1
+    assert b"product 1 has no codes, no scales or no zero points" in recorder.runtime.tuner_error()

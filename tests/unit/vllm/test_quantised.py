@@ -1,0 +1,144 @@
+"""Quantised MLPs inside vLLM: what its loader leaves is what the converter reads of the checkpoint itself."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.runtime.test_checkpoints import FOLDER, Held, read
+from tests.unit.runtime.test_feed_forward import FP8, HIDDEN, K, kernel, widened
+from tuner.core.problem.dtype import Dtype
+from tuner.ops.gemm.quantised import Scheme
+from tuner.runtime.checkpoints import feed_forward
+
+torch = pytest.importorskip("torch")
+NAME = "model.layers.0.mlp"
+
+
+@pytest.fixture
+def quantised() -> Any:
+    return importlib.import_module("tuner.vllm.quantised")
+
+
+def tensor(given: Any) -> Any:
+    """PyTorch's own, of arrays of any type."""
+    if isinstance(given, Held):
+        return torch.from_numpy(np.array(given.array)).view(getattr(torch, given.dtype))
+    return torch.from_numpy(np.array(given))
+
+
+class SiluAndMul:
+    """By its name."""
+
+
+class Layer(torch.nn.Module):  # type: ignore[misc]
+    """One of vLLM's, with what its method registers."""
+
+    def __init__(self, parameters: dict[str, Any], widths: list[int]) -> None:
+        super().__init__()
+        for name, held in parameters.items():
+            self.register_parameter(name, torch.nn.Parameter(held, requires_grad=False))
+        self.output_partition_sizes, self.tp_size = widths, 1
+
+
+class Mlp(torch.nn.Module):  # type: ignore[misc]
+    """Twice its input, which no kernel makes."""
+
+    def __init__(self, up: Layer, down: Layer) -> None:
+        super().__init__()
+        self.gate_up_proj, self.down_proj, self.act_fn = up, down, SiluAndMul()
+
+    def forward(self, x: Any) -> Any:
+        return 2 * x
+
+
+def merged(tensors: dict[str, Any], what: str, dim: int) -> Any:
+    return torch.cat([tensor(tensors[f"{part}.{what}"]) for part in ("gate", "up")], dim)
+
+
+def of_gptq() -> tuple[Mlp, dict[str, Any], dict[str, Any]]:
+    """As vLLM merges them: rows are columns of qweight."""
+    tensors, config = widened("gptq")
+    order = {"g_idx": torch.arange(K, dtype=torch.int32) // 128}
+    up = {what: merged(tensors, what, 1) for what in ("qweight", "scales", "qzeros")} | order
+    down = {what: tensor(tensors[f"down.{what}"]) for what in ("qweight", "scales", "qzeros")}
+    down["g_idx"] = torch.empty(0, dtype=torch.int32)
+    return Mlp(Layer(up, [HIDDEN, HIDDEN]), Layer(down, [K])), tensors, config
+
+
+def test_merged_layers_are_the_checkpoints_products_above_each_other(quantised: Any) -> None:
+    mlp, tensors, config = of_gptq()
+    wanted = kernel(Scheme.INT4, Dtype.FP16)
+    found = quantised.laid_out(mlp, NAME, config, wanted)
+    expected = feed_forward(tensors, config, wanted, up=("gate", "up"), down="down")
+    assert {name: one.numpy().tobytes() for name, one in found.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
+
+
+def test_factors_of_merged_tensors_are_those_of_their_rows(quantised: Any) -> None:
+    tensors, _ = widened("compressed_fp8")
+    sizes = {"gate": 0.5, "up": 0.25, "down": 0.125}
+    tensors |= {f"{part}.weight_scale": np.float32([size]) for part, size in sizes.items()}
+    tensors |= {f"{part}.input_scale": np.float32([size]) for part, size in sizes.items()}
+    scales = {what: merged(tensors, what, 0) for what in ("weight_scale", "input_scale")}
+    up = Layer({"weight": merged(tensors, "weight", 0), **scales}, [HIDDEN, HIDDEN])
+    down = Layer({what: tensor(tensors[f"down.{what}"]) for what in ("weight", *scales)}, [K])
+    wanted = kernel(Scheme.TENSOR)
+    found = quantised.laid_out(Mlp(up, down), NAME, FP8, wanted)
+    expected = feed_forward(tensors, FP8, wanted, up=("gate", "up"), down="down")
+    assert {name: one.numpy().tobytes() for name, one in found.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
+
+
+def test_a_packed_layers_shape_is_that_of_all_its_rows(quantised: Any) -> None:
+    tensors, _ = read(FOLDER / "compressed_int4_g128.safetensors")
+    held = {what: tensor(tensors[f"mlp.{what}"]) for what in ("weight_packed", "weight_scale", "weight_shape")}
+    held["weight_packed"] = torch.cat([held["weight_packed"]] * 2)
+    found = quantised.tensors_of(Layer(held, [32, 32]), "m")
+    assert found["m.weight_shape"].tolist() == [64, 256]
+
+
+def test_rows_that_no_kernel_serves_are_vllms_own(quantised: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlp, _, config = of_gptq()
+    calls: list[dict[str, Any]] = []
+
+    def program(given: dict[str, Any]) -> Any:
+        calls.append(given)
+        return torch.zeros_like(given["x"])
+
+    program.artifact = SimpleNamespace(tensors=kernel(Scheme.INT4, Dtype.FP16))  # type: ignore[attr-defined]
+    monkeypatch.setattr(quantised, "_kernels", lambda path, dtype: {range(1, 5): program} if dtype == "float16" else {})
+    model = torch.nn.Module()
+    model.model = torch.nn.Module()
+    model.model.mlp = mlp
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
+    found = quantised.read(model, about, None)
+    assert [one.name for one in found] == ["model.mlp"]
+    quantised.install(model, found)
+    few, many = torch.ones(4, K, dtype=torch.float16), torch.ones(5, K, dtype=torch.float16)
+    compiled = torch.compile(model.model.mlp, backend="eager", fullgraph=True)
+    assert (compiled(few).sum(), len(calls)) == (0, 1)
+    assert set(calls[0]) == {"x", "up.w", "down.w"}
+    assert ((compiled(many) == 2).all(), len(calls)) == (True, 1)
+    plain = SimpleNamespace(hf_config=SimpleNamespace(), dtype=torch.float16)
+    assert quantised.read(model, plain, None) == []
+
+
+def test_an_mlp_of_another_format_stays_vllms_own(
+    quantised: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mlp, _, config = of_gptq()
+    program = SimpleNamespace(artifact=SimpleNamespace(tensors=kernel(Scheme.INT4_ZP, Dtype.FP16)))
+    monkeypatch.setattr(quantised, "_kernels", lambda path, dtype: {range(1, 5): program})
+    model = torch.nn.Module()
+    model.mlp = mlp
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
+    caplog.set_level("INFO")
+    assert quantised.read(model, about, None) == []
+    assert "1 quantised MLPs stay vLLM's own: TUNER_PACK: up.w: has format 'int4_g128'" in caplog.text

@@ -1,0 +1,41 @@
+"""Networks that a JSON file describes by their layers: it names a kind of op, whose file ``described`` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from tuner.core.problem.op_kinds import op_kinds, part_of
+from tuner.errors import InvalidInput
+
+Json = dict[str, Any]
+
+
+class Describes(Protocol):
+    """The file ``described`` of a kind."""
+
+    def chains_of(
+        self, description: Mapping[str, Any], images: int, dtype: str | None = None
+    ) -> list[tuple[str, Json]]:
+        """The name of each block, and its ops for so many images as `POST /jobs` takes them.
+
+        Raises:
+            InvalidInput: names the place of what is wrong.
+        """
+
+
+def is_described(config: Mapping[str, Any]) -> bool:
+    """Whether it is a description, and not the config of a model."""
+    return "blocks" in config and "kind" in config
+
+
+def described(config: Mapping[str, Any], images: int, dtype: str | None) -> list[tuple[str, Json]]:
+    """Its blocks.
+
+    Raises:
+        InvalidInput: names the place of what is wrong.
+    """
+    known = [kind for kind in op_kinds() if part_of(kind, "described")]
+    if config["kind"] not in known:
+        raise InvalidInput("kind", f"is {config['kind']!r}", f"give one of {', '.join(known)}")
+    return cast(Describes, part_of(config["kind"], "described")).chains_of(config, images, dtype)

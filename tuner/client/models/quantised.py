@@ -1,0 +1,86 @@
+"""From the config of a quantised model to its feed-forward blocks on one tensor-parallel rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.problem.asked import asked_workloads, parameter_names, workload_of
+from tuner.core.problem.quantisation import Activations, Stored, quantisation_of, stored_as
+from tuner.core.problem.quantisation.said import FIELD
+from tuner.errors import InvalidInput
+from tuner.packs.shapes import Shape
+
+Json = dict[str, Any]
+#: The kind of requests, and by their names the weights with factors of groups, and 8-bit activations.
+_KIND = "quantised-ffn"
+_SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A feed-forward block, and how all of its products are quantised."""
+
+    #: With elements as wide as the model's.
+    shape: Shape
+    stored: Stored
+
+    def pair(self, m: int) -> Json:
+        """In the form of `POST /jobs`."""
+        known = parameter_names(asked_workloads()[_KIND])
+        sizes = {name: value for name, value in vars(self.shape).items() if name in known}
+        pair: Json = {"kind": _KIND, "m": m, **sizes, "scheme": self._scheme, "out_dtype": self.shape.dtype}
+        if self.stored.activations is Activations.SIXTEEN:
+            pair |= {"weights": str(self.stored.weights), "dtype": self.shape.dtype}
+        return pair
+
+    @property
+    def _scheme(self) -> str:
+        row = self.stored.weights.row
+        beside = "w8a16" if not row.group else "int4_zp" if row.has_zeros else "int4"
+        return _SCHEMES.get(self.stored.activations, beside)
+
+    def __str__(self) -> str:
+        return f"{self.shape}, {self.stored}"
+
+
+def blocks_of(config: Mapping[str, Any], shape: Shape, layers: int, modules: Sequence[str]) -> dict[Block | Shape, int]:
+    """What each of the layers has for a block of that shape, and how many; a `Shape` means not quantised. `modules` are
+    those of the MLP.
+
+    Raises:
+        InvalidInput: a layer's weights have no kernel; or its products are quantised in different ways.
+    """
+    quantised = quantisation_of(config)
+    if quantised is None:
+        return {shape: layers}
+    found = Counter(_stored_in_layer(quantised, modules, layer) for layer in range(layers))
+    blocks = {Block(shape=shape, stored=stored) if stored else shape: count for stored, count in found.items()}
+    for block in blocks:
+        if isinstance(block, Block):
+            _check(block)
+    return blocks
+
+
+def _stored_in_layer(quantised: Mapping[str, Any], modules: Sequence[str], layer: int) -> Stored | None:
+    names = [f"model.layers.{layer}.mlp.{module}" for module in modules]
+    found = {name: stored_as(quantised, name) for name in names}
+    if len(set(found.values())) > 1:
+        each = ", ".join(f"{name} {stored or 'left as it was'}" for name, stored in found.items())
+        problem = f"has mixed formats in one layer: {each}"
+        raise InvalidInput(FIELD, problem, "give a checkpoint in which all products of an MLP have one format")
+    return found[names[0]]
+
+
+def _check(block: Block) -> None:
+    """Checks that such a block is possible.
+
+    Raises:
+        InvalidInput: a row of weights is cut within a group.
+    """
+    try:
+        workload_of(block.pair(1))
+    except InvalidInput as error:
+        raise InvalidInput(FIELD, f"says {block.stored}, and {error.field} {error.problem}", error.remedy) from error

@@ -1,0 +1,27 @@
+"""Whether a workload has any schedule on a GPU, as far as that is known before its space is made."""
+
+from __future__ import annotations
+
+from tuner.core.legal import converted
+from tuner.core.legal.legality import engine_problem
+from tuner.core.legal.small_elements import conversion_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine
+
+
+def refusal(workload: Workload, gpu: Gpu) -> tuple[str, str, str] | None:
+    """Which field of a pair has no kernel there, why, and what would be right; None where nothing is known against
+    it."""
+    for field, problem in (
+        ("dtype", conversion_problem(workload, gpu)),
+        ("weights", converted.gpu_problem(workload, gpu)),
+    ):
+        if problem:
+            reason, _, remedy = problem.partition(": ")
+            return field, reason, f"{remedy}, or another target"
+    reasons = [engine_problem(workload, gpu, engine) for engine in Engine] if workload.tile_ops else []
+    known = [reason.rpartition(" use ")[0].rstrip(",:") for reason in reasons if reason]
+    if not reasons or len(known) < len(reasons):
+        return None
+    return "sizes", f"no engine runs it: {'; '.join(known)}", "change the sizes or the types that these name"

@@ -1,0 +1,42 @@
+"""What room CTAs that share a tile's k may have for the sums that they send each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.core.legal.wgmma import received_bytes, smem_bytes
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import axes_of
+from tuner.core.schedule.tiling import Tiling
+
+_ROOM = axes_of(Tiling)["sum_kib"]
+
+
+def with_least_room(workload: Workload, tiling: Tiling) -> Tiling:
+    """The tiling with the least room of which its sums take as much: more is another name of the same kernel."""
+    if _ROOM.is_plain(tiling.sum_kib):
+        return tiling
+    smaller = [replace(tiling, sum_kib=room) for room in _ROOM.values if room <= tiling.sum_kib]
+    if tiling.cluster_k == 1:
+        return smaller[0]
+    taken_bytes = received_bytes(workload, tiling)
+    return next(one for one in smaller if received_bytes(workload, one) == taken_bytes)
+
+
+def with_most_room(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
+    """The tiling with as much room as its rings leave, where CTAs share k."""
+    if tiling.cluster_k == 1:
+        return tiling
+    rooms = (replace(tiling, sum_kib=room) for room in reversed(_ROOM.values))
+    fitting = (one for one in rooms if smem_bytes(workload, one) <= gpu.smem_per_cta_bytes)
+    return with_least_room(workload, next(fitting, tiling))
+
+
+def sum_room_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why it is not to be so much; None where it is legal."""
+    least = with_least_room(workload, tiling).sum_kib
+    if least == tiling.sum_kib:
+        return None
+    why = "no CTAs share a tile's k" if tiling.cluster_k == 1 else "the sums take no more than of less"
+    return f"sum_kib {tiling.sum_kib}: {why}, use {least}"

@@ -1,0 +1,96 @@
+"""compressed-tensors: groups of layers, each with weights and activations. Source: compressed-tensors 0.17."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.core.problem.quantisation.said import (
+    FIELD,
+    Activations,
+    Config,
+    Stored,
+    in_e2m1,
+    in_groups_of,
+    is_among,
+    no_blocks,
+    no_order,
+)
+from tuner.core.problem.weights import WeightFormat
+from tuner.errors import InvalidInput
+
+_FIELD = f"{FIELD}.config_groups"
+#: The class of modules that a group of all products names.
+_ALL = "Linear"
+#: What weights may be.
+_REMEDY = "use int of 4 bits by group, or float of 8 by channel or tensor"
+_INPUTS = "give float of 8 bits, dynamic by token or static by tensor, or none"
+
+
+def stored_as(config: Config, module: str) -> Stored | None:
+    """Of a module; None where its weights are not quantised.
+
+    Raises:
+        InvalidInput: names the field that has no kernel.
+    """
+    sparse = config.get("sparsity_config") or {}
+    if sparse.get("format") not in (None, "dense"):
+        problem = f"is {sparse['format']}: kernels read all weights"
+        raise InvalidInput(f"{FIELD}.sparsity_config.format", problem, "give a checkpoint without sparsity")
+    if is_among(module, config.get("ignore")):
+        return None
+    groups = config.get("config_groups")
+    is_object = isinstance(groups, Mapping) and all(isinstance(group, Mapping) for group in groups.values())
+    if not groups or not is_object:
+        raise InvalidInput(_FIELD, "is no object of groups of layers", "give the config as compressed-tensors wrote it")
+    fitting = {name: group for name, group in groups.items() if _holds(group, module)}
+    found = {name: _stored(f"{_FIELD}.{name}", group, str(config.get("format"))) for name, group in fitting.items()}
+    if len(set(found.values())) > 1:
+        problem = f"have mixed formats for {module}: {', '.join(f'{name} {one}' for name, one in found.items())}"
+        raise InvalidInput(_FIELD, problem, "give a config in which one group has it")
+    return next(iter(found.values()), None)
+
+
+def _holds(group: Mapping[str, Any], module: str) -> bool:
+    targets = group.get("targets") or (_ALL,)
+    return _ALL in targets or is_among(module, targets)
+
+
+def _stored(field: str, group: Mapping[str, Any], of_all: str) -> Stored:
+    weights, inputs = group.get("weights") or {}, group.get("input_activations")
+    kind, strategy = (weights.get("type"), weights.get("num_bits")), weights.get("strategy")
+    activations = _activations(f"{field}.input_activations", inputs)
+    if kind == ("float", 8) and strategy in ("channel", "tensor"):
+        return Stored(weights=WeightFormat.E4M3, activations=activations)
+    if kind == ("float", 8) and strategy == "block":
+        raise no_blocks(f"{field}.weights.block_structure", weights.get("block_structure"))
+    if kind == ("float", 4) and "mxfp4" in (group.get("format") or of_all):
+        return Stored(weights=in_e2m1(f"{field}.weights"), activations=activations)
+    if kind != ("int", 4) or strategy != "group":
+        problem = f"are {_number(*kind)} by {strategy}, which no kernel has"
+        raise InvalidInput(f"{field}.weights", problem, _REMEDY)
+    if weights.get("actorder") not in (None, False, "static", "weight"):
+        raise no_order(f"{field}.weights.actorder", weights["actorder"])
+    if activations is not Activations.SIXTEEN:
+        problem = f"are {activations}: 4-bit weights beside fp8 (w4a8) have no kernel here"
+        raise InvalidInput(f"{field}.input_activations", problem, "give a checkpoint without them (W4A16)")
+    has_zeros = not weights.get("symmetric", True)
+    size = in_groups_of(f"{field}.weights.group_size", weights.get("group_size"), has_zeros=has_zeros)
+    return Stored(weights=size)
+
+
+def _activations(field: str, inputs: Any) -> Activations:
+    if not inputs:
+        return Activations.SIXTEEN
+    kind, how = (inputs.get("type"), inputs.get("num_bits")), (bool(inputs.get("dynamic")), inputs.get("strategy"))
+    by = {(True, "token"): Activations.TOKEN, (False, "tensor"): Activations.TENSOR}
+    if kind == ("float", 8) and how in by:
+        return by[how]
+    words = f"{'dynamic' if how[0] else 'static'} by {how[1]}"
+    raise InvalidInput(field, f"are {_number(*kind)}, {words}, which no kernel has", _INPUTS)
+
+
+def _number(kind: Any, bits: Any) -> str:
+    """An element in words."""
+    short = {"float": "fp", "int": "int"}.get(str(kind))
+    return f"{short}{bits}" if short else f"{bits}-bit {kind}"

@@ -1,0 +1,76 @@
+"""fp8 e4m3 by channel or tensor. Source: vLLM's `quant_method` fp8, FBGEMM's as transformers writes it, ModelOpt's
+`hf_quant_config.json` as `config.json` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.core.problem.quantisation.said import FIELD, Activations, Config, Stored, in_e2m1, is_among, no_blocks
+from tuner.core.problem.weights import WeightFormat
+from tuner.errors import InvalidInput
+
+_SCHEMES = {"static": Activations.TENSOR, "dynamic": Activations.TOKEN}
+#: ModelOpt's, by name.
+_ALGORITHMS = {
+    "FP8": Activations.TENSOR,
+    "FP8_PER_CHANNEL_PER_TOKEN": Activations.TOKEN,
+}
+#: Why others have no kernel.
+_REFUSED = {
+    "NVFP4": "groups of 16 with factors of fp8 have no kernel here",
+    "W4A16_NVFP4": "groups of 16 with factors of fp8 have no kernel here",
+    "W4A16_AWQ": "its tensors are in no layout that is read here",
+    "W4A8_AWQ": "4-bit weights beside fp8 have no kernel here",
+    "W4A8_MXFP4_FP8": "4-bit weights beside fp8 have no kernel here",
+    "MIXED_PRECISION": "its layers have mixed bits",
+    "INT8_SQ": "integers of 8 bits have no kernel here",
+}
+
+
+def stored_as(config: Config, module: str) -> Stored | None:
+    """Of a module; None where its weights are not quantised.
+
+    Raises:
+        InvalidInput: names the field that has no kernel.
+    """
+    if is_among(module, config.get("modules_to_not_convert")) or is_among(module, config.get("ignored_layers")):
+        return None
+    if (kind := str(config.get("fmt") or WeightFormat.E4M3).lower()) != WeightFormat.E4M3:
+        raise InvalidInput(f"{FIELD}.fmt", f"is {kind}", "give a checkpoint of e4m3")
+    if block := config.get("weight_block_size"):
+        raise no_blocks(f"{FIELD}.weight_block_size", block)
+    scheme = config.get("activation_scheme", "dynamic")
+    if scheme not in _SCHEMES:
+        raise InvalidInput(f"{FIELD}.activation_scheme", f"is {scheme!r}", f"give one of {', '.join(_SCHEMES)}")
+    return Stored(weights=WeightFormat.E4M3, activations=_SCHEMES[scheme])
+
+
+def by_rows_stored_as(config: Config, module: str) -> Stored | None:
+    """The same of FBGEMM's: of channels, times rows."""
+    if is_among(module, config.get("modules_to_not_convert")):
+        return None
+    return Stored(weights=WeightFormat.E4M3, activations=Activations.TOKEN)
+
+
+def modelopt_stored_as(config: Config, module: str) -> Stored | None:
+    """The same of ModelOpt's, whose algorithm has a name."""
+    nested = config.get("quantization")
+    own = nested if isinstance(nested, Mapping) else config  # hf_quant_config.json as it is
+    if is_among(module, own.get("ignore")) or is_among(module, own.get("exclude_modules")):
+        return None
+    field, name = f"{FIELD}.quant_algo", str(own.get("quant_algo")).upper()
+    if name in ("FP8_PB_WO", "FP8_BLOCK"):
+        raise no_blocks(field, name)
+    if name == "MXFP4":
+        return Stored(weights=in_e2m1(field))
+    if name not in _ALGORITHMS:
+        because = f": {_REFUSED[name]}" if name in _REFUSED else ""
+        raise InvalidInput(field, f"is {name}{because}", f"give a checkpoint of {' or '.join(_ALGORITHMS)}")
+    return Stored(weights=WeightFormat.E4M3, activations=_ALGORITHMS[name])
+
+
+def mxfp4_stored_as(config: Config, module: str) -> Stored | None:
+    """The same of gpt-oss's."""
+    if is_among(module, config.get("modules_to_not_convert")):
+        return None
+    return Stored(weights=in_e2m1(f"{FIELD}.quant_method"))

@@ -1,0 +1,57 @@
+"""fp4 e2m1 in groups of 32 that share a power of two (e8m0): OCP Microscaling Formats 1.0, as gpt-oss has them.
+
+A code has a sign, two bits of an exponent and one of a mantissa. In a word three of a half's four lie so that a turn, a
+shift or nothing at all brings them to where bf16 has them; the fourth has the bits that are left.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from tuner.core.problem.rows.dtype import Array, ArrayModule
+from tuner.core.problem.weights.row import POWER_EXCESS, Sixteen, WeightRow
+
+#: By the three lower bits of a code.
+MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+#: Deviation of the codes of a trial.
+SPREAD = 2.0
+#: Of each pair, where a code's bits lie: mantissa, exponent, sign. Of the second one the sign is in the other half.
+_BITS = ((6, 7, 8, 15), (9, 10, 11, 18), (3, 4, 5, 12), (0, 1, 13, 14))
+#: The largest factor of a group, as it is stored: 2. With larger ones the product that converts would have no exponent.
+LARGEST_POWER = POWER_EXCESS + 1
+
+
+def _figures(wide: Sixteen) -> dict[str, str]:
+    """A factor's exponent is that of a code in bf16 too, which is smaller there by the difference of what is added."""
+    enlarged = wide.excess - 1
+    return {"unit": f"{1 << wide.mantissa | 1 << wide.mantissa + 16:#x}u", "excess": f"{enlarged}u"}
+
+
+def _values(xp: ArrayModule, codes: Array) -> Array:
+    signed = [*MAGNITUDES, *(-one for one in MAGNITUDES)]
+    return xp.asarray(signed, dtype=xp.float32)[codes]
+
+
+def _codes(xp: ArrayModule, normal: Array) -> Array:
+    """The nearest."""
+    halfway = [(low + high) / 2 for low, high in pairwise(MAGNITUDES)]
+    magnitude = xp.searchsorted(xp.asarray(halfway, dtype=xp.float32), xp.abs(normal * SPREAD).reshape(-1))
+    return (magnitude.reshape(normal.shape) + 8 * (normal < 0)).astype(xp.uint8)
+
+
+MXFP4 = WeightRow(
+    name="mxfp4",
+    bits=4,
+    group=32,
+    has_powers=True,
+    placed=tuple(
+        tuple(sum((code >> i & 1) << bit for i, bit in enumerate(places)) for code in range(16)) for places in _BITS
+    ),
+    layout="turned",
+    values=_values,
+    codes=_codes,
+    spread=SPREAD,
+    device=Path(__file__).with_suffix(".cuh"),
+    figures=_figures,
+)

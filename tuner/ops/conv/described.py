@@ -1,0 +1,137 @@
+"""Networks that are described by their layers: blocks of convolutions, each of which is a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from tuner.core.problem.activation import Activation, canonical
+from tuner.core.problem.asked import pair_of
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.errors import InvalidInput
+from tuner.ops.conv.op import ConvOp
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """A convolution, with the names that PyTorch has."""
+
+    name: str
+    out_channels: int
+    kernel_size: int
+    stride: int = 1
+    #: Half of a filter unless given.
+    padding: int | None = None
+    bias: bool = True
+    activation: str = "identity"
+    #: What it reads: an earlier layer, or ``x``; the layer before it unless given.
+    source: str = ""
+    #: What is added in front of the activation: an earlier layer, or any other name for an image.
+    add: str = ""
+    groups: int = 1
+    dilation: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """Layers that are tuned together, and what they read."""
+
+    name: str
+    height: int
+    width: int
+    in_channels: int
+    layers: Sequence[Any]
+
+
+def chains_of(description: Mapping[str, Any], images: int, dtype: str | None = None) -> list[tuple[str, Json]]:
+    """The name of each block, and its convolutions of so many images as `POST /jobs` takes them.
+
+    Raises:
+        InvalidInput: names the place of what is wrong.
+    """
+    known = {"kind", "name", "dtype", "blocks"}
+    if odd := sorted(set(description) - known):
+        raise InvalidInput(odd[0], "is no field of a network", f"give {', '.join(sorted(known))}")
+    blocks, given = description.get("blocks"), dtype or description.get("dtype", "fp16")
+    if not isinstance(blocks, list) or not blocks:
+        raise InvalidInput("blocks", "is no list of blocks", "give one object for each")
+    if given not in (str(Dtype.FP16), str(Dtype.BF16)):
+        raise InvalidInput("dtype", f"is {given!r}", "give fp16 or bf16")
+    found = []
+    for place, block in enumerate(blocks):
+        where = f"blocks[{place}]"
+        read = _read(_Block, block, where)
+        ops = _ops(read, images, where)
+        made = Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=Dtype(given))
+        found.append((read.name, pair_of(made)))
+    return found
+
+
+def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
+    """Each of an image as large as what it reads leaves it."""
+    sizes = {"x": (block.height, block.width, block.in_channels)}
+    ops, before = list[ConvOp](), "x"
+    if not isinstance(block.layers, list) or not block.layers:
+        raise InvalidInput(f"{where}.layers", "is no list of layers", "give one object for each")
+    for place, given in enumerate(block.layers):
+        own = f"{where}.layers[{place}]"
+        layer = _read(_Layer, given, own)
+        source = layer.source or before
+        if source not in sizes:
+            raise InvalidInput(f"{own}.source", f"is {source!r}", f"give one of {', '.join(sizes)}")
+        if layer.name in sizes:
+            raise InvalidInput(f"{own}.name", f"is {layer.name!r}, as another's", "give each layer a name of its own")
+        height, width, channels = sizes[source]
+        try:
+            op = ConvOp(
+                name=layer.name,
+                source=source,
+                images=images,
+                height=height,
+                width=width,
+                channels=channels,
+                filters=layer.out_channels,
+                kernel=layer.kernel_size,
+                stride=layer.stride,
+                padding=layer.kernel_size // 2 if layer.padding is None else layer.padding,
+                activation=Activation(canonical(layer.activation)),
+                bias=layer.bias,
+                residual_source=layer.add,
+                groups=layer.groups,
+                dilation=layer.dilation,
+            )
+        except InvalidInput as error:
+            field = _AS_GIVEN.get(error.field, error.field)
+            raise InvalidInput(f"{own}.{field}", error.problem, error.remedy) from error
+        except ValueError as error:
+            names = ", ".join(map(str, Activation))
+            raise InvalidInput(f"{own}.activation", f"is {layer.activation!r}", f"give one of {names}") from error
+        ops.append(op)
+        sizes[layer.name], before = (op.out_height, op.out_width, op.filters), layer.name
+    return tuple(ops)
+
+
+#: Fields of an op, as a description calls them.
+_AS_GIVEN = {"kernel": "kernel_size", "filters": "out_channels"}
+
+
+def _read(cls: type[Any], given: Any, where: str) -> Any:
+    """One of these of JSON, each field of its type."""
+    if not isinstance(given, dict):
+        raise InvalidInput(where, "is no JSON object", f"give {', '.join(one.name for one in fields(cls))}")
+    known = {one.name: one for one in fields(cls)}
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidInput(f"{where}.{name}", "is no field", f"give {', '.join(known)}")
+        wanted = str(known[name].type).partition(" ")[0]
+        right = {"str": str, "int": int, "bool": bool}.get(wanted, object)
+        if not isinstance(value, right) or (right is int and isinstance(value, bool)):
+            raise InvalidInput(f"{where}.{name}", f"is {value!r}", f"give a value of type {wanted}")
+    missing = [name for name, one in known.items() if one.default is MISSING and name not in given]
+    if missing:
+        raise InvalidInput(f"{where}.{missing[0]}", "is missing", "give it")
+    return cls(**given)

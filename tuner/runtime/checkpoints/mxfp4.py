@@ -1,0 +1,68 @@
+"""e2m1 in groups of 32 with a power of two (e8m0) each: two codes of k in a byte, the lower bits first.
+
+weight_packed [rows, k / 2], of ModelOpt weight, and weight_scale [rows, k / 32], uint8; or gpt-oss's, of one expert:
+<name>_blocks [rows, k / 32, 16], <name>_scales. Source: compressed-tensors 0.17, `mxfp4-pack-quantized`; transformers'
+`mxfp4`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tuner.core.problem.weights import WeightFormat
+from tuner.core.problem.weights.mxfp4 import LARGEST_POWER
+from tuner.core.problem.weights.row import POWER_EXCESS
+from tuner.errors import InvalidInput
+from tuner.runtime.checkpoints.bits import Array
+from tuner.runtime.checkpoints.product import Product, Tensors
+
+METHOD = "mxfp4"
+#: Codes and scales, by what configs call the method: gpt-oss's follow the module's name without a point.
+_NAMES = {METHOD: ("_blocks", "_scales"), "modelopt": ("weight", "weight_scale")}
+_PACKED = ("weight_packed", "weight_scale")
+
+
+def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
+    """A product.
+
+    Raises:
+        InvalidInput: names the tensor, and what would be right.
+    """
+    codes_name, scales_name = _names(config)
+    held, scales = (_bytes(tensors, name) for name in (codes_name, scales_name))
+    rows, groups = scales.shape if scales.ndim == 2 else (0, 0)
+    if held.size != rows * groups * stored.row.group // 2 or held.shape[0] != rows:
+        problem = f"is {list(held.shape)}, and {scales_name} {list(scales.shape)}"
+        raise InvalidInput(tensors.name_of(codes_name), problem, "give [rows, k / 2] and [rows, k / 32]")
+    if (wrong := scales > LARGEST_POWER).any():
+        row, group = (int(at) for at in np.argwhere(wrong)[0])
+        size = "NaN" if scales[row, group] == 255 else f"2^{int(scales[row, group]) - POWER_EXCESS}"
+        problem = f"is {size} at [{row}, {group}], of {int(wrong.sum())} that are above 2"
+        raise InvalidInput(tensors.name_of(scales_name), problem, "quantise the weights of that group again")
+    laid = held.reshape(rows, -1)
+    codes = np.stack([laid & 15, laid >> 4], axis=2).reshape(rows, -1)
+    return Product(stored=stored, codes=codes, factors=scales)
+
+
+def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
+    """Inverse of `read`: bits by tensor."""
+    assert product.factors is not None
+    codes_name, scales_name = _names(config)
+    held = product.codes[:, 0::2] | product.codes[:, 1::2] << 4
+    if config.get("quant_method") == METHOD:
+        held = held.reshape(*product.factors.shape, -1)
+    return {codes_name: held, scales_name: product.factors}
+
+
+def _names(config: Mapping[str, Any]) -> tuple[str, str]:
+    return _NAMES.get(str(config.get("quant_method")), _PACKED)
+
+
+def _bytes(tensors: Tensors, name: str) -> Array:
+    found, _ = tensors.need(name)
+    if found.dtype != np.uint8:
+        raise InvalidInput(tensors.name_of(name), f"is of {found.dtype}", "give uint8")
+    return found

@@ -1,0 +1,29 @@
+"""Ops of kinds that bring their own formula: the file ``formula`` of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+from tuner.core.problem.op_kinds import part_of
+from tuner.packs.base_shape import is_product
+
+Json = dict[str, Any]
+
+
+class Formula(Protocol):
+    """What one kind of op reads and makes; all sizes are in its JSON."""
+
+    def made(self, op: Json) -> tuple[int, int]:
+        """Rows and columns of what it makes."""
+
+    def operands(self, op: Json) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Role and shape of what it reads, by name."""
+
+    def computed(self, torch: Any, op: Json, tensors: Mapping[str, Any], activated: Callable[[Any, str], Any]) -> Any:
+        """Its rows, by PyTorch's own operators; `activated` is of sums and the name of an activation."""
+
+
+def formula_of(op: Json) -> Formula | None:
+    """That of an op's kind; None where it has none."""
+    return None if is_product(op) else cast(Formula | None, part_of(op["op"], "formula"))

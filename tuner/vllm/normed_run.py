@@ -1,0 +1,112 @@
+"""An MLP by the kernels of its run, whose first op norms rows: of rows that vLLM has normed.
+
+A pack of runs between two all-reduces has norm, gate_up and down in one program, which reads a stream and the sums of
+squares of its rows. Where the attention's run is the library's, the norm stays vLLM's. Its rows are then given with
+sums by which a row's factor is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuner.packs.contents import Rung
+from tuner.packs.read import read_pack
+from tuner.packs.shapes import ChainShape, LayerShape
+
+from .linear import DTYPES
+from .pack import opened
+from .step import Program
+
+#: The ops of such a run, as a pack names them.
+RUN = ("gate_up", "down")
+
+
+class RunKernels:
+    """The programs of a run, each for some numbers of rows."""
+
+    def __init__(self, programs: Mapping[range, Program], eps: float) -> None:
+        """`eps` is the norm's."""
+        self._programs, self._eps = programs, eps
+        #: By how many there are.
+        self._squares: dict[int, torch.Tensor] = {}
+
+    def _program(self, rows: int) -> Program | None:
+        return next((one for those, one in self._programs.items() if rows in those), None)
+
+    def is_kernel(self, rows: int) -> bool:
+        """As `operator.Kernels` has it."""
+        return self._program(rows) is not None
+
+    def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
+        """As `operator.Kernels` has it."""
+        program = self._program(x.shape[0])
+        assert program is not None, "is_kernel was asked"
+        (count,) = program.shape("residual.squares")
+        if (squares := self._squares.get(count)) is None:
+            squares = self._squares[count] = squares_of_normed(count, x.shape[1], self._eps, x.device)
+        given = {"residual": x, "residual.squares": squares, "gate_up.w": w1, "down.w": w2}
+        return program(given)
+
+
+def squares_of_normed(rows: int, columns: int, eps: float, device: Any) -> torch.Tensor:
+    """Sums of squares by which a norm leaves rows as they are."""
+    return torch.full((rows,), columns * (1 - eps), dtype=torch.float32, device=device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run of a pack, by the number that `tuner.runtime.Pack.layer` takes."""
+
+    number: int
+    shape: ChainShape
+    rungs: tuple[Rung, ...]
+
+    @property
+    def said(self) -> list[dict[str, Any]]:
+        """Of its ops, all but what is as it is by default, their names, and the eps of the norm."""
+        named = {"name", "eps"}
+        return [{name: value for name, value in op.items() if value and name not in named} for op in self.shape.ops]
+
+
+def of_pack(path: Path, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> RunKernels | None:
+    """The pack's run of an MLP with these weights; None where it has none, or leaves all rows to the library.
+
+    Raises:
+        RuntimeFailure: a kernel cannot be loaded.
+    """
+    dtype = str(DTYPES.get(str(w1.dtype).removeprefix("torch.")))
+    (d_hidden, d_in), d_out, up = (w1.shape[0] // 2, w1.shape[1]), w2.shape[0], RUN[0]
+    wanted = [
+        {"source": "residual", "norm": "residual", "n": d_hidden, "k": d_in, "activation": activation, "gated": True},
+        {"source": up, "n": d_out, "k": d_hidden, "activation": "identity"},
+    ]
+    fitting = (one for one in _runs(path) if one.shape.dtype == dtype and one.said == wanted)
+    return next((found for one in fitting if (found := _loaded(path, one.number))), None)
+
+
+@cache
+def _runs(path: Path) -> tuple[Run, ...]:
+    entries = [one for one in read_pack(path.read_bytes()).entries if isinstance(one.shape, LayerShape | ChainShape)]
+    return tuple(
+        Run(number=number, shape=one.shape, rungs=one.rungs)
+        for number, one in enumerate(entries)
+        if isinstance(one.shape, ChainShape) and one.shape.names == RUN
+    )
+
+
+@cache
+def _loaded(path: Path, number: int) -> RunKernels | None:
+    """Its kernels, which all layers share."""
+    (run,) = (one for one in _runs(path) if one.number == number)
+    found = {
+        range(rung.m_lo, rung.m_hi + 1): program
+        for rung in run.rungs
+        if (program := opened(path).layer(number=number, sequences=rung.m_hi, shares_sms=True)) is not None
+    }
+    return RunKernels(found, run.shape.ops[0]["eps"]) if found else None

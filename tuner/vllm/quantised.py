@@ -1,0 +1,178 @@
+"""Quantised MLPs inside vLLM: by a pack's kernels for the rows that these serve, else by vLLM's own layers.
+
+Weights are read as the loader left them, before vLLM lays them out for its own kernels, which stay for all other rows:
+so both lie on the card. What the pack's kernels read is of their format, or the MLP stays vLLM's own with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuner.core.problem.quantisation import quantisation_of
+from tuner.errors import InvalidInput
+from tuner.packs.read import read_pack
+from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
+from tuner.runtime import Program, RuntimeFailure
+from tuner.runtime.checkpoints import feed_forward
+
+from .linear import DTYPES
+from .log import log
+from .pack import VARIABLE, opened
+
+#: The ops of such a block, as `tune-model` names them, and what a call gives.
+RUN, INPUT = ("up", "down"), "x"
+#: What a method registers with a layer, and calls so in a checkpoint. Source: `create_weights` of vLLM 0.26's methods.
+_NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_point", "weight_g_idx", "weight",
+          "weight_scale", "input_scale")  # fmt: skip
+#: How a merged layer's parts are called in a checkpoint's config.
+_FIRST = "gate_proj"
+
+Tensors = dict[str, torch.Tensor]
+Kernels = Mapping[range, Program]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """An MLP whose weights a pack's kernels read."""
+
+    name: str
+    kernels: Kernels
+    tensors: Tensors
+
+
+def tensors_of(layer: Any, name: str) -> Tensors:
+    """A layer's parameters on the host, as a checkpoint calls those of the module `name`. Merged ones are one product
+    of more rows, and factors of each of them become factors of their rows."""
+    found = {f"{name}.{what}": held.data.cpu() for what in _NAMES if (held := getattr(layer, what, None)) is not None}
+    widths = getattr(layer, "logical_widths", None) or getattr(layer, "output_partition_sizes", None) or []
+    scale = found.get(f"{name}.weight_scale")
+    if scale is not None and len(widths) > 1 and scale.numel() == len(widths):
+        rows = torch.repeat_interleave(scale.reshape(-1), torch.tensor(widths))
+        found[f"{name}.weight_scale"] = rows[:, None]
+    if (packed := found.get(f"{name}.weight_packed")) is not None:
+        found[f"{name}.weight_shape"] = torch.tensor([packed.shape[0], 8 * packed.shape[1]])
+    if (order := found.get(f"{name}.g_idx")) is not None and not order.numel():
+        del found[f"{name}.g_idx"]
+    return found
+
+
+def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str, Any]) -> Tensors:
+    """What a kernel's call is given of an MLP, where its weights lie.
+
+    Raises:
+        InvalidInput: they are not what the kernel reads.
+    """
+    up, down = f"{name}.{_FIRST}", f"{name}.down_proj"
+    tensors = {**tensors_of(mlp.gate_up_proj, up), **tensors_of(mlp.down_proj, down)}
+    device = next(mlp.down_proj.parameters()).device
+    arrays = feed_forward(tensors, config, kernel, up=up, down=down)
+    return {what: torch.from_numpy(array).to(device) for what, array in arrays.items()}
+
+
+def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
+    """The quantised MLPs of a model as it was loaded that the pack has kernels for; why not of the others is said."""
+    config = quantisation_of(vars(model_config.hf_config))
+    if not config or not (kernels := _kernels(path, str(model_config.dtype).removeprefix("torch."))):
+        return []
+    found, reasons = list[Laid](), Counter[str]()
+    for name, mlp in model.named_modules():
+        if not all(hasattr(mlp, part) for part in ("gate_up_proj", "act_fn", "down_proj")):
+            continue
+        if reason := _reason_against(mlp):
+            reasons[reason] += 1
+            continue
+        try:
+            tensors = laid_out(mlp, name, config, next(iter(kernels.values())).artifact.tensors)
+            found.append(Laid(name=name, kernels=kernels, tensors=tensors))
+        except (InvalidInput, RuntimeFailure) as error:
+            reasons[f"{VARIABLE}: {error}"] += 1
+    for reason, count in reasons.items():
+        log.info("tuner: %d quantised MLPs stay vLLM's own: %s", count, reason)
+    return found
+
+
+def _reason_against(mlp: Any) -> str:
+    if type(mlp.act_fn).__name__ != "SiluAndMul":
+        return f"its activation is {type(mlp.act_fn).__name__}"
+    if mlp.down_proj.tp_size > 1:
+        return "it is split over ranks"
+    has_biases = any(getattr(one, "bias", None) is not None for one in (mlp.gate_up_proj, mlp.down_proj))
+    return "it has biases" if has_biases else ""
+
+
+@cache
+def _kernels(path: Path, dtype: str) -> Kernels:
+    """Of the pack's chain of such a block, by rows, where there is one that takes activations of this type."""
+    entries = [one for one in read_pack(path.read_bytes()).entries if isinstance(one.shape, LayerShape | ChainShape)]
+    for number, entry in enumerate(entries):
+        if _is_block(entry.shape, dtype):
+            return {
+                range(rung.m_lo, rung.m_hi + 1): program
+                for rung in entry.rungs
+                if (program := opened(path).layer(number=number, sequences=rung.m_hi, shares_sms=True)) is not None
+            }
+    return {}
+
+
+def _is_block(shape: AnyShape, dtype: str) -> bool:
+    if not isinstance(shape, ChainShape) or shape.names != RUN:
+        return False
+    return shape.dtype == DTYPES.get(dtype) and bool(shape.ops[0].get("weights"))
+
+
+class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
+    """vLLM's MLP, whose layers stay its own, by the operator."""
+
+    def __init__(self, mlp: Any, laid: Laid) -> None:
+        super().__init__()
+        self.mlp = mlp
+        self.number = len(_bound)
+        _bound.append((mlp, laid))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden] to the same shape."""
+        y: torch.Tensor = torch.ops.tuner_vllm.quantised_mlp(x.reshape(-1, x.shape[-1]), self.number)
+        return y.view(x.shape)
+
+
+#: By their numbers; those of a process stay.
+_bound: list[tuple[Any, Laid]] = []
+
+
+def install(model: Any, found: list[Laid]) -> None:
+    """Puts the operator in the place of each."""
+    for one in found:
+        parent, _, last = one.name.rpartition(".")
+        setattr(model.get_submodule(parent), last, QuantisedMlp(model.get_submodule(one.name), one))
+    if found:
+        log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's where it has none", len(found))
+
+
+def _run(x: torch.Tensor, number: int) -> torch.Tensor:
+    mlp, laid = _bound[number]
+    program = next((one for rows, one in laid.kernels.items() if x.shape[0] in rows), None)
+    if program is None or not x.is_contiguous():
+        found: torch.Tensor = mlp(x)
+        return found
+    return program({INPUT: x, **laid.tensors})
+
+
+def _fake(x: torch.Tensor, number: int) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+_library = torch.library.Library("tuner_vllm", "FRAGMENT")
+_library.define(
+    "quantised_mlp(Tensor x, int number) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order),
+)
+_library.impl("quantised_mlp", _run, "CPU")
+_library.impl("quantised_mlp", _run, "CUDA")
+torch.library.register_fake("tuner_vllm::quantised_mlp", _fake, lib=_library)
