@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
-from tuner.core.legal.runs import refusal
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
@@ -18,6 +17,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.fleet.cards import num_fit
 from tuner.service.submission.quotas import Quotas
+from tuner.service.submission.unsupported import refusal
 from tuner.service.webhooks.policy import WebhookPolicy
 from tuner.store import Session, Store
 from tuner.store.access import audit

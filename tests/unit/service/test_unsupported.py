@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.cases import H200
-from tuner.core.legal.runs import refusal
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.space.joint import any_space_of
 from tuner.errors import IllegalSchedule
+from tuner.service.submission.unsupported import refusal
 
 A100, A40 = CATALOGUE["a100"], CATALOGUE["a40"]
 
@@ -26,8 +26,8 @@ def workload(**asked: Any) -> Any:
     [
         (A100, {"scheme": "tensor"}, "dtype", "compute capability 8.0, and fp8_e4m3 needs 8.9"),
         (A40, {"scheme": "token"}, "dtype", "compute capability 8.6, and fp8_e4m3 needs 8.9"),
-        (A100, {"scheme": "w8a16"}, "weights", "compute capability 8.0, and wgmma alone converts weights in e4m3"),
-        (A40, {}, "weights", "wgmma alone converts weights in int4_g128, for 9.0"),
+        (A100, {"scheme": "w8a16"}, "weights", "compute capability 8.0, and only wgmma converts weights in e4m3"),
+        (A40, {}, "weights", "only wgmma converts weights in int4_g128, which needs 9.0"),
         (H200, {"d_in": 384}, "sizes", "up has k 384: k must be a multiple of 256, for weights in int4_g128"),
         (H200, {"d_hidden": 128}, "sizes", "down has k 128: k must be a multiple of 256"),
         (H200, {"scheme": "w8a16", "d_in": 208}, "sizes", "up has k 208: k must be a multiple of 128"),
