@@ -3,9 +3,9 @@
 python -m benchmarks.conv.forecasts [--row r50-s2-3x3-1x1/b1 ...] [--count 75] [--seconds 150] [--out FILE]
 
 Of each row so many fused schedules are measured, evenly from all over its draw (benchmarks/simulator/draw.py), each
-after its numbers are checked, in turns between the rows. `judged` has the rank correlation (Spearman) of forecast and
+after its numbers are checked, in turns between the rows. Each of `rows` has the rank correlation (Spearman) of forecast and
 measured times, whose bar is 0.85, and the regret: how much slower the best of the ten best forecasts is than the best
-of all. What was measured is written whenever the time is over.
+of all. `schedules` has what was measured until the time was over.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 break
         judged = [judge(row.name, [line for line in found if line["row"] == row.name]) for row in asked]
         out = options.out or results_file(bench.evaluator.target.id, "conv_forecasts")
-        write_report(out, found, machine_of(bench.evaluator.environment()), judged=judged)
+        write_report(out, judged, machine_of(bench.evaluator.environment()), schedules=found)
         for line in judged:
             print(line, flush=True)
 

@@ -249,7 +249,7 @@ CHANGES = (
             Line(
                 file="tuner/core/schedule/ordering.py",
                 text="    #: Backwards.\n    PLANTED = 'planted'\n",
-                before="    #: The path of least traffic",
+                before="    #: The path with the least traffic",
             ),
             Line(
                 file="tuner/core/schedule/ordering.py",

@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> None:
     result = json.loads(path.read_text())
     tables = set(result) - {"meta"}
-    assert {"rows"} <= tables <= {"rows", "jobs"}, "figures lie in rows, a table of jobs beside them in jobs"
+    assert {"rows"} <= tables <= {"rows", "jobs", "schedules"}, "figures are in rows, with tables of what they summarise"
     assert set(result["meta"]) >= META_KEYS
     assert result["meta"]["command"]
     assert len(result["meta"]["commit"]) >= 7
@@ -47,5 +47,5 @@ def test_the_front_page_says_of_decode_attention_what_its_rows_say() -> None:
     far = (
         f"reached {min(gains):.2f} to {max(gains):.2f} times the speed of the library's best pair in {len(alike)} rows"
     )
-    least = f"In the {len(near)} with a floor under 40 µs it was {min(near):.2f} at least"
-    assert f"{far}. {least}, and {geometric_mean(near):.2f} in the mean" in page
+    least = f"In the {len(near)} with a floor under 40 µs, it was at least {min(near):.2f}"
+    assert f"{far}. {least}, and {geometric_mean(near):.2f} on average" in page

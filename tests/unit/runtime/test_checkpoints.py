@@ -116,9 +116,9 @@ def test_powers_of_two_that_no_kernel_takes_are_refused(power: int, size: str) -
     tensors, config = read(FOLDER / "compressed_mxfp4.safetensors")
     with pytest.raises(InvalidInput, match=rf"mlp\.weight_scale: is {size} at \[3, 1\], of 1 that are above 2"):
         convert(changed(tensors, "mlp.weight_scale", (3, 1), power), "mlp", config)
-    cut = tensors | {"mlp.weight_packed": tensors["mlp.weight_packed"][:, :-1]}
+    shorter = tensors | {"mlp.weight_packed": tensors["mlp.weight_packed"][:, :-1]}
     with pytest.raises(InvalidInput, match=r"mlp\.weight_packed: is \[32, 127\], and weight_scale \[32, 8\]"):
-        convert(cut, "mlp", config)
+        convert(shorter, "mlp", config)
 
 
 def changed(tensors: dict[str, Any], name: str, place: Any, value: Any) -> dict[str, Any]:
