@@ -45,7 +45,7 @@ class FfnKernels:
         return found
 
 
-#: Operators of vLLM by the names of activations here.
+#: vLLM's kernels of a gated activation, by the activation's name here. PyTorch computes an activation without one.
 _OF_VLLM = {"silu": "silu_and_mul", "gelu": "gelu_tanh_and_mul"}
 #: By `key_of` their weights, those that were prepared for them, the first that computes a number of rows first.
 _bound: dict[tuple[Any, ...], list[Kernels]] = {}
@@ -86,7 +86,8 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
 def _activation_of_vllm(activation: str) -> Callable[[torch.Tensor, torch.Tensor], None] | None:
     """vLLM's kernel of an activation and the gate, which writes to its first operand; None where it has none. Prefill's
     rows are many, and it reads them once."""
-    found: Callable[[torch.Tensor, torch.Tensor], None] | None = getattr(torch.ops._C, _OF_VLLM[activation], None)
+    name = _OF_VLLM.get(activation)
+    found: Callable[[torch.Tensor, torch.Tensor], None] | None = name and getattr(torch.ops._C, name, None)
     return found
 
 
