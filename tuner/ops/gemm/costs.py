@@ -1,4 +1,4 @@
-"""What a vendor's library takes for products: a model, which the simulated GPU measures candidates against.
+"""A model of the vendor library's run time for products, against which the simulated GPU compares candidates.
 
 Each kernel of the library takes what its bytes or products take, and a time beside these: its start behind the kernel
 before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
