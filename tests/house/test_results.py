@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> None:
     result = json.loads(path.read_text())
     tables = set(result) - {"meta"}
-    assert {"rows"} <= tables <= {"rows", "jobs", "schedules"}, "figures are in rows, with tables of what they summarise"
+    assert {"rows"} <= tables <= {"rows", "jobs", "schedules"}, "figures are in rows, with tables that these sum up"
     assert set(result["meta"]) >= META_KEYS
     assert result["meta"]["command"]
     assert len(result["meta"]["commit"]) >= 7

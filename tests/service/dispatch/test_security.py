@@ -37,7 +37,8 @@ def refusal(tls: Path) -> str:
 
 @pytest.mark.parametrize("content", [b"", b"no PEM", bytes(range(256)), b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
 @pytest.mark.parametrize(
-    ("name", "words"), [("ca.pem", "not a certificate"), ("cert.pem", "not a certificate"), ("key.pem", "not a private key")]
+    ("name", "words"),
+    [("ca.pem", "not a certificate"), ("cert.pem", "not a certificate"), ("key.pem", "not a private key")],
 )
 def test_a_garbled_file_is_named(ours: Path, name: str, words: str, content: bytes) -> None:
     security_for(ADDRESS, ours)
