@@ -3,9 +3,9 @@
 python -m benchmarks.conv.forecasts [--row r50-s2-3x3-1x1/b1 ...] [--count 75] [--seconds 150] [--out FILE]
 
 Of each row so many fused schedules are measured, evenly from all over its draw (benchmarks/simulator/draw.py), each
-after its numbers are checked, in turns between the rows. Each of `rows` has the rank correlation (Spearman) of forecast
-and measured times, whose bar is 0.85, and the regret: how much slower the best of the ten best forecasts is than the
-best of all. `schedules` has what was measured until the time was over.
+after its numbers are checked, in turns between the rows. Each of `rows` has the rank correlation (Spearman) of
+forecast and measured times, whose bar is 0.85, and the regret: how much slower the best of the ten best forecasts is
+than the best of all. `schedules` has what was measured until the time was over.
 """
 
 from __future__ import annotations

@@ -49,12 +49,12 @@ Row = dict[str, Any]
 
 L2_HIT_RATE = "lts__t_sector_hit_rate.pct"
 METRICS = (L2_HIT_RATE, DRAM_READ_BYTES, DRAM_WRITE_BYTES)
-#: What is counted and compared.
+#: The orders whose counters are read and compared.
 NAMED = ("row_major", "best", "worst")
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
-#: Seconds that the counters of one row may take, and those of one more process for them.
+#: Seconds allowed for the counters of one row, and for starting another process for them.
 COUNT_S, COUNT_START_S = 3.0, 5.0
-#: Seconds that a case may take, until one of its regime has shown how long it does.
+#: Seconds allowed for a case until one of its regime has been measured.
 CASE_S = {Regime.BURST: 10.0, Regime.SUSTAINED: 25.0}
 
 

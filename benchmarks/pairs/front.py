@@ -123,7 +123,7 @@ def name_of(row: dict[str, Any]) -> str:
 
 def table(lines: Sequence[Line]) -> list[str]:
     """Markdown: a line per row, microseconds."""
-    heads = ("pair", "M", "PyTorch", "library", "first job", "fused", "fused, programmatic", "apart", "verdict")
+    heads = ("pair", "M", "PyTorch", "library", "first job", "fused", "fused pdl", "apart", "verdict")
     found = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for line in lines:
         times = (line.torch_us, line.library_us, line.first_us, line.fused_us, line.fused_pdl_us, line.apart_us)

@@ -26,7 +26,7 @@ BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is 
 #: What is drawn of a row: its figure, colour, and what the legend says.
 SERIES = (
     ("fused_speedup", "#1f6feb", "fused"),
-    ("fused_speedup_pdl", "#d9822b", "fused, programmatic"),
+    ("fused_speedup_pdl", "#d9822b", "fused pdl"),
     ("verdict_speedup", "#2da44e", "what the verdict names"),
 )
 Json = dict[str, Any]

@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-#: Steps of a run that are left out at its begin, those that are timed, and those behind them.
+#: Steps of a run: left out at its start, timed, and left out at its end.
 BEFORE, TIMED, BEHIND = 16, 128, 4
 #: New tokens of the shorter run that is traced; the other one has twice as many.
 TRACED = 16

@@ -16,11 +16,12 @@ static void release(program *made) {
   free(made);
 }
 
-/* Room for a program of a choice, prepared; `has_operands` says by whose functions. */
+/* Prepares the program of a choice. `has_operands` is 1 for a layer's functions and 0 for an attention's. A caller whose own
+ * output is null gives no pack. */
 static tuner_status make(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,
                          uint32_t num_cached, int has_operands, program **made) {
   if (pack == NULL || choice == NULL || choice->program >= pack->num_programs)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "pack, choice and where it goes must not be null, and the choice must name a kernel");
+    return tuner_fail(TUNER_BAD_ARGUMENT, "pack, choice and prepared must not be null, and the choice must name a kernel");
   if ((pack_get_program(pack, choice->program).num_operands > 0) != has_operands)
     return tuner_fail(TUNER_BAD_ARGUMENT, has_operands ? "the choice is an attention's: prepare it by tuner_attention_prepare"
                                                        : "the choice is a layer's: prepare it by tuner_layer_prepare");

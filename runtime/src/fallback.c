@@ -48,7 +48,7 @@ static int is_same_kernel(const tuner_pack *pack, uint32_t row) {
   return 1;
 }
 
-/* That the row behind a row is its fallback. */
+/* Checks that the row after a row is its fallback. */
 static tuner_status check_row(const tuner_pack *pack, uint32_t row) {
   const int is_ffn = row < pack->num_kernels;
   const char *table = is_ffn ? "kernel" : "program";
@@ -56,14 +56,14 @@ static tuner_status check_row(const tuner_pack *pack, uint32_t row) {
   if (index + 1 == count) return bad(table, index, "its fallback is missing");
   const pack_program first = pack_get_row(pack, row), other = pack_get_row(pack, row + 1);
   if (!is_same_program(&first, &other) || (is_ffn && !is_same_kernel(pack, row)))
-    return bad(table, index + 1, "it is of another kernel than that whose fallback it is");
+    return bad(table, index + 1, "it is the fallback of another kernel");
   for (uint32_t i = 0; !is_ffn && i < first.num_operands; ++i)
     if (!is_same_operand(pack, first.first_operand + i, other.first_operand + i))
-      return bad("operand", other.first_operand + i, "it is not that of the program whose fallback its own is");
+      return bad("operand", other.first_operand + i, "it differs from the operand of the program that this is the fallback of");
   for (uint32_t i = 0; i < first.num_parts; ++i) {
     for (uint32_t variant = 0; variant < PACK_NUM_VARIANTS; ++variant) {
       const pack_part a = pack_get_row_part(pack, row, i, variant), b = pack_get_row_part(pack, row + 1, i, variant);
-      if (!is_same_part(&a, &b)) return bad(table, index + 1, "it has a launch that is larger, or of another kind, than its own");
+      if (!is_same_part(&a, &b)) return bad(table, index + 1, "it has a launch that is larger than, or of another kind than, the kernel's");
     }
   }
   return TUNER_OK;

@@ -167,7 +167,7 @@ tuner_status tuner_weights_lay(const tuner_weights *weights, int32_t source, con
     return tuner_fail(TUNER_BAD_ARGUMENT, "weights, products and into must not be null");
   product of = {.is = weights, .form = form_of(weights), .source = source};
   if (of.form == NULL)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "weights are %s by %s, which this runtime does not lay out", weights->format, weights->layout);
+    return tuner_fail(TUNER_BAD_ARGUMENT, "this runtime cannot lay out weights of format %s in layout %s", weights->format, weights->layout);
   TUNER_TRY(check_form(&of, source));
   of.is_bf16 = strcmp(weights->factors, "bf16") == 0;
   int64_t rows = 0;

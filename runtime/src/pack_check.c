@@ -77,7 +77,7 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
   const uint64_t rows = map.operand == 1 ? op.weight_rows : (uint64_t)kernel->m_max;
   if (map.rows_dim != PACK_NONE &&
       (map.rows_dim == 0 || map.dims[map.rows_dim] != rows || map.strides[map.rows_dim - 1] != row_bytes))
-    return bad("tensor map", index, "its rows are not those of its op");
+    return bad("tensor map", index, "its rows differ from those of its op");
   if (!pack_map_is_within(&map, rows * row_bytes)) return bad("tensor map", index, "it lies outside of its tensor");
   return TUNER_OK;
 }

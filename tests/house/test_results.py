@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -20,9 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> None:
     result = json.loads(path.read_text())
     tables = set(result) - {"meta"}
-    assert {"rows"} <= tables <= {"rows", "jobs", "schedules"}, (
-        "figures are in rows, with tables of what they summarise"
-    )
+    assert {"rows"} <= tables <= {"rows", "jobs", "schedules"}, "figures are in rows, beside what they summarise"
     assert set(result["meta"]) >= META_KEYS
     assert result["meta"]["command"]
     assert len(result["meta"]["commit"]) >= 7
@@ -51,3 +50,13 @@ def test_the_front_page_says_of_decode_attention_what_its_rows_say() -> None:
     )
     least = f"In the {len(near)} with a floor under 40 µs, it was at least {min(near):.2f}"
     assert f"{far}. {least}, and {geometric_mean(near):.2f} on average" in page
+
+
+def test_the_front_page_counts_the_verdicts_of_its_suites() -> None:
+    rows = json.loads((RESULTS / "h200" / "pairs.json").read_text())["rows"]
+    kinds = [row["winner"].replace("_", " ") for row in rows if row["suite"] != "independent"]
+    *most, (kind, least) = Counter(kinds).most_common()
+    counted = ", ".join(f"{name} in {number}" for name, number in most)
+    page = " ".join((ROOT / "README.md").read_text().split())
+    said = f"all {len(kinds)} rows of the suites. Of these, the verdict is {counted}, and {kind} in {least}."
+    assert said in page

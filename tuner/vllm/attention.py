@@ -21,9 +21,9 @@ from .linear import DTYPES
 
 #: Backends whose caches have keys and values of a token side by side, keys first.
 PACKED_BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN")
-#: Of these, those whose metadata of a step has lengths and tables as kernels here read them.
+#: The ones of these whose step metadata has lengths and tables in the form that our kernels read.
 TABLED_BACKENDS = ("FLASH_ATTN", "TRITON_ATTN")
-#: Elements that a copy engine brings at once: lines are multiples of them apart.
+#: Elements of one copy by the copy engine: the distance between lines is a multiple of it.
 LINE = 64
 
 
@@ -40,8 +40,8 @@ class Steps:
 
 
 def dense(kv_heads: int, page_tokens: int, line: int, *, heads_first: bool) -> Steps:
-    """Of pages without a gap, whose lines, of a head and a token, have so many elements: `head_dim` of keys, or values,
-    as our kernels have them, and twice as many where vLLM packs both."""
+    """The steps of pages without gaps. `line`: elements of one head and token: `head_dim` if keys and values are
+    separate, as in our kernels, and twice as many if vLLM packs both."""
     head, token = (page_tokens * line, line) if heads_first else (line, kv_heads * line)
     return Steps(block=kv_heads * page_tokens * line, head=head, token=token)
 
@@ -50,18 +50,18 @@ def dense(kv_heads: int, page_tokens: int, line: int, *, heads_first: bool) -> S
 class Served:
     """An attention layer as vLLM runs it."""
 
-    #: As a pack has a shape; its pages are vLLM's blocks, and new tokens those of a step without drafts, and with them.
+    #: The shape as in a pack. Pages are vLLM's blocks; new tokens are those of a step without drafts, and with them.
     shape: AttentionShape
-    #: Of keys, and of values.
+    #: The steps of keys, and of values.
     steps: Steps
     #: `max_model_len`: tokens of the longest sequence.
     max_length: int
-    #: What it does that no kernel here does, in words.
+    #: Its features that our kernels lack, in words.
     others: tuple[str, ...]
 
     @classmethod
     def of(cls, attention: Any, vllm_config: Any) -> Served:
-        """That of a module `Attention` of vLLM, on this rank."""
+        """The attention of a module `Attention` of vLLM, on this rank."""
         config, cache, backend = vllm_config.model_config, vllm_config.cache_config, attention.attn_backend
         kv_heads, head_dim, tokens = attention.num_kv_heads, attention.head_size, cache.block_size
         shape = backend.get_kv_cache_shape(1, tokens, kv_heads, head_dim, cache_dtype_str=attention.kv_cache_dtype)
@@ -89,7 +89,7 @@ class Served:
 
 
 def _stride_order(backend: Any, rank: int) -> tuple[int, ...]:
-    """Of a cache's dimensions, from the one of the longest steps to the one of the shortest."""
+    """A cache's dimensions, from the largest stride to the smallest."""
     try:
         return tuple(backend.get_kv_cache_stride_order())
     except (AttributeError, NotImplementedError):
@@ -97,7 +97,7 @@ def _stride_order(backend: Any, rank: int) -> tuple[int, ...]:
 
 
 def _steps(shape: Sequence[int], order: Sequence[int]) -> Steps:
-    """Of [blocks, KV heads, tokens, elements]."""
+    """The steps of a cache of [blocks, KV heads, tokens, elements]."""
     steps, step = [0] * len(shape), 1
     for dim in reversed(order):
         steps[dim] = step
@@ -126,7 +126,7 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
         yield f"decode_context_parallel_size is {ranks}: a rank has a part of each context"
 
 
-#: Of a shape: what vLLM calls it where that is another name.
+#: Fields of a shape that vLLM calls otherwise, with vLLM's names.
 _NAMES = {
     "kv_heads": "KV heads",
     "page_tokens": "block_size",
@@ -157,7 +157,7 @@ def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[Rung])
 
 
 def _against_steps(served: Served) -> list[str]:
-    """A line, of a head and a token, may have gaps, as where keys and values of a token lie side by side."""
+    """Gaps between lines (one head and token each) are allowed, e.g. if a token's keys and values are adjacent."""
     shape, steps = served.shape, served.steps
     line = steps.token if shape.heads_first else steps.head
     dense_pages = dense(shape.kv_heads, shape.page_tokens, line, heads_first=shape.heads_first)
@@ -176,13 +176,13 @@ def served_by(model: Any, vllm_config: Any) -> list[Served]:
 
 
 def _attention_of(shape: AnyShape) -> AttentionShape | None:
-    """Itself, or the one in a layer; None where there is none."""
+    """The shape itself if it is an attention, or that of a layer's attention; None without one."""
     return shape if isinstance(shape, AttentionShape) else getattr(shape, "launched", None)
 
 
 def reasons_against_pack(pack: Pack, served: Sequence[Served]) -> dict[str, list[str]]:
-    """Of each attention and layer of a pack, in words: why no kernel of it computes any of these; the reasons of the
-    one that lacks least."""
+    """For each attention and layer of a pack, why its kernels compute none of these attentions, in words: the reasons
+    for the attention that comes nearest."""
     found = {}
     for entry in pack.entries:
         shape = _attention_of(entry.shape)

@@ -50,7 +50,7 @@ class Decoder:
         return self._batches[len(positions)].run(hidden, positions, step, launches)
 
     def _step(self, positions: torch.Tensor) -> Step | None:
-        """What the programs can compute; None where vLLM runs something else."""
+        """The step, if the programs can compute it; None if vLLM runs something else."""
         context, attentions = get_forward_context(), self.model.attentions
         if context.cudagraph_runtime_mode == CUDAGraphMode.PIECEWISE or not isinstance(context.attn_metadata, dict):
             return None
@@ -69,7 +69,7 @@ class Decoder:
         return Step(lengths=metadata.seq_lens, table=metadata.block_table, caches=caches, slots=slots)
 
     def _launches(self, sequences: int, step: Step) -> list[Any] | None:
-        """Of all layers; None where the programs refuse what vLLM gives them, and then ever after."""
+        """The launches of all layers; None if the programs refuse vLLM's tensors, and from then on."""
         try:
             return self._batches[sequences].launches(step)
         except RuntimeFailure as failure:

@@ -1,9 +1,10 @@
 """Decoder layers of vLLM's models by a pack's kernels: in which models, and by which programs.
 
-A program is a layer from its attention on to the next layer's qkv; or two are, up to an all-reduce each: norm, qkv,
-attention, o_proj, and norm, gate_up, down. They compute decode steps of as many sequences as they were made for. All
-other steps stay vLLM's, with the same weights: a norm's are folded into gate and up behind it in place. The kernels'
-qkv has its rows in another order, so it is a copy, and the norm in front of it is folded into that alone.
+One program computes a layer, from its attention to the next layer's qkv; or two programs do, each up to an all-reduce:
+norm, qkv, attention, o_proj; and norm, gate_up, down. They compute decode steps of the numbers of sequences for which
+they were built. vLLM computes all other steps, with the same weights: those of a norm are folded in place into the gate
+and up projections after it. The kernels' qkv has its rows in another order, so it is a copy, and the norm before it is
+folded into that copy alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .step import Program
 
 #: The ops of a whole layer, as a pack names them.
 LAYER = ("attention", "o_proj", "gate_up", "down", "qkv")
-#: Those of a layer's two runs between all-reduces.
+#: The ops of a layer's two runs between all-reduces.
 RUNS = (("qkv", "attention", "o_proj"), RUN)
 #: Layers whose whole computation is norm, qkv, rotary embedding, attention, o_proj, norm and gated MLP, by module and
 #: class of vLLM 0.26.
@@ -39,7 +40,7 @@ FAMILIES = {
     ("mistral", "MistralDecoderLayer"),
     ("qwen2", "Qwen2DecoderLayer"),
 }
-#: What other layers that are known do, and no kernel here.
+#: Known layers that no kernel here computes, and what they do otherwise.
 OTHERS = {
     "GemmaDecoderLayer": "its norms multiply by 1 + their weight",
     "Gemma2DecoderLayer": "it norms what a product made before that is added to the stream",
@@ -49,7 +50,7 @@ OTHERS = {
 #: Rotary embeddings whose angle is a position times a frequency.
 ROTARIES = ("RotaryEmbedding", "Llama3RotaryEmbedding")
 
-#: Of a layer in order: one of the whole of it, or two of its runs.
+#: The programs of a layer, in order: one for the whole layer, or one for each of its two runs.
 Programs = tuple[Program, ...]
 
 
@@ -123,11 +124,11 @@ class Packed:
     vllm_config: Any
 
     def number(self, entry: Entry) -> int:
-        """Of a layer or chain, as `tuner.runtime.Pack.layer` takes it."""
+        """The number of a layer or chain in the pack, as `tuner.runtime.Pack.layer` takes it."""
         return [one for one in self.pack.entries if isinstance(one.shape, LayerShape | ChainShape)].index(entry)
 
     def against(self, entry: Entry) -> list[str]:
-        """What the products of a layer do otherwise than the model's."""
+        """The differences between an entry's products and the model's."""
         shape, ranks = entry.shape, self.vllm_config.parallel_config.tensor_parallel_size
         names = shape.names if isinstance(shape, LayerShape) else ("an attention alone",)
         if names == RUNS[0]:
@@ -150,7 +151,7 @@ class Packed:
 
     @property
     def against_mlps(self) -> list[str]:
-        """What it does otherwise than the model's."""
+        """The differences between the pack's run of the MLP and the model's."""
         if self.mlps is None:
             return [f"the pack has no run of {', '.join(RUNS[1])} with a norm: tune-model --blocks makes both"]
         return against_products(self.mlps.shape, self.model)
@@ -180,7 +181,7 @@ class Packed:
 
 
 def programs_of(path: Path, model: Any, vllm_config: Any) -> Mapping[int, Programs]:
-    """By sequences of a decode step, what computes a layer of it. What stays vLLM's own is logged, with the reasons."""
+    """The programs of a layer, by the sequences of a decode step. What vLLM still computes is logged, with reasons."""
     try:
         packed = Packed(path=path, pack=read_pack(path.read_bytes()), model=model, vllm_config=vllm_config)
     except InvalidInput as error:
@@ -204,7 +205,7 @@ def programs_of(path: Path, model: Any, vllm_config: Any) -> Mapping[int, Progra
 
 
 def against_products(shape: Any, model: Any) -> list[str]:
-    """What the products of a layer or a run do otherwise than the model's."""
+    """The differences between the products of a layer or a run and the model's."""
     layer, given = model.model.layers[0], {op["name"]: op for op in shape.ops}
     wanted = _products_of(layer, is_run=shape.names != LAYER)
     return [
@@ -217,7 +218,7 @@ def against_products(shape: Any, model: Any) -> list[str]:
 
 
 def _products_of(layer: Any, *, is_run: bool) -> dict[str, dict[str, Any]]:
-    """Of a layer's products what a pack's have to be, by name; n counts pairs of gate and up, and of heads' halves."""
+    """The fields that a pack's products must have, by name; n counts pairs of gate and up, and of heads' halves."""
     attention, mlp, norm = layer.self_attn, layer.mlp, layer.post_attention_layernorm
     products = {"o_proj": attention.o_proj, "qkv": attention.qkv_proj}
     products |= {"gate_up": mlp.gate_up_proj, "down": mlp.down_proj}

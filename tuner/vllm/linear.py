@@ -1,4 +1,4 @@
-"""What is asked of a linear layer of vLLM before its weight is computed with."""
+"""Checks whether our kernels can use the weight of a linear layer of vLLM."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from tuner.core.problem.dtype import UNSCALED
 
-#: By the names that PyTorch has for them.
+#: Element types by PyTorch's names.
 DTYPES = {dtype.row.array_name: dtype for dtype in UNSCALED}
-#: Of what computes a layer whose weight is what was loaded; the name is of vLLM 0.26.
+#: The method of a layer whose weight is used as it was loaded; the name in vLLM 0.26.
 PLAIN = "UnquantizedLinearMethod"
 
 
 def reason_against(layer: Any) -> str:
-    """Why its weight is no plain matrix; empty where it is. A layer may quantise its weight after it was loaded."""
+    """Why its weight is not a plain matrix; empty if it is. A layer may quantise its weight after loading."""
     method, weight = getattr(layer, "quant_method", None), getattr(layer, "weight", None)
     if method is not None and type(method).__name__ != PLAIN:
         return f"its weights are quantised, by {type(method).__name__}"

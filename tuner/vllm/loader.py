@@ -20,11 +20,11 @@ from .log import log
 from .mlp import Found, found_in, replace_mlps
 from .pack import digest, pack_path
 
-#: What `--load-format` takes.
+#: The value of `--load-format`.
 FORMAT = "tuner"
-#: Of the loader's extra config: the format by which the weights are loaded.
+#: Key of the loader's extra config: the format by which the weights are loaded.
 INNER_FORMAT = "load_format"
-#: Of the same: false, and whole layers stay vLLM's own.
+#: Key of the same: if false, vLLM computes the layers, and kernels only the MLPs.
 LAYERS = "layers"
 
 
@@ -50,7 +50,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         self._vllm_config: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        """What loaders of one format alone have: e.g. all weights, which vLLM asks for to load them again."""
+        """Attributes that only some formats' loaders have, e.g. all weights, with which vLLM loads them again."""
         if name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)

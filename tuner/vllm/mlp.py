@@ -70,7 +70,7 @@ def _reason_against(mlp: Any) -> str:
 
 
 def _activation_of(mlp: Any) -> str | None:
-    """The operator's word for it; None where it has none."""
+    """The operator's name of its activation; None if the operator does not know it."""
     kind = type(mlp.act_fn).__name__
     if kind == "GeluAndMul":
         return "gelu" if mlp.act_fn.approximate == "tanh" else None
@@ -85,7 +85,7 @@ class PackedMlp(torch.nn.Module):  # type: ignore[misc]
         # vLLM's own layers: weights are loaded into them as ever.
         self.gate_up_proj, self.down_proj = mlp.gate_up_proj, mlp.down_proj
         self.activation = str(_activation_of(mlp))
-        # As the layer itself would: where it is not split over ranks, or whoever made it sums later, nothing is.
+        # As the layer itself does: no sum if it is not split over ranks, or if its caller sums later.
         self.is_summed = mlp.down_proj.reduce_results and mlp.down_proj.tp_size > 1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -106,7 +106,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         if reason:
             reasons[reason] += 1
             continue
-        # On a CPU vLLM keeps them in a form of its own, and drops them.
+        # On a CPU, vLLM converts the weights to another form and drops these.
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, PackedMlp(mlp))
@@ -118,7 +118,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
 
 
 def _bind(one: Found, activation: str, path: Path) -> str:
-    """Prepares the kernels for weights where they lie. Returns why there are none; weights of a CPU need none."""
+    """Prepares the kernels for the weights at their addresses. Returns why there are none; a CPU needs none."""
     w1, w2 = (weight.data for weight in one.weights)
     if not w1.is_cuda:
         return "its weights do not lie on the card (offloading)" if torch.cuda.is_available() else ""

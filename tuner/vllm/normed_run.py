@@ -33,7 +33,7 @@ class RunKernels:
     def __init__(self, programs: Mapping[range, Program], eps: float) -> None:
         """`eps` is the norm's."""
         self._programs, self._eps = programs, eps
-        #: By how many there are.
+        #: The sums of squares, by their number.
         self._squares: dict[int, torch.Tensor] = {}
 
     def _program(self, rows: int) -> Program | None:
@@ -69,13 +69,13 @@ class Run:
 
     @property
     def said(self) -> list[dict[str, Any]]:
-        """Of its ops, all but what is as it is by default, their names, and the eps of the norm."""
+        """The fields of its ops that differ from the defaults, without names and the norm's eps."""
         named = {"name", "eps"}
         return [{name: value for name, value in op.items() if value and name not in named} for op in self.shape.ops]
 
 
 def of_pack(path: Path, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> RunKernels | None:
-    """The pack's run of an MLP with these weights; None where it has none, or leaves all rows to the library.
+    """The pack's run of an MLP with these weights; None if it has none, or leaves all rows to the library.
 
     Raises:
         RuntimeFailure: a kernel cannot be loaded.

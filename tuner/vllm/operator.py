@@ -1,7 +1,7 @@
 """`torch.ops.tuner_vllm.mlp`: the operator of packs, which finds its kernel by the weights.
 
 A graph that names no kernel is the same for all layers of one shape, so vLLM compiles it once. Weights that are loaded
-again in place keep their kernels. Where they lie elsewhere afterwards, PyTorch's own products compute them.
+again in place keep their kernels. If they have another address afterwards, PyTorch's own products compute them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Kernels(Protocol):
     """What computes an MLP of one pair of weights at some numbers of rows."""
 
     def is_kernel(self, rows: int) -> bool:
-        """Whether it does so many."""
+        """Whether it computes this number of rows."""
 
     def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
         """Rows [rows, hidden] to the same shape, on the current stream."""
@@ -45,9 +45,9 @@ class FfnKernels:
         return found
 
 
-#: Operators of vLLM by the names of activations here.
+#: vLLM's kernels of a gated activation, by the activation's name here. PyTorch computes an activation without one.
 _OF_VLLM = {"silu": "silu_and_mul", "gelu": "gelu_tanh_and_mul"}
-#: By `key_of` their weights, those that were prepared for them, the first that computes a number of rows first.
+#: The kernels that were prepared for weights, by `key_of`; the first of them that computes a number of rows is used.
 _bound: dict[tuple[Any, ...], list[Kernels]] = {}
 #: How often an MLP ran, or was captured, by what computed it: "kernel" of the pack, "library" where the pack leaves
 #: this many rows to it, "unbound" where no kernel was prepared for these weights; and "layers" of whole steps. Replays
@@ -56,12 +56,12 @@ calls: Counter[str] = Counter()
 
 
 def key_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[Any, ...]:
-    """By what two weights are known: where they lie, and in what form."""
+    """The key of two weights: their addresses, shapes, strides, dtype and device."""
     return w1.data_ptr(), w2.data_ptr(), w1.shape, w2.shape, w1.stride(), w2.stride(), w1.dtype, w1.device
 
 
 def bind(w1: torch.Tensor, w2: torch.Tensor, kernels: list[Kernels]) -> None:
-    """From now on the operator computes by these what has the weights."""
+    """From now on, the operator uses these kernels for the weights."""
     _bound[key_of(w1, w2)] = kernels
 
 
@@ -73,7 +73,7 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
     calls["unbound" if known is None else "library"] += 1
     if known is None and x.is_cuda and calls["unbound"] == 1:
         log.warning("tuner: weights lie elsewhere than when kernels were prepared; PyTorch's products compute them")
-    # What the model's own layers are given needs no check, which takes the host longer than the products' launches.
+    # Tensors from the model's own layers need no check, which would take the host longer than the launches.
     if (fused := _activation_of_vllm(activation)) is None:
         return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
     pairs = torch.nn.functional.linear(x, w1)
@@ -84,9 +84,11 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
 
 @cache
 def _activation_of_vllm(activation: str) -> Callable[[torch.Tensor, torch.Tensor], None] | None:
-    """vLLM's kernel of an activation and the gate, which writes to its first operand; None where it has none. Prefill's
-    rows are many, and it reads them once."""
-    found: Callable[[torch.Tensor, torch.Tensor], None] | None = getattr(torch.ops._C, _OF_VLLM[activation], None)
+    """vLLM's kernel of an activation and the gate, which writes to its first operand; None if it has none. It reads
+    the many rows of a prefill only once."""
+    if (name := _OF_VLLM.get(activation)) is None:
+        return None
+    found: Callable[[torch.Tensor, torch.Tensor], None] | None = getattr(torch.ops._C, name, None)
     return found
 
 

@@ -17,7 +17,7 @@ VARIABLE = "TUNER_PACK"
 
 
 def pack_path() -> Path | None:
-    """Where it lies; None where none is requested.
+    """The path of the pack; None if none is requested.
 
     Raises:
         InvalidInput: there is no such file.

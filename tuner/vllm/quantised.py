@@ -1,7 +1,8 @@
 """Quantised MLPs inside vLLM: by a pack's kernels for the rows that these serve, else by vLLM's own layers.
 
 Weights are read as the loader left them, before vLLM lays them out for its own kernels, which stay for all other rows:
-so both lie on the card. What the pack's kernels read is of their format, or the MLP stays vLLM's own with the reason.
+so both copies are on the card. If a format is not one that the pack's kernels read, vLLM computes the MLP, and the log
+has the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from .pack import VARIABLE, opened
 
 #: The ops of such a block, as `tune-model` names them, and what a call gives.
 RUN, INPUT = ("up", "down"), "x"
-#: What a method registers with a layer, and calls so in a checkpoint. Source: `create_weights` of vLLM 0.26's methods.
+#: Tensors that a method registers with a layer under their names in a checkpoint.
+#: Source: `create_weights` of vLLM 0.26's methods.
 _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_point", "weight_g_idx", "weight",
           "weight_scale", "input_scale")  # fmt: skip
 #: How a merged layer's parts are called in a checkpoint's config.
@@ -64,10 +66,10 @@ def tensors_of(layer: Any, name: str) -> Tensors:
 
 
 def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str, Any]) -> Tensors:
-    """What a kernel's call is given of an MLP, where its weights lie.
+    """The tensors of an MLP for a kernel's call, laid out on the device of its weights.
 
     Raises:
-        InvalidInput: they are not what the kernel reads.
+        InvalidInput: the kernel cannot read the weights.
     """
     up, down = f"{name}.{_FIRST}", f"{name}.down_proj"
     tensors = {**tensors_of(mlp.gate_up_proj, up), **tensors_of(mlp.down_proj, down)}
@@ -109,7 +111,7 @@ def _reason_against(mlp: Any) -> str:
 
 @cache
 def _kernels(path: Path, dtype: str) -> Kernels:
-    """Of the pack's chain of such a block, by rows, where there is one that takes activations of this type."""
+    """The kernels of the pack's chain of such a block, by rows; none without one for activations of this type."""
     entries = [one for one in read_pack(path.read_bytes()).entries if isinstance(one.shape, LayerShape | ChainShape)]
     for number, entry in enumerate(entries):
         if _is_block(entry.shape, dtype):
@@ -142,7 +144,7 @@ class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
         return y.view(x.shape)
 
 
-#: By their numbers; those of a process stay.
+#: The operator's kernels, by number; they are kept as long as the process.
 _bound: list[tuple[Any, Laid]] = []
 
 

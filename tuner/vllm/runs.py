@@ -12,7 +12,7 @@ from .step import Batch, Model, Program, Step, normed, stream_of
 
 
 class Runs(Batch):
-    """Embedding, last norm and all-reduces are vLLM's and PyTorch's, and so is the sum behind each run."""
+    """vLLM and PyTorch do the embedding, the last norm, the all-reduces, and the sum after each run."""
 
     def __init__(self, model: Model, attention: Program, mlp: Program, sequences: int) -> None:
         super().__init__(model, sequences)

@@ -1,4 +1,4 @@
-"""What a decode step is computed from: what vLLM says of it, and the model's weights as programs read them."""
+"""The inputs of a decode step: vLLM's metadata, and the model's weights in the form that programs read."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from tuner.runtime.pytorch.formula import halves_first
 
 
 class Program(Protocol):
-    """What computes a layer, or a run of its ops, as `tuner.runtime.Layer` does."""
+    """A program for a layer, or for a run of its ops, such as `tuner.runtime.Layer`."""
 
     def bind(self, tensors: Mapping[str, torch.Tensor]) -> Any:
-        """What enqueues it on a stream, over tensors by the pack's names."""
+        """A launch of it on a stream, with tensors by the pack's names."""
 
     def __call__(self, tensors: Mapping[str, torch.Tensor]) -> Any:
-        """Enqueues it on the current stream, and gives its last op's rows."""
+        """Enqueues it on the current stream, and returns the rows of its last op."""
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Of a tensor, for the most rows."""
+        """The shape of a tensor, for the maximum rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What vLLM says of a decode step of one new token a sequence."""
+    """vLLM's metadata of a decode step with one new token per sequence."""
 
     #: int32 of each sequence, its new token included; 0 for none.
     lengths: torch.Tensor
     #: int32, of each sequence a row of block numbers.
     table: torch.Tensor
-    #: Of each layer: [blocks, KV heads, tokens, 2 head_dim], in memory as the backend has it.
+    #: The cache of each layer: [blocks, KV heads, tokens, 2 head_dim], in the backend's memory layout.
     caches: list[torch.Tensor]
     #: int64 of each row, for the first layer.
     slots: torch.Tensor
 
     @property
     def key(self) -> tuple[int, ...]:
-        """By where its tensors lie."""
+        """The addresses of its tensors, and the shape of the table."""
         tensors = (self.lengths, self.table, *self.caches)
         return (*(one.data_ptr() for one in tensors), *self.table.shape)
 
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """Of a layer, as its program reads them, norms folded in. All but the first two lie where vLLM's do."""
+    """A layer's weights as its program reads them, norms folded in. All but the first two share vLLM's memory."""
 
     #: First halves of all heads, then second halves; None of a first layer whose qkv stays vLLM's.
     w_qkv: torch.Tensor | None
@@ -71,7 +71,7 @@ class Model:
 
     #: The decoder of embed_tokens, layers and norm.
     inner: Any
-    #: Of each layer.
+    #: The attention of each layer.
     attentions: list[Any]
     weights: list[LayerWeights]
     #: Radians a token of each pair of a head, fp32.
@@ -79,7 +79,7 @@ class Model:
 
     @classmethod
     def of(cls, model: Any, *, copies_first: bool) -> Model:
-        """Of the outer model; each qkv is copied, the first one where it is not vLLM's to compute."""
+        """The model in vLLM's outer model. Every qkv is copied, the first one only with `copies_first`."""
         return cls(
             inner=model.model,
             attentions=[layer.self_attn.attn for layer in model.model.layers],
@@ -89,13 +89,13 @@ class Model:
 
     @property
     def copied_bytes(self) -> int:
-        """Of the qkv that lie twice."""
+        """Bytes of the copied qkv weights."""
         copied = [tensor for one in self.weights for tensor in (one.w_qkv, one.b_qkv) if tensor is not None]
         return sum(one.numel() * one.element_size() for one in copied)
 
 
 def weights_of(model: Any, *, copies_first: bool) -> list[LayerWeights]:
-    """Of each layer, once norms are folded into gate and up, and vLLM has laid the weights out."""
+    """The weights of each layer, after norms were folded into gate and up, and vLLM has laid the weights out."""
     found = []
     for place, layer in enumerate(model.model.layers):
         attention, mlp, norm = layer.self_attn, layer.mlp, layer.input_layernorm
@@ -131,7 +131,7 @@ class Batch(ABC):
         return self.model.weights[0].w_o.new_zeros((self.sequences, columns))
 
     def launches(self, step: Step) -> list[Any]:
-        """Of all layers, bound now or before.
+        """The launches of all layers, bound now or earlier.
 
         Raises:
             RuntimeFailure: the programs refuse these tensors.
@@ -149,7 +149,7 @@ class Batch(ABC):
         """From embedded tokens to normed rows [sequences, hidden]."""
 
     def of_cache(self, step: Step, place: int) -> dict[str, torch.Tensor]:
-        """What the attention of a layer reads."""
+        """The tensors that a layer's attention reads."""
         keys, values = step.halves(place)
         return {
             "attention.keys": keys,
@@ -159,7 +159,7 @@ class Batch(ABC):
         }
 
     def of_qkv(self, place: int) -> dict[str, torch.Tensor]:
-        """What the qkv of a layer is."""
+        """The tensors of a layer's qkv."""
         own = self.model.weights[place]
         assert own.w_qkv is not None, "a first layer's is vLLM's own, and a model has two layers"
         bias = {} if own.b_qkv is None else {"qkv.bias": own.b_qkv}
@@ -167,10 +167,10 @@ class Batch(ABC):
 
 
 def stream_of(rows: torch.Tensor) -> int:
-    """The stream that these are computed on."""
+    """The stream on which these rows are computed."""
     return torch.cuda.current_stream(rows.device).cuda_stream if rows.is_cuda else 0
 
 
 def normed(rows: torch.Tensor, norm: Any) -> torch.Tensor:
-    """By a norm of vLLM's, one for each row."""
+    """The rows after a norm of vLLM."""
     return torch.nn.functional.rms_norm(rows, rows.shape[-1:], norm.weight, norm.variance_epsilon)

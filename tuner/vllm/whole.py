@@ -16,9 +16,9 @@ class WholeLayers(Batch):
         super().__init__(model, sequences)
         hidden, columns = model.weights[0].w_o.shape
         self._program, self._queries = program, self.rows(columns)
-        #: What the layers hand on: of each the next one's.
+        #: The residual streams from each layer to the next.
         self._streams = [self.rows(hidden), self.rows(hidden)]
-        #: Of the last layer's qkv, which nobody reads.
+        #: The output of the last layer's qkv, which nothing reads.
         self._unread = self.rows(columns)
         self._no_lengths = torch.zeros(sequences, dtype=torch.int32, device=self._queries.device)
 

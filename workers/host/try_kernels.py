@@ -142,9 +142,9 @@ def _check_tables(recipe: Mapping[str, Any], launch: OpLaunch, files: Mapping[st
 
 def _cubin(kernel: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu) -> bytes:
     if kernel["cubin"] is None:
-        raise LaunchRefused("it was simulated: it has no cubin")
+        raise LaunchRefused("the kernel comes from a simulated GPU and has no cubin")
     if kernel["arch"] != gpu.arch:
-        raise LaunchRefused(f"it was built for {kernel['arch']}, but this card is {gpu.arch}")
+        raise LaunchRefused(f"the kernel was built for {kernel['arch']}, but this card is {gpu.arch}")
     return files[kernel["cubin"]]
 
 

@@ -1,4 +1,4 @@
-"""What a vendor library would take: a model, which the simulated GPU measures candidates against."""
+"""A model of the vendor library's run time, against which the simulated GPU compares candidates."""
 
 from __future__ import annotations
 

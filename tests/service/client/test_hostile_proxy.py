@@ -145,7 +145,7 @@ def test_another_orders_pack_is_neither_written_nor_locked(
         with hostile_proxy(server.url, lambda method, path, found: stranger if path == "/packs" else found) as url:  # noqa: B023
             refused = run(*packing, url=url)
         assert refused.exit_code == ExitCode.REFUSED, refused.output
-        assert "the pack is not what was asked for" in refused.stderr
+        assert "the pack is not the requested one" in refused.stderr
         assert not output.exists()
         assert not lock.exists()
     assert run(*packing).exit_code == 0

@@ -170,11 +170,14 @@ def larger_plan(pack: Broken) -> None:
 
 #: Of each: what is changed in the pack of an FFN, and what the C reader says.
 WRONG: dict[str, tuple[Callable[[Broken], None], str]] = {
-    "a fallback of its own": (flip("kernels", 1, FLAGS_OF_KERNEL, 8), "kernel 1 .* another kernel than that whose"),
-    "another artifact": (flip("kernels", 1, DIGEST, 1), "kernel 1 .* another kernel than that whose fallback it is"),
-    "another kind of launch": (flip("kernels", 1, FLAGS_OF_KERNEL, 2), "another kernel than that whose fallback it is"),
+    "a fallback of its own": (
+        flip("kernels", 1, FLAGS_OF_KERNEL, 8),
+        "kernel 1 .*it is the fallback of another kernel",
+    ),
+    "another artifact": (flip("kernels", 1, DIGEST, 1), "kernel 1 .*it is the fallback of another kernel"),
+    "another kind of launch": (flip("kernels", 1, FLAGS_OF_KERNEL, 2), "it is the fallback of another kernel"),
     "a launch that is another": (flip("launches", 1, FLAGS_OF_LAUNCH, 2), "launch 1 .*"),
-    "another op": (put("ops", 3, 16, 1), "kernel 1 .* another kernel than that whose fallback it is"),
+    "another op": (put("ops", 3, 16, 1), "kernel 1 .*it is the fallback of another kernel"),
     "no first": (flip("kernels", 0, FLAGS_OF_KERNEL, 8), ""),
     "a rung that names it": (put("rungs", 0, NUMBER_OF_RUNG, 1), "rung 0 .* names another kernel's fallback"),
     "no smaller plan": (larger_plan, ""),
@@ -188,15 +191,18 @@ def test_a_broken_fallback_of_an_ffn_is_refused(recorder: Recorder, tmp_path: Pa
 
 
 OF_PROGRAMS: dict[str, tuple[Callable[[Broken], None], str]] = {
-    "a fallback of its own": (flip("programs", 1, FLAGS_OF_PROGRAM, 2), "program 1 .* another kernel than that whose"),
-    "another artifact": (flip("programs", 1, DIGEST, 1), "program 1 .* another kernel than that whose fallback it is"),
+    "a fallback of its own": (
+        flip("programs", 1, FLAGS_OF_PROGRAM, 2),
+        "program 1 .*it is the fallback of another kernel",
+    ),
+    "another artifact": (flip("programs", 1, DIGEST, 1), "program 1 .*it is the fallback of another kernel"),
     "another kind of launch": (
         flip("parts", 1, FLAGS_OF_PART, 2),
-        "program 1 .* a launch that is larger, or of another kind",
+        "program 1 .* a launch that is larger than, or of another kind",
     ),
     "more threads": (
         put("parts", 1, THREADS_OF_PART, 1024),
-        "program 1 .* a launch that is larger, or of another kind",
+        "program 1 .* a launch that is larger than, or of another kind",
     ),
     "no first": (flip("programs", 0, FLAGS_OF_PROGRAM, 2), ""),
     "a rung that names it": (put("lines", 0, NUMBER_OF_RUNG, 1), "names another kernel's fallback"),

@@ -1,4 +1,4 @@
-"""What a vendor's library takes for convolutions: a model, which the simulated GPU measures candidates against."""
+"""A model of the vendor library's run time for convolutions, for comparison on the simulated GPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tuner.ops.conv.op import ConvOp
 
 #: A launch with its start and its first bytes, microseconds.
 _START_US = 4.5
-#: Of a step through a filter's elements, which a CTA takes one after the other.
+#: Elements of a step through a filter, and its time; a CTA does these steps one after another.
 _STEP_ELEMENTS, _STEP_US = 64, 0.11
-#: Tile of its kernels, the share of a data sheet's rate of the tensor cores that they reach, and the most that an
-#: unfilled last wave costs these.
+#: Tile of its kernels, the share of a data sheet's rate of the tensor cores that they reach, and the largest factor
+#: by which an unfilled last wave makes them slower.
 _TILE, _TENSOR_SHARE, _WORST_WAVE = 128, 0.75, 1.3
 
 
 def library_us(ops: Sequence[ConvOp], workload: Workload, gpu: Gpu) -> float:
-    """One fused kernel for each, one after the other: the longest of its bytes, its products, and the steps of a tile.
+    """The time of one fused kernel per op: the longest of its bytes, its products, and the steps of a tile.
 
     The constants are those of cuDNN's pairs on an H200: 10 to 25 us at one image, and the tensor cores' rate at 32.
     """

@@ -1,4 +1,4 @@
-"""What a convolution reads and makes as PyTorch's own operators compute it, of a manifest's op."""
+"""A convolution of a manifest by PyTorch's own operators: its operands, its output, its values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Json = dict[str, Any]
 
 
 def made(op: Json) -> tuple[int, int]:
-    """Pixels and channels of what it makes."""
+    """Pixels and channels of its output."""
     of = _of(op)
     return of.m, of.filters
 
 
 def operands(op: Json) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Role and shape of what it reads, by name: images, filters, biases, and what is added."""
+    """Role and shape of its operands, by name: images, filters, bias, residual."""
     of = _of(op)
     found: dict[str, tuple[str, tuple[int, ...]]] = {of.source: ("input", of.source_shape)}
     found[f"{of.name}.w"] = ("weight", (of.filters, of.k))
@@ -30,7 +30,7 @@ def operands(op: Json) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def computed(torch: Any, op: Json, tensors: Mapping[str, Any], activated: Any) -> Any:
-    """[pixels, channels]; `activated` is of sums and the name of an activation."""
+    """[pixels, channels]; `activated` applies an activation: of the sums and its name."""
     of = _of(op)
     x = tensors[of.source].reshape(of.images, of.height, of.width, of.channels).permute(0, 3, 1, 2)
     w = tensors[f"{of.name}.w"].reshape(of.filters, of.kernel, of.kernel, of.channels).permute(0, 3, 1, 2)

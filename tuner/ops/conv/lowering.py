@@ -10,10 +10,10 @@ from tuner.ops.conv.op import ConvOp
 
 
 def lower(op: ConvOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
-    """Tiles by pixels of the output, one image behind the other, and filters.
+    """Tiles of output pixels, numbered through all images, and of filters.
 
-    Of its images a tile reads the pixels from the first to the last that any of its own is made of, of all channels,
-    before its first step: those of its rows and a halo, never of another image than its pixels are in.
+    Before its first step, a tile reads all channels of the input pixels from the first to the last that its output
+    pixels depend on: the pixels of its rows and a halo, only in the images that its own pixels are in.
     """
     pixels, filters = along(0, op.m, tile.m), along(1, op.n, tile.n)
     reads = [Read(box=Box(tensor=op.source, extents=(read_pixels(op, tile.m), whole(op.channels))), in_band=in_band)]
@@ -46,8 +46,8 @@ def read_pixels(op: ConvOp, tile_m: int) -> Extent:
 
 
 def _inside(op: ConvOp, pixels: Ints, y: int, x: int, way: int) -> Ints:
-    """The nearest pixel of the output, of each and those that way, of which place (y, x) of a filter is inside of an
-    image: 1 for those behind it, -1 for those in front of it."""
+    """The nearest output pixel, from each one on in a direction, for which element (y, x) of a filter is inside of an
+    image. `way`: 1 to search later pixels, -1 to search earlier ones."""
     rows, columns = _places(op, op.height, op.out_height, y), _places(op, op.width, op.out_width, x)
     image, row, column = np.unravel_index(pixels, (op.images + 1, op.out_height, op.out_width))
     image, row, column = (one.astype(np.int64) for one in (image, row, column))
@@ -76,7 +76,7 @@ def _places(op: ConvOp, size: int, out_size: int, place: int) -> list[int]:
 
 
 def _read_by(op: ConvOp, pixels: Ints, y: int, x: int) -> Ints:
-    """What pixels of the output read at that place of a filter."""
+    """The input pixels that output pixels read for element (y, x) of a filter."""
     image, row, column = np.unravel_index(np.clip(pixels, 0, op.m - 1), (op.images, op.out_height, op.out_width))
     rows, columns = (one * op.stride + place - op.padding for one, place in ((row, y), (column, x)))
     return np.asarray((image * op.height + rows) * op.width + columns)

@@ -21,36 +21,36 @@ class Run(StrEnum):
     #: The first two, or the last two.
     FRONT = "front"
     BACK = "back"
-    #: Of a stage's first block all, with the convolution of its shortcut.
+    #: The whole first block of a stage, with the convolution of its shortcut.
     FIRST = "first"
 
 
 def _conv(name: str, kernel: int, filters: int, stride: int, read: Mapping[str, Any], **others: Any) -> ConvOp:
-    """With a bias and, where nothing else is said, ReLU; of images as large as what is read, but for the stride."""
+    """A convolution with a bias and, by default, ReLU; its output has the size of its input, divided by the stride."""
     plain = {"activation": Activation.RELU, "bias": True, "padding": kernel // 2, **read, **others}
     return ConvOp(name=name, kernel=kernel, filters=filters, stride=stride, **plain)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """Convolutions, one behind the other."""
+    """A sequence of convolutions."""
 
     #: Rows and columns of images that are read.
     size: int
-    #: Channels of these.
+    #: Channels of these images.
     channels: int
-    #: (kernel, filters) of each.
+    #: (kernel, filters) of each convolution.
     filters: tuple[tuple[int, int], ...]
-    #: Of the first 3x3 convolution, and of the shortcut's.
+    #: The stride of the first 3x3 convolution, and of the shortcut's.
     stride: int = 1
-    #: Whether the last one adds an image: that which the block reads, where they are all of it.
+    #: Whether the last convolution adds an image; if these are the whole block, the one that the block reads.
     has_shortcut: bool = False
     is_whole: bool = True
-    #: Whether a convolution makes that image of what the block reads.
+    #: Whether a convolution of the block's input makes that image.
     projects: bool = False
 
     def ops(self, images: int) -> tuple[ConvOp, ...]:
-        """With a bias and ReLU behind each."""
+        """The convolutions, each with a bias and ReLU."""
         found, stride = list[ConvOp](), self.stride
         first = {"images": images, "height": self.size, "width": self.size, "channels": self.channels, "source": "x"}
         read = first
@@ -68,7 +68,7 @@ class Layers:
         return tuple(found)
 
     def some(self, run: Run) -> Layers:
-        """Those of a run."""
+        """The layers of a run."""
         if run not in (Run.FRONT, Run.BACK) or len(self.filters) <= 2:
             return self
         channels = [self.channels, *(filters for _, filters in self.filters)]
@@ -83,7 +83,7 @@ class Layers:
 
 
 def _blocks(kernels: tuple[int, ...], widen: int, *, is_first: bool = False) -> tuple[Layers, ...]:
-    """Of each stage any block but the first, or the first: it reads the stage before, and halves its images.
+    """A block of each stage: the first, which reads the stage before it and halves the images, or any later one.
 
     Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1, option B. The stride is the
     3x3 convolution's, as in torchvision.
@@ -127,10 +127,10 @@ FIRST_BLOCKS: Mapping[str, tuple[Layers, ...]] = {
 
 
 def layers_of(network: str, stage: int, run: Run) -> Layers:
-    """Of a block.
+    """The convolutions of a block.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such block.
     """
     if network not in NETWORKS:
         raise InvalidInput("network", f"{network!r} is none that is known", f"choose one of {', '.join(NETWORKS)}")

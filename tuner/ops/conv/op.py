@@ -18,7 +18,7 @@ from tuner.errors import InvalidInput
 from tuner.ops.conv.parts import PARTS
 
 KERNELS, STRIDES = (1, 3, 5, 7), (1, 2)
-#: Of images, most rows and columns: a place in one, with what is around it, has 15 bits.
+#: Maximum rows and columns of an image: a position in it, padding included, has 15 bits.
 MAX_SIDE = 2**13
 
 
@@ -27,7 +27,7 @@ class ConvOp(TileOp):
     """Out[b, y, x, f] = act(bias[f] + R[b, y, x, f] + the sum of W[f, i, j, c] In[b, s y + i - p, s x + j - p, c]).
 
     The sum is over rows i and columns j of a filter and channels c; s is the stride, p the padding. Images are NHWC,
-    and W is [filters, kernel, kernel, channels]: what PyTorch calls channels last. What lies around an image is zero.
+    and W is [filters, kernel, kernel, channels]: what PyTorch calls channels last. An image is surrounded by zeros.
     As a product, A has a row for each pixel of the output and a column for each (i, j, c); it is never stored. As a
     matrix, a tensor of images has a row for each pixel.
     """
@@ -134,7 +134,7 @@ class ConvOp(TileOp):
 
     @property
     def im2col(self) -> Im2col:
-        """Of the first place of a filter; the others lie so many rows and columns behind it."""
+        """The tensor map for the first element of a filter; the others are at offsets of rows and columns from it."""
         return Im2col(
             images=self.images,
             height=self.height,
@@ -147,12 +147,12 @@ class ConvOp(TileOp):
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Of its epilogue, in their order."""
+        """The parts of its epilogue, in order."""
         return tuple(part for part in PARTS if part.is_in(self))
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
-        """The images, and what is added."""
+        """The images, and the residual."""
         remedy = "make images, height, width and channels those of the tensor"
         named = (read for part in self.parts for read in part.reads(self))
         return (Read("source", self.source, self.source_shape, blame="channels", remedy=remedy), *named)
@@ -168,15 +168,15 @@ class ConvOp(TileOp):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of tensors of its own; weights are ``w`` in an artifact."""
+        """The names of the tensors that only this op has; weights are ``w`` in an artifact."""
         return tuple(f"{self.name}.{name}" for name in ("weight", "w", "bias"))
 
     def weight_bytes(self, dtype: Dtype) -> int:
-        """Those of W; a bias is among `own_bytes`."""
+        """Bytes of W; a bias is part of `own_bytes`."""
         return self.filters * self.k * dtype.size_bytes
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
-        """A bias."""
+        """Bytes of a bias."""
         return sum(part.own_bytes(self, dtype, written) for part in self.parts)
 
     def epilogue_bytes(self, dtype: Dtype) -> int:
@@ -189,10 +189,10 @@ class ConvOp(TileOp):
         return 2 * self.m * self.n * self.k
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """That its element type is of 16 bits.
+        """Checks that its element type has 16 bits.
 
         Raises:
-            InvalidInput: it is another.
+            InvalidInput: it has another size.
         """
         if dtype.row.bits != 16:
             raise InvalidInput("dtype", f"is {dtype}, and {self.name} is a convolution", "use fp16 or bf16")

@@ -12,5 +12,5 @@ ENGINES = ("mma", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: ConvOp, schedule: TileOpSchedule) -> str | None:
-    """Nothing: it has no choices of its own."""
+    """Refuses nothing: the kind has no choices of its own."""
     return None

@@ -1,4 +1,4 @@
-"""The device text that says where rows of A lie in images."""
+"""The device text that computes where the rows of A are in the images."""
 
 from __future__ import annotations
 

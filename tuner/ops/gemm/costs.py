@@ -1,7 +1,7 @@
-"""What a vendor's library takes for products: a model, which the simulated GPU measures candidates against.
+"""A model of the vendor library's run time for products, against which the simulated GPU compares candidates.
 
-Each kernel of the library takes what its bytes or products take, and a time beside these: its start behind the kernel
-before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
+A kernel of the library takes the longer time of its bytes and its products, plus an overhead: its start after the
+kernel before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
 (docs/simulator.md).
 """
 
@@ -23,18 +23,18 @@ LIBRARY_TENSOR_EFFICIENCY = 0.75
 #: library reaches 0.88. But forecasts of our best kernels are too long by as much at few rows, and what the twin is
 #: asked for is the speed-up.
 LIBRARY_STREAM_SHARE = 0.93
-#: What a kernel takes beside bytes and products: of a product, a norm, an elementwise pass.
+#: The overhead of a kernel beside bytes and products: for a product, a norm, an elementwise pass.
 LIBRARY_PRODUCT_US = 3.1
 LIBRARY_NORM_US = 5.0
 LIBRARY_ELEMENTWISE_US = 2.0
-#: Tile of the library's kernels, and the most that an unfilled last wave costs its tensor cores (it splits k).
+#: Tile of the library's kernels, and the largest slowdown by an unfilled last wave (it splits k).
 LIBRARY_TILE = 128
 LIBRARY_WORST_WAVE = 1.3
 
 
 def library_us(ops: Sequence[GemmOp], workload: Workload, gpu: Gpu) -> float:
-    """Of all kernels, one after the other: norms, products, and what the products' epilogues cannot do. Of independent
-    products, which it runs side by side, only one waits for its start."""
+    """The time of all kernels in sequence: norms, products, and what the products' epilogues cannot do. Independent
+    products run side by side, so the overhead of a start counts once."""
     products_us = [_product_us(op, workload, gpu) for op in ops]
     num_starts = 1 if workload.is_independent else len(products_us)
     normed = {(op.norm, op.eps): op for op in ops if op.norm}
@@ -70,7 +70,7 @@ def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
 
 
 def _pass_us(num_bytes: int, gpu: Gpu) -> float:
-    """Over what the kernel before has written, which the L2 holds where it fits."""
+    """The time of a pass over the output of the kernel before it, which is in the L2 if it fits."""
     if num_bytes > gpu.l2_bytes // 2:
         return _stream_us(num_bytes, gpu)
     return 1e6 * num_bytes / (gpu.num_sms * L2_BYTES_PER_CLOCK * gpu.clock_mhz * 1e6)

@@ -23,7 +23,7 @@ def open_library() -> CublasLtVendor:
 
 
 def preload() -> None:
-    """Its file, which takes some tenths of a second once.
+    """Loads its file, which takes some tenths of a second once.
 
     Raises:
         WorkerError: it is not installed.

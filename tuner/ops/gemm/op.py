@@ -71,7 +71,7 @@ class GemmOp(TileOp):
     #: Whether row i of the product is multiplied by element i of an fp32 input ``<op>.row_scale`` [m].
     row_scale: bool = False
     #: The tensor that is added as the residual: an earlier op's name, or any other name for an input of the workload;
-    #: empty for an input ``<op>.residual`` of its own.
+    #: empty for a separate input ``<op>.residual``.
     residual_source: str = ""
     #: The tensor [m, k] whose RMSNorm scales the rows: an earlier op's name, or any other name for an input, of which
     #: ``<input>.squares`` [m] is given, the fp32 sums of its rows' squares; empty for no norm.
@@ -82,9 +82,9 @@ class GemmOp(TileOp):
     is_output: bool = False
     #: Heads that are turned, and the cache that new keys and values are written to.
     rotary: Rotary | None = None
-    #: Parts that packages bring; each has its turn in its stage.
+    #: Parts that packages bring; in each stage they are applied in this order.
     epilogue: tuple[AddedPart, ...] = ()
-    #: What C is stored in; None for the workload's element type.
+    #: The dtype of C in memory; None for the workload's element type.
     out_dtype: Dtype | None = None
     #: How W is stored, in fewer bits than elements; None for elements.
     weights: WeightFormat | None = None
@@ -114,7 +114,7 @@ class GemmOp(TileOp):
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Of its epilogue, in their order."""
+        """The parts of its epilogue, in order."""
         return parts_of(self)
 
     @property
@@ -126,7 +126,7 @@ class GemmOp(TileOp):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of tensors of its own, and of what comes with a norm; weights are ``w`` in an artifact."""
+        """The names of the tensors that only this op has, and of those of a norm; weights are ``w`` in an artifact."""
         of_parts = (name for part in (*PARTS, *self.epilogue) for name in part.operands(self))
         return (f"{self.name}.weight", f"{self.name}.w", *of_parts)
 
@@ -141,7 +141,7 @@ class GemmOp(TileOp):
         return weight(f"{self.name}.weight", *self.stored_weights(dtype))
 
     def weight_bytes(self, dtype: Dtype) -> int:
-        """Those of W; a bias is among `own_bytes`."""
+        """Bytes of W; a bias is part of `own_bytes`."""
         return self._weight(dtype).num_bytes
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
@@ -194,7 +194,7 @@ class GemmOp(TileOp):
 
     @property
     def written_cache(self) -> Rotary | None:
-        """Where keys and values of what is turned go."""
+        """The cache that rotated keys and values are written to."""
         return self.rotary
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
@@ -257,7 +257,7 @@ class GemmOp(TileOp):
         )
 
     def column_of_tiles(self, column: int) -> int:
-        """Of what is turned tiles have pairs."""
+        """The tile column of a column of C: tiles of rotated heads hold pairs."""
         return self.rotary.pair_of(column) if self.rotary else column
 
     @property
@@ -315,7 +315,7 @@ def _names(cls: type[GemmOp]) -> tuple[str, ...]:
 
 
 def _drop_defaults_of_chains(op: dict[str, Any]) -> None:
-    """Takes from an op's JSON what chains alone ask for, where it has its default."""
+    """Removes from an op's JSON the fields that only chains set, if they have their defaults."""
     if not op["norm"]:
         del op["eps"]
     for name in ("residual_source", "norm", "is_output", "rotary", "epilogue", "out_dtype", "weights"):

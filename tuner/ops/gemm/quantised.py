@@ -21,14 +21,14 @@ from tuner.ops.gemm.op import GemmOp
 
 @dataclass(frozen=True, kw_only=True)
 class SchemeRow:
-    """What a scheme's two products have."""
+    """A scheme: the dtypes and factors of its two products."""
 
     name: str
-    #: In a few words.
+    #: The scheme in a few words.
     doc: str
-    #: Of X and H, unless another one is asked for.
+    #: The dtype of X and H, if the request names none.
     dtype: Dtype
-    #: How weights are stored, where that is in fewer bits.
+    #: The storage format of weights in fewer bits; None for elements.
     weights: WeightFormat | None = None
     #: Whether each row of X has a factor.
     row_scale: bool = False

@@ -30,7 +30,7 @@ class _Format(Protocol):
         """Inverse of `read`: bits by tensor."""
 
 
-#: By the method's name in configs.
+#: The readers, by the method's name in configs.
 _FORMATS: dict[str, _Format] = {
     "gptq": gptq,
     "awq": awq,
@@ -49,9 +49,9 @@ class Converted:
     stored: WeightFormat
     #: [rows, bytes per row] uint8: several products one after the other.
     weights: Array
-    #: Weights of a row.
+    #: Number of weights in a row.
     k: int
-    #: Of factors of groups: the workload's, whose bits they are; None where there are none, or they are powers of two.
+    #: The dtype of the groups' factors, which is the workload's; None without factors, or if they are powers of two.
     dtype: Dtype | None
     #: [rows] float32; None without factors per channel.
     channels: Array | None
@@ -158,7 +158,7 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
 
 
 def _words(product: Product) -> str:
-    """What stacked products share."""
+    """What stacked products must share, in words."""
     factors = f" and factors of {product.dtype}" if product.dtype else ""
     return f"{product.stored} in {product.codes.shape[1]} columns{factors}"
 

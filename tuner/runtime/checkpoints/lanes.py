@@ -1,7 +1,7 @@
-"""How codes lie in each format, as tables for C: `runtime/src/lanes.h`.
+"""The layout of codes in each format, as tables for C: `runtime/src/lanes.h`.
 
-python -m tuner.runtime.checkpoints.lanes    writes it anew. The tables are found by laying single codes and factors
-out, so they say what `WeightRow.packed` does, whatever that is.
+python -m tuner.runtime.checkpoints.lanes    writes the file. The tables are found by laying out single codes and
+factors with `WeightRow.packed`, so they always agree with it.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _laid(row: WeightRow, codes: Array, factors: Array | None = None, zeros: Arr
 
 
 def of_codes(row: WeightRow) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
-    """The words of 16 bytes whose codes are 0; of each of their columns, in which word its code lies, and what each
-    code changes there."""
+    """The 32-bit words of 16 bytes whose codes are all 0; and for each of their columns, which word holds its code, and
+    the bits that each code changes there."""
     codes = np.zeros((1, _COLUMNS), np.uint8)
     base = _laid(row, codes)[:16].view(np.uint32).copy()
     places, changes = [], []
@@ -98,7 +98,7 @@ def of_codes(row: WeightRow) -> tuple[list[int], list[int], list[tuple[int, ...]
 
 
 def bundle_of(row: WeightRow) -> int:
-    """Columns whose factors of a row lie side by side."""
+    """The number of columns whose factors of a row are adjacent."""
     if not row.group:
         return 0
     factors = np.zeros((2, _COLUMNS // row.group), np.uint16)
@@ -109,7 +109,7 @@ def bundle_of(row: WeightRow) -> int:
 
 
 def _run_of(laid: Array) -> Iterator[int]:
-    """How many of 1, 2, .. lie side by side at the front."""
+    """How many of 1, 2, .. are adjacent at the start."""
     for count, value in enumerate(laid):
         if value != count + 1:
             yield count

@@ -16,14 +16,14 @@ from tuner.runtime.checkpoints.bits import Array, bits_of, known
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """nn.Linear's [rows, k]."""
+    """The quantised weight of an nn.Linear: [rows, k]."""
 
     stored: WeightFormat
     #: [rows, k] uint8.
     codes: Array
-    #: [rows, k / group], bits of `dtype`, or bytes of powers of two; None where there are no groups.
+    #: [rows, k / group], bits of `dtype`, or bytes of powers of two; None without groups.
     factors: Array | None = None
-    #: Of factors of groups.
+    #: The dtype of the groups' factors.
     dtype: Dtype | None = None
     #: [rows, k / group] uint8, 0 to 15; None if there are none.
     zeros: Array | None = None
@@ -37,11 +37,11 @@ class Tensors:
     """The tensors of a checkpoint, by name."""
 
     def __init__(self, tensors: Mapping[str, Any], name: str) -> None:
-        """`name`: of the product's module."""
+        """`name`: the name of the product's module."""
         self._tensors, self.name = tensors, name
 
     def name_of(self, what: str) -> str:
-        """Of the whole tensor; some names go on without a point."""
+        """The full name of a tensor; suffixes that begin with an underscore are joined without a point."""
         return f"{self.name}{what}" if what.startswith("_") else f"{self.name}.{what}"
 
     def get(self, what: str) -> tuple[Array, Dtype | None] | None:

@@ -99,7 +99,7 @@ class KnownResult(View):
     torch_us: float | None = Field(description="PyTorch's own calls; null if they were not timed")
     ours_us: float | None = Field(description="of the winner, or of the fastest generated kernel if the library won")
     speedup: float | None = Field(description="the library's time divided by that of the generated kernel")
-    ours: PlanKind | None = Field(description="the plan kind with that time")
+    ours: PlanKind | None = Field(description="the plan kind that `ours_us` is of")
     winner: PlanKind | None = Field(description="the plan kind of the verdict, or of the fastest generated kernel")
     verdict: Verdict | None = Field(description="null for shipped winners without known finals")
     source: str = Field(description="a job's id, or the name of a shipped row")

@@ -209,7 +209,7 @@ class TileSpace:
         return math.prod(self.grid)
 
     def places(self, tasks: npt.NDArray[np.int32]) -> Places:
-        """[tasks] the coordinate of each task's tile, by axis, from the words of a plan."""
+        """The coordinates of each task's tile: an array of [tasks] per axis, from the words of a plan."""
         if (len(self.grid), self.row_axes) == (2, 1):
             return tasks[:, 1], tasks[:, 2]
         return np.unravel_index(self.numbers(tasks), self.grid)

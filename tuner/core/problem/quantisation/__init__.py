@@ -1,4 +1,4 @@
-"""What a checkpoint's `quantization_config` says of its products: a file a method."""
+"""How a checkpoint's `quantization_config` describes its products: one file per method."""
 
 from tuner.core.problem.quantisation.methods import METHODS, quantisation_of, stored_as
 from tuner.core.problem.quantisation.said import Activations, Stored

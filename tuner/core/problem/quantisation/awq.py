@@ -5,15 +5,15 @@ from __future__ import annotations
 from tuner.core.problem.quantisation.said import FIELD, Config, Stored, has_four_bits, in_groups_of, is_among
 from tuner.errors import InvalidInput
 
-#: What it calls its usual layout.
+#: The name of its usual layout.
 _LAYOUT = "gemm"
 
 
 def stored_as(config: Config, module: str) -> Stored | None:
-    """Of a module; None where its weights are not quantised.
+    """How a module's weights are stored; None if they are not quantised.
 
     Raises:
-        InvalidInput: names the field that has no kernel.
+        InvalidInput: names the field that no kernel supports.
     """
     if is_among(module, config.get("modules_to_not_convert")):
         return None

@@ -22,16 +22,16 @@ from tuner.errors import InvalidInput
 _FIELD = f"{FIELD}.config_groups"
 #: The class of modules that a group of all products names.
 _ALL = "Linear"
-#: What weights may be.
+#: The remedies for weights and for inputs.
 _REMEDY = "use int of 4 bits by group, or float of 8 by channel or tensor"
 _INPUTS = "give float of 8 bits, dynamic by token or static by tensor, or none"
 
 
 def stored_as(config: Config, module: str) -> Stored | None:
-    """Of a module; None where its weights are not quantised.
+    """How a module's weights are stored; None if they are not quantised.
 
     Raises:
-        InvalidInput: names the field that has no kernel.
+        InvalidInput: names the field that no kernel supports.
     """
     sparse = config.get("sparsity_config") or {}
     if sparse.get("format") not in (None, "dense"):

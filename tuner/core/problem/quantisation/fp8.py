@@ -28,7 +28,7 @@ _REFUSED = {
 
 
 def stored_as(config: Config, module: str) -> Stored | None:
-    """Of a module; None where its weights are not quantised.
+    """How a module's weights are stored; None if they are not quantised.
 
     Raises:
         InvalidInput: names the field that has no kernel.

@@ -9,15 +9,15 @@ from typing import Any
 from tuner.core.problem.quantisation.said import FIELD, Config, Stored, has_four_bits, in_groups_of, is_among, no_order
 from tuner.errors import InvalidInput
 
-#: How tensors of 4 bits lie; others are of one library's kernels.
+#: The known layouts of 4-bit tensors; others belong to one library's kernels.
 _FORMATS = ("gptq", "gptq_v2")
 
 
 def stored_as(config: Config, module: str) -> Stored | None:
-    """Of a module; None where its weights are not quantised.
+    """How a module's weights are stored; None if they are not quantised.
 
     Raises:
-        InvalidInput: names the field that has no kernel.
+        InvalidInput: names the field that no kernel supports.
     """
     if (inside := config.get("modules_in_block_to_quantize")) and not is_among(module, _flat(inside)):
         return None
@@ -35,8 +35,8 @@ def stored_as(config: Config, module: str) -> Stored | None:
 
 
 def _overridden(config: Config, module: str) -> dict[str, Any] | None:
-    """What holds of a module: `dynamic` has patterns with fields of their own, or a minus for what is left out. The
-    first that fits counts."""
+    """The fields that apply to a module. `dynamic` maps patterns to other fields, or excludes modules with a minus; the
+    first pattern that matches counts. None if the module is excluded."""
     own = dict(config)
     rules = own.pop("dynamic", None)
     for pattern, fields in (rules or {}).items():

@@ -1,4 +1,4 @@
-"""By what configs call the method, what reads them."""
+"""The methods of quantisation, by their names in configs, and what reads each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ METHODS: Mapping[str, Callable[[Config, str], Stored | None]] = {
     "modelopt_fp4": fp8.modelopt_stored_as,
     "mxfp4": fp8.mxfp4_stored_as,
 }
-#: Why others are refused.
+#: Why other methods are refused.
 _REFUSED = {
     "bitsandbytes": "its codes are of a table of their own (nf4), or integers of 8 bits",
     "auto-round": "its layers may have mixed bits, and its config says which in a form of its own",
@@ -38,10 +38,10 @@ _REFUSED = {
 
 
 def quantisation_of(model: Mapping[str, Any]) -> Config | None:
-    """The part of a model's config that says how it is quantised; None where it is not.
+    """The part of a model's config that describes its quantisation; None if it is not quantised.
 
     Raises:
-        InvalidInput: it is no object.
+        InvalidInput: that part is not an object.
     """
     for name in (FIELD, "compression_config"):
         if found := model.get(name):
@@ -52,10 +52,10 @@ def quantisation_of(model: Mapping[str, Any]) -> Config | None:
 
 
 def method_of(config: Config) -> str:
-    """By what it is called.
+    """The name of a config's method.
 
     Raises:
-        InvalidInput: nothing here reads it.
+        InvalidInput: the method is not supported.
     """
     named = config.get("quant_method") or ("modelopt" if isinstance(config.get("quantization"), Mapping) else None)
     method = "missing" if named is None else str(named).lower()
@@ -66,13 +66,13 @@ def method_of(config: Config) -> str:
 
 
 def stored_as(config: Config, module: str) -> Stored | None:
-    """How a module's product is quantised; None where it is left as it was.
+    """How a module's product is quantised; None if it is not quantised.
 
     Args:
         config: the model's `quantization_config`.
         module: e.g. ``model.layers.0.mlp.down_proj``.
 
     Raises:
-        InvalidInput: names the field that no kernel takes, and what would be right.
+        InvalidInput: names the field that no kernel supports, and what would be right.
     """
     return METHODS[method_of(config)](config, module)

@@ -12,13 +12,13 @@ from typing import Any
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
-#: Where configs say it.
+#: The key of a model's config that describes its quantisation.
 FIELD = "quantization_config"
 Config = Mapping[str, Any]
 
 
 class Activations(StrEnum):
-    """What a product's input is multiplied as."""
+    """The dtype and scaling with which a product's input is multiplied."""
 
     #: Elements of 16 bits.
     SIXTEEN = "16-bit activations"
@@ -64,22 +64,22 @@ def has_four_bits(field: str, bits: Any) -> None:
 
 
 def no_blocks(field: str, block: Any) -> InvalidInput:
-    """Of factors of blocks of weights."""
+    """The error for factors of blocks of weights."""
     problem = f"is {block}: no kernel here has factors of blocks (scheme block)"
     return InvalidInput(field, problem, "quantise by channel or by tensor, or convert the weights to bf16")
 
 
 def no_order(field: str, value: Any) -> InvalidInput:
-    """Of groups in an order of their own."""
+    """The error for act order, in which the groups are not in the order of k."""
     problem = f"is {str(value).lower()}: groups lie in an order of their own (act order), and kernels read k as it lies"
     return InvalidInput(field, problem, "quantise without act order (desc_act false, actorder null or static)")
 
 
 def in_e2m1(field: str) -> WeightFormat:
-    """Of e2m1 with a power of two (e8m0) for 32 weights.
+    """The format of e2m1 codes with a power of two (e8m0) for 32 weights.
 
     Raises:
-        InvalidInput: no kernel has them.
+        InvalidInput: no kernel has it.
     """
     found = next((one for one in WeightFormat if one.value.startswith("mxfp4")), None)
     if found is None:
@@ -89,8 +89,8 @@ def in_e2m1(field: str) -> WeightFormat:
 
 
 def is_among(name: str, patterns: Iterable[Any] | None) -> bool:
-    """Whether a module is one of these: by its name or the end of it, by the name of a module that it is in, a glob, or
-    a regular expression behind ``re:``, which begins where the name does."""
+    """Whether a module matches a pattern: its name or the end of it, the name of a module that contains it, a glob, or
+    a regular expression after ``re:``, which is matched from the start of the name."""
     return any(_is_it(name, pattern) for pattern in patterns or () if isinstance(pattern, str))
 
 

@@ -229,7 +229,7 @@ class WeightRow:
 
 
 def _code_of(xp: ArrayModule, words: Array, places: tuple[int, ...]) -> Array:
-    """Of [..] words the code that lies there, uint8."""
+    """The code in each word of an array, uint8 of the same shape; `places` are the bits of a word that hold it."""
     mask = 0
     for bits in places:
         mask |= bits

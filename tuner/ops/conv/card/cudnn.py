@@ -39,7 +39,7 @@ _CROSS_CORRELATION, _ADD, _RELU = 1, 0, 100
 _MODES = (3, 1, 2)
 #: Plans that are kept, and memory that each may use.
 _MOST_PLANS, _WORKSPACE_BYTES = 8, 32 * 2**20
-#: Of tensors in a graph: images, filters, output, bias, what is added; then those between its operations.
+#: Ids of tensors in a graph: images, filters, output, bias, residual; then those between its operations.
 _X, _W, _Y, _BIAS, _ADDED, _FIRST_BETWEEN = 1, 2, 3, 4, 5, 10
 
 
@@ -72,10 +72,10 @@ class Descriptor:
     """One of cuDNN's, which holds those that it was made of."""
 
     def __init__(self, library: Any, kind: int, *attributes: tuple[int, int, Sequence[Any]]) -> None:
-        """Of (name, type, values) of each attribute.
+        """`attributes`: (name, type, values) of each.
 
         Raises:
-            WorkerError: the library refuses one, or all together.
+            WorkerError: the library refuses an attribute, or their combination.
         """
         self._library, self._parts = library, [values for _, _, values in attributes]
         self.pointer = c_void_p()
@@ -191,7 +191,7 @@ def graph_of(library: Cudnn, op: ConvOp, dtype: Dtype) -> Descriptor:
 
 
 def plans_of(library: Cudnn, graph: Descriptor) -> list[Descriptor]:
-    """What runs of the library's guesses, the likeliest first, each once."""
+    """The library's proposed plans that can run, the likeliest first, each once."""
     plans = list[Descriptor]()
     for mode in _MODES:
         try:
@@ -261,10 +261,10 @@ def _pointwise(library: Any, mode: int, source: Descriptor, other: Descriptor | 
 
 @cache
 def _load() -> ctypes.CDLL:
-    """Where the process has it already, or where its package has put it.
+    """The library: the one that the process has loaded already, or that of its package.
 
     Raises:
-        WorkerError: it is nowhere.
+        WorkerError: it is not installed.
     """
     package = importlib.util.find_spec("nvidia.cudnn") if importlib.util.find_spec("nvidia") else None
     folders = [Path(place) / "lib" for place in (package.submodule_search_locations or () if package else ())]

@@ -23,7 +23,7 @@ from tuner.workers.timing.library_choice import Picked
 class LibraryRunner:
     """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do.
 
-    One after the other; independent ops also side by side, each on a stream of its own. Of a chain with norms,
+    They run one after another; independent ops also side by side, each on its own stream. In a chain with norms,
     residuals are added by the products (beta = 1) or by the norms' kernels.
     """
 
@@ -36,8 +36,8 @@ class LibraryRunner:
         self._parts = LibraryParts(tools, self._dtype)
         self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
-        #: Of an op whose product does not leave C: gate and up projection, both halves of heads that are rotated, sums
-        #: that are scaled: [m, rows of W].
+        #: The product of an op that needs another pass to become C (gate and up projection, both halves of rotated
+        #: heads, scaled sums): [m, rows of W]; None for other ops.
         self._sums = [
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype.sums)) if has_sums(op, self._dtype) else None
             for op in self._ops

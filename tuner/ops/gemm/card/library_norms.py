@@ -1,6 +1,6 @@
 """What the library's path does for norms: a kernel before the products that read a normed tensor.
 
-RMSNorm is a kernel of its own there, which may add the residual of the product before it, too. A library's user has the
+There, RMSNorm is a separate kernel, which may also add the residual of the product before it. A library's user has the
 norm's weight in that kernel; here it is folded into the next weights, as it is for our kernels.
 """
 
@@ -19,7 +19,7 @@ from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import split_epilogue
 from tuner.workers.source.tools import kernel_of
 
-#: Elements that a thread of `tuner_norm` takes at a time where a row is a multiple of it, times, and threads of a CTA.
+#: Of `tuner_norm`: elements per load of a thread if a row is a multiple of it, loads per thread, threads of a CTA.
 _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024
 
 
@@ -30,18 +30,18 @@ class LibraryNorms:
         """`tools` has the kernel `tuner_norm` of each dtype.
 
         Raises:
-            WorkerError: a norm is of what its op does not read, or of too long rows.
+            WorkerError: a norm is of a tensor that its op does not read, or its rows are too long.
         """
         self._workload = workload
         self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))
         dtype = bits_type(workload.dtype)
-        #: By tensor and eps; several ops may read one.
+        #: The normed tensors, by tensor and eps; several ops may read one.
         self._normed: dict[tuple[str, float], Any] = {}
         for op in workload.tile_ops:
             if op.norm:
                 _check(op)
                 self._normed.setdefault((op.norm, op.eps), cupy.empty((op.m, op.k), dtype))
-        #: What a product leaves whose residual the norm's kernel adds.
+        #: The outputs of products whose residual the norm's kernel adds.
         self._sums = {
             index: cupy.empty((op.m, op.n), dtype) for index, op in enumerate(workload.tile_ops) if self._can_add(index)
         }
@@ -63,7 +63,7 @@ class LibraryNorms:
         self._done.clear()
 
     def sums_of(self, op_index: int) -> int:
-        """Where a product goes whose residual the norm's kernel adds; 0 where none does."""
+        """The address for the output of a product whose residual the norm's kernel adds; 0 for other products."""
         return int(self._sums[op_index].data.ptr) if op_index in self._sums else 0
 
     def add(self, op_index: int, buffer: OpBuffers) -> None:

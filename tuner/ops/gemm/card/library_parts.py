@@ -1,4 +1,4 @@
-"""What a vendor's product leaves of an epilogue, by kernels of the measuring protocol."""
+"""The parts of an epilogue that the library's product cannot do, by kernels of the measuring protocol."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import Parts, kernels_of, split_epilogue
 from tuner.workers.source.tools import kernel_of
 
-#: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it, and pairs of `tuner_rotary`.
+#: Columns per step of a thread of `tuner_epilogue`, if n is a multiple of it, and pairs of `tuner_rotary`.
 EPILOGUE_WIDTH = 8
-#: Threads of a CTA of `tuner_rotary`, and of the others, which have this many at most.
+#: Threads of a CTA of `tuner_rotary`, and of the other kernels; the maximum CTAs of a launch.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
-#: What the kernel of sums in another type does, by fields and by names of parts; and where it finds its factors.
+#: The parts that the kernel of sums in another type applies, and the fields with its factors.
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
 _FACTORS = ("channel_scale_factors", "output_scale_factor")
 #: Types of a part's numbers, as its kernel takes them.

@@ -22,7 +22,7 @@ from tuner.workers.source.launch_args import OpBuffers
 
 
 def torch_chain(data: ProblemData, calls: TorchCalls) -> TorchGraph:
-    """Of the products of a problem; by torch.compile it takes longer than a search, most of it on the card.
+    """The products of a problem as a graph of PyTorch. With torch.compile this takes longer than a search.
 
     Raises:
         WorkerError: PyTorch is not installed, or has no call for an op.

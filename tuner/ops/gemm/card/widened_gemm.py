@@ -33,7 +33,7 @@ class WidenedGemm:
         self._dtype = dtype
         self._widen = tools.get_function(kernel_of("tuner_widen", dtype))
         self._narrow = tools.get_function(kernel_of("tuner_narrow", dtype))
-        #: By the address of those that they are of.
+        #: The widened weights, by the address of the stored ones.
         self._weights = {address: self._wide(address, op.weight_rows * op.k) for address in weights}
         self._row = self._wide(row, op.weight_rows)
         self._a = cupy.empty((op.m, op.k), cupy.float32)
