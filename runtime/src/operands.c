@@ -34,7 +34,7 @@ static operand_span span(const char *name, const void *address, uint64_t rows, u
 
 tuner_status ffn_check_operands(const tuner_ffn *ffn, int32_t m, const tuner_tensors *t) {
   if (m < ffn->m_min || m > ffn->m_max)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "the kernel serves %d to %d rows, not %d", (int)ffn->m_min, (int)ffn->m_max, (int)m);
+    return tuner_fail(TUNER_BAD_ARGUMENT, "the kernel supports %d to %d rows, not %d", (int)ffn->m_min, (int)ffn->m_max, (int)m);
   const pack_op *first = &ffn->ops[0], *second = &ffn->ops[1];
   const uint32_t flags = first->flags | second->flags;
   const int has_bias = (flags & TUNER_BIAS) != 0;

@@ -326,5 +326,5 @@ def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str, engin
 
 @pytest.mark.parametrize(("row_bytes", "taken_bytes"), [(24, 16), (32, 8), (32, 48)])
 def test_weights_that_the_copy_engine_cannot_take_are_refused(row_bytes: int, taken_bytes: int) -> None:
-    with pytest.raises(ValueError, match=r"multiples of 16|no part of a row"):
+    with pytest.raises(ValueError, match=r"multiples of 16|do not fit into a row"):
         NextWeights(address=0, num_rows=1, row_bytes=row_bytes, taken_bytes=taken_bytes)

@@ -172,7 +172,7 @@ ptxas warning : (C7510) Potential Performance Loss
     assert (resources.registers_per_thread, resources.spill_bytes, resources.static_smem_bytes) == (255, 20, 16)
     assert resources.stack_bytes == 24
     assert len(resources.warnings) == 1
-    with pytest.raises(BuildError, match="tells no registers"):
+    with pytest.raises(BuildError, match="has no register counts"):
         parse_log("nothing")
 
 

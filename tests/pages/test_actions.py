@@ -86,7 +86,7 @@ def test_a_wrong_field_is_named_and_nothing_is_submitted(page: Page, server: Ser
         page.goto(f"{server.url}/ui/submit?m=16&d_in=many")
         before = len(list(client.jobs()))
         expect(page.locator("#live-problem")).to_contain_text("d_in")
-        expect(page.locator("#live-commands")).to_contain_text("None while a field is wrong")
+        expect(page.locator("#live-commands")).to_contain_text("None while a field is invalid")
         assert len(list(client.jobs())) == before
 
 

@@ -38,7 +38,7 @@ def test_orders_prints_the_least_traffic_what_each_raster_loses_and_paths() -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["1000", "1000", "--cache", "8"], "the limit is 4 x 4; take a corner of the grid, or the raster hilbert"),
+        (["1000", "1000", "--cache", "8"], "the limit is 4 x 4; take a corner of the grid, or the hilbert raster"),
         (["3", "3", "--cache", "1"], "1 panels cannot hold the operands of one tile"),
         (["0", "3", "--cache", "4"], "0 x 3 has no tiles"),
     ],
@@ -150,7 +150,7 @@ def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
     code, words, _ = explained("--waterfall", f"{job_id}/1", "--data", str(tmp_path))
     assert code == 0
     assert "   45.00 µs  45.0%  multiplications that the workload needs" in words
-    assert "   10.00 µs  10.0%  launches, and gaps between runs (not measured by themselves:" in words
+    assert "   10.00 µs  10.0%  launches, and gaps between runs (not measured directly:" in words
     assert words.splitlines()[-1] == "The bars add up to 100.00 µs of 100.00, within 5%."
     code, _, complaint = explained("--waterfall", f"{job_id}/0", "--data", str(tmp_path))
     assert (code, "has no waterfall: no counters were collected; curl -X POST" in complaint) == (1, True)
@@ -170,8 +170,8 @@ def test_a_line_is_explained_and_proven_with_the_options_of_its_pair() -> None:
             assert result.stdout.startswith(f"ffn fp16 M=16 256 -> 512 -> 256 on {name}"), result.stdout
             assert said in result.stdout
     for arguments, said in (
-        ((line,), "give a pair by --m, --d-in, --d-hidden, --d-out"),
-        ((line, *PAIR, "--target", "z80"), "no GPU is called 'z80'"),
+        ((line,), "describe a pair with --m, --d-in, --d-hidden, --d-out"),
+        ((line, *PAIR, "--target", "z80"), "there is no GPU called 'z80'"),
         ((line.replace("row+row", "row+rwo"), *PAIR), "'rwo' is not a valid RasterKind"),
         (("none.json", *PAIR), "--m, --d-in, --d-hidden, --d-out: of a LINE alone"),
         (("job-000000000000",), "give one trial of the job"),

@@ -74,7 +74,7 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
 def test_the_example_says_how_it_is_called() -> None:
     example = [sys.executable, str(ROOT / "examples" / "run_artifact.py")]
     ran = subprocess.run(example, capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (1, "give the zip of an artifact, or the folder of its files\n")
+    assert (ran.returncode, ran.stderr) == (1, "pass the zip of an artifact, or the folder of its files\n")
 
 
 @pytest.mark.slow

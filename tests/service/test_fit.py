@@ -132,7 +132,7 @@ def test_a_file_that_is_no_fit_is_named_before_anything_begins(tmp_path: Path, t
     Store.open(tmp_path).close()
     path = put(tmp_path, text)
     result = fitted(tmp_path)
-    assert (result.exit_code, f"{path}: is no fit" in result.output) == (1, True), result.output
+    assert (result.exit_code, f"{path}: is not a valid fit" in result.output) == (1, True), result.output
     assert FITS_VARIABLE not in os.environ
 
 
@@ -149,7 +149,7 @@ def test_explain_takes_the_fits_of_the_folder_for_a_file_too(tmp_path: Path) -> 
     asked = {"workload": builders.workload().to_json(), "gpu": "h200", "schedule": builders.schedule().to_json()}
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     result = CliRunner().invoke(main, ["explain", str(tmp_path / "asked.json"), "--data", str(tmp_path)])
-    assert "by a fit to 7 measured trials on an H200 of mine" in result.output
+    assert "fitted to 7 measured trials on an H200 of mine" in result.output
 
 
 def test_a_service_in_a_program_of_ones_own_takes_the_fits_of_its_folder(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_token_is_made_in_the_default_folder_or_in_one_that_is_there(
     monkeypatch.chdir(tmp_path)
     refused = run(*creating, "--data", "misspelled")
     assert (refused.exit_code, list(tmp_path.iterdir())) == (1, [])
-    assert "there is no folder misspelled; pass a service's data folder as --data, or make" in refused.stderr
+    assert "there is no folder misspelled; pass a service's data folder as --data, or create" in refused.stderr
     assert run(*creating).exit_code == 0
     assert (tmp_path / "tuner-data/tuner.db").is_file()
     (tmp_path / "other").mkdir()

@@ -40,8 +40,8 @@ def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.Monk
         ("TUNER_SPIN_LIMIT_CYCLES", "-1", "spin_limit_cycles: must be a number above 0, got -1"),
         ("TUNER_FINALS_ROUNDS", "0", "finals_rounds: must be at least 1, got 0; 20 is a reasonable value"),
         ("TUNER_TIE_BAND", "1", "tie_band: must be at least 0 and below 1, got 1; 0.01 is one percent"),
-        ("TUNER_PORT", "abc", "port: should be an integer, got 'abc'; give an integer"),
-        ("TUNER_KEEP_DAYS", "-1", "keep_days: should be greater than 0, got '-1'; give more than 0"),
+        ("TUNER_PORT", "abc", "port: should be an integer, got 'abc'; use an integer"),
+        ("TUNER_KEEP_DAYS", "-1", "keep_days: should be greater than 0, got '-1'; use more than 0"),
         ("TUNER_WEBHOOK_HOSTS", "ci.example", "webhook_hosts needs a webhook_secret of at least 16 characters"),
     ],
 )

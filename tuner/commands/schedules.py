@@ -215,7 +215,7 @@ def _from_job(job_id: str, place: dict[str, Any]) -> _Subject:
     row = best_to_explain(best.finals) if best else None
     if best is None or row is None or row.candidate.schedule is None:
         raise click.ClickException(
-            f"{job_id} has no result with a schedule of ours; {job_id}/TRIAL is one of its trials"
+            f"{job_id} has no result with a schedule of tuner's; {job_id}/TRIAL is one of its trials"
         )
     sentences = tuple(explain_job(best, row, history, judge_forecasts(forecasts)))
     gpu = _gpu_of(job_id, spec)

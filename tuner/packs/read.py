@@ -98,7 +98,7 @@ def _check_index(entries: tuple[Entry, ...], kernels: dict[str, Kernel], files: 
     records, texts = split_index(indexed(entries, in_order, of_index)[0])
     found, words = split_index(files[INDEX])
     if found != records or len(texts) != len(words) or not all(map(_is_same_text, words, texts)):
-        raise _refused(f"has an {INDEX} that contradicts {FOR_PEOPLE} and the manifests")
+        raise _refused(f"has a {INDEX} that contradicts {FOR_PEOPLE} and the manifests")
 
 
 def _is_same_text(one: bytes, other: bytes) -> bool:

@@ -66,7 +66,10 @@ def test_its_artifact_says_what_is_turned_and_where_keys_and_values_go(http: htt
     assert roles["qkv.keys"] == roles["qkv.values"] == ("cache", [4, 2, 700, 64])
     assert (roles["qkv.lengths"], roles["qkv.frequencies"]) == (("lengths", [4]), ("frequencies", [32]))
     assert roles["qkv.w"] == ("weight", [768, 512])
-    assert "first halves of all heads first" in manifest["numbers"]["rotary_meaning"]
+    assert (
+        "the first halves of all heads, in the order of the heads, then the second"
+        in manifest["numbers"]["rotary_meaning"]
+    )
     fields = {field["name"]: field for field in manifest["parameter"]["fields"]}
     assert [fields[f"qkv.{name}"]["meaning"] for name in ("heads", "kv_heads", "max_length", "new_tokens")] == [
         *("8", "2", "700", "1"),

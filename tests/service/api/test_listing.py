@@ -121,7 +121,7 @@ def test_what_is_ticked_is_ended_and_what_may_not_be_is_named(many: tuple[Servic
     assert httpx.post(f"{url}/ui/cancel", data={"query": "x"}).status_code == 422
     other = next(row for row in rows(url) if not row["batch"] and row["state"] == "queued")
     both = httpx.post(f"{url}/ui/cancel", data={"job": ["job-none", other["id"], ended["id"]]})
-    assert (both.status_code, "2 of 3 were ended; " in both.text, "job-none" in both.text) == (409, True, True)
+    assert (both.status_code, "2 of 3 were cancelled; " in both.text, "job-none" in both.text) == (409, True, True)
 
 
 def test_a_batch_has_a_name_a_gain_and_a_place_in_the_queue(many: tuple[Service, str]) -> None:

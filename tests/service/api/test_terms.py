@@ -71,6 +71,6 @@ def test_the_labels_of_who_asked_for_a_job_are_bounded(slow_api: Api) -> None:
     for refused in (http.post("/jobs", json=asked(3, 99)), http.post("/batches", json=batch)):
         (error,) = refused.json()["errors"]
         assert (refused.status_code, error["field"]) == (422, "labels")
-        assert "would have 17 labels of yours" in error["problem"]
+        assert "would have 17 of your labels" in error["problem"]
         assert error["remedy"] == "an owner may give a job at most 16 labels: leave some out, or reuse existing ones"
     assert http.post("/jobs", json=asked(3)).json()["id"] == job["id"]

@@ -135,13 +135,13 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
             ["--model", "llama3-8b", "--sequences", "4", "--max-length", "512"],
             "these options fit decoder-attention and decoder-layer: choose one with --kind",
         ),
-        (["--m", "16", "ffn", *PAIR], "--m: give what spells the pair behind its kind"),
+        (["--m", "16", "ffn", *PAIR], "--m: put the options of the pair after its kind"),
         (["ffn", "--m", "16"], "Missing option '--d-in'"),
         (["ffn", *PAIR, "--tp", "2"], "--tp"),
         (["layers"], "No such command 'layers'"),
         (["--chain", "no-such.json"], "no-such.json: cannot be read"),
         (["--chain", "pyproject.toml"], "is not valid JSON"),
-        (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),
+        (["--chain", "pyproject.toml", "--m", "3"], "--m: not allowed with --chain"),
     ],
 )
 def test_options_of_a_chain_that_do_not_go_together_are_refused(run: Run, options: list[str], words: str) -> None:

@@ -178,12 +178,12 @@ def test_where_the_library_is_the_answer_nothing_is_written_and_its_algorithm_is
     )
     refused = run("fetch", "best", "--job", job_id, "-o", str(path))
     assert (refused.exit_code, path.exists(), refused.stdout) == (ExitCode.LIBRARY_WINS, False, "")
-    assert f"{job_id} says to run library (simulated)" in refused.stderr
+    assert f"{job_id} recommends library (simulated)" in refused.stderr
     assert "cuBLASLt 130100\n  up: D[512, 16] = A^T B, k 256, CUDA_R_16F" in refused.stderr
     assert "algorithm id 66, tile_id 20; workspace 0 B; afterwards apply silu" in refused.stderr
     written = run(*FETCH, "--job", job_id, "-o", str(path))
     assert (written.exit_code, path.exists()) == (ExitCode.OK, True)
-    assert "says to run library" in written.stderr
+    assert "recommends library" in written.stderr
 
 
 @pytest.mark.parametrize("calls", [RECIPE["calls"], []], ids=["computed, maximum over the", "alone"])
@@ -195,7 +195,7 @@ def test_where_the_library_is_the_answer_its_attention_is_named(
     monkeypatch.setattr(Client, "best", lambda *_: {**measured(*_), "winner": "library", "library": library})
     refused = run("fetch", "best", "--job", job_id)
     assert refused.exit_code == ExitCode.LIBRARY_WINS
-    assert f"says to run library (simulated)\n{attention}\n" in refused.stderr
+    assert f"recommends library (simulated)\n{attention}\n" in refused.stderr
     assert ("cuBLASLt 130100" in refused.stderr) == bool(calls)
 
 
@@ -217,7 +217,7 @@ def test_where_an_attention_has_a_launch_of_its_own_several_launches_need_no_opt
     as_kind(monkeypatch, "n_launches_pdl")
     written = run("fetch", "best", "--job", job_id, "-o", str(path))
     assert (written.exit_code, path.exists()) == (ExitCode.OK, True), written.stderr
-    assert "says to run n launches pdl" in written.stderr
+    assert "recommends n launches pdl" in written.stderr
 
 
 @pytest.mark.parametrize("verdict", ["do not fuse", "tie"])
@@ -230,11 +230,11 @@ def test_where_several_launches_are_the_answer_nothing_is_written_unless_they_ar
     monkeypatch.setattr(Client, "best", lambda *_: {**best(*_), "winner": kind, "verdict": verdict, "winner_row": 1})
     refused = run("fetch", "best", "--job", job_id, "-o", str(path))
     assert (refused.exit_code, path.exists(), refused.stdout) == (ExitCode.UNFUSED_WINS, False, "")
-    assert "says to run two launches pdl, 0." in refused.stderr
+    assert "recommends two launches pdl, 0." in refused.stderr
     as_kind(monkeypatch, kind)
     written = run("fetch", "best", "--job", job_id, "-o", str(path), flag)
     assert (written.exit_code, path.exists()) == (ExitCode.OK, True)
-    assert "says to run two launches pdl" in written.stderr
+    assert "recommends two launches pdl" in written.stderr
 
 
 @pytest.mark.parametrize("verdict", ["fused wins", "tie"])

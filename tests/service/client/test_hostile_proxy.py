@@ -106,7 +106,7 @@ def test_another_jobs_kernel_is_not_written(
                 more = ["--format", format, "--key", key, "-o", str(output)]
                 refused = run(*FETCH, *question, *more, url=url)
             assert refused.exit_code == ExitCode.REFUSED, refused.output
-            assert "sent something else than requested" in refused.stderr
+            assert "is not the requested one" in refused.stderr
             assert not output.exists()
     with hostile_proxy(server.url, lambda method, path, found: found) as url:
         assert run(*FETCH, "--job", job_id, "--format", format, "--key", key, "-o", str(output), url=url).exit_code == 0
@@ -145,7 +145,7 @@ def test_another_orders_pack_is_neither_written_nor_locked(
         with hostile_proxy(server.url, lambda method, path, found: stranger if path == "/packs" else found) as url:  # noqa: B023
             refused = run(*packing, url=url)
         assert refused.exit_code == ExitCode.REFUSED, refused.output
-        assert "the pack is not what was asked for" in refused.stderr
+        assert "the pack is not the requested one" in refused.stderr
         assert not output.exists()
         assert not lock.exists()
     assert run(*packing).exit_code == 0
@@ -201,7 +201,7 @@ def test_tune_refuses_a_job_of_another_objective(
     def rewrite(method: str, path: str, found: Any) -> Any:
         return answered if method == "POST" and path == "/jobs" else found
 
-    with hostile_proxy(server.url, rewrite) as url, pytest.raises(Refused, match="sent something else than requested"):
+    with hostile_proxy(server.url, rewrite) as url, pytest.raises(Refused, match="is not the requested one"):
         tune(body()["pair"], target="simulated:h200", trials=3, url=url, progress=False, **asked)
 
 
@@ -240,7 +240,7 @@ def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Serv
         with hostile_proxy(server.url, lambda method, path, found: lie if "/jobs?" in path else found) as url:  # noqa: B023
             refused = run(*tuning, url=url)
         assert (refused.exit_code, output.exists()) == (ExitCode.REFUSED, False), refused.output
-        assert "sent something else than requested" in refused.stderr
+        assert "is not the requested one" in refused.stderr
     assert run(*tuning).exit_code == 0
 
 

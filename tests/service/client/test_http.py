@@ -42,7 +42,7 @@ def test_an_endless_job_times_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["localhost:8000", "tuner.example", "file:///tmp"])
 def test_an_address_without_http_is_called_none(url: str) -> None:
-    with pytest.raises(Unreachable, match="is not an address: it begins neither with http:// nor with https://"):
+    with pytest.raises(Unreachable, match="is not an address: it begins with neither http:// nor https://"):
         Client(url)
 
 

@@ -71,7 +71,7 @@ def test_an_inspection_that_waits_too_long_is_a_timeout(run: Run, client: Client
         time.sleep(0.05)
     result = run("counters", job_id, "0", "--timeout", "0.0001")
     assert result.exit_code == ExitCode.TIMEOUT
-    assert "still to come" in result.stderr
+    assert "are not ready; ask again" in result.stderr
     run("cancel", job_id)
 
 

@@ -294,7 +294,7 @@ def test_a_lock_pins_the_first_key_and_a_new_one_is_taken_by_name_alone(run: Run
         assert f"signed by {new}" in refused.stderr
         updated = run("update", "--lock", str(locked), "--key", new)
         assert updated.exit_code == ExitCode.OK
-        assert updated.stdout == f"model.tunerpack: no kernel and no speed-up changed; {new} signs it now\n"
+        assert updated.stdout == f"model.tunerpack: no kernel and no speed-up changed; it is now signed by {new}\n"
     finally:
         (data / KEY_FILE).write_bytes(old)
     [pack] = json.loads(locked.read_text())["packs"]
@@ -340,7 +340,7 @@ def test_without_cryptography_a_pack_is_made_and_its_signature_is_not_verified(
     path = str(tmp_path / "unverified.tunerpack")
     made = run("pack", "--job", job_id, "-o", path)
     assert made.exit_code == 0, made.stderr
-    assert "the signature is not verified: cryptography is not installed; run: pip install" in made.stderr
+    assert "the signature was not verified: cryptography is not installed; run: pip install" in made.stderr
     result = run("verify", path, "--bytes-only")
     assert result.exit_code == 0, result.stderr
     assert "is intact; signed, according to itself, by" in result.stderr

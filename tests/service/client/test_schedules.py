@@ -82,7 +82,7 @@ def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, clie
 
 def test_files_that_do_not_go_together_are_refused(run: Run, files: list[str], tmp_path: Path) -> None:
     for options, words in (
-        (["--plan-kind", "fused", *PAIR], "--plan-kind is of --schedule"),
+        (["--plan-kind", "fused", *PAIR], "--plan-kind needs --schedule"),
         (["--schedule", files[0], "--plan-kind", "merged"], "'merged' is unknown; there are two_launches"),
         (["--schedule", files[0], *OTHER], "the schedules are for ffn fp16 M=16 256 -> 512 -> 256, but the job is for"),
         (["--schedule", files[0], *PAIR, "--m", "1,16"], "--schedule is for one number of rows"),
@@ -126,7 +126,7 @@ def test_a_body_takes_lines_too_and_says_of_a_broken_one_what_is_wrong(client: C
     assert (job["num_given"], same["id"]) == (1, job["id"]), "it is the same problem"
     for schedule, words in (
         (line.replace("row+row", "row+rwo"), r"schedules\.0\.schedule: .*'rwo' is not a valid RasterKind"),
-        (line.partition(" | ")[0], r"schedules\.0\.schedule: has 1 parts between bars"),
+        (line.partition(" | ")[0], r"schedules\.0\.schedule: has 1 parts separated by bars"),
         (line.replace("x", f"{2**31}x", 1), r"schedules\.0\.schedule: has the number 16?2147483648"),
         (line * 100, r"schedules\.0\.schedule"),
     ):

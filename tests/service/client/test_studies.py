@@ -154,7 +154,7 @@ def test_an_order_of_ones_own_is_made_here_and_sent_as_a_table(run: Run, client:
         ("def mine(grids):\n    return grids[7]\n", "fails: IndexError"),
         ("def mine(grids):\n    while True:\n        yield 0, 0, 0\n", "occurs twice: list each tile once"),
         ("def other(grids):\n    return []\n", "has no function mine"),
-        ("1 +\n", "does not run: SyntaxError"),
+        ("1 +\n", "failed: SyntaxError"),
     ],
 )
 def test_a_function_that_makes_no_order_is_named(run: Run, tmp_path: Path, text: str, words: str) -> None:

@@ -235,5 +235,5 @@ def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: P
     assert table[:2] == [[0, 0, 7], [0, 0, 6]]
     assert "given-" in str(result)
     assert "●" in str(result)
-    with pytest.raises(InvalidInput, match="orders: are of schedules"):
+    with pytest.raises(InvalidInput, match="orders: need schedules"):
         tuner.tune(PAIR, orders=[backwards_by_row], data=tmp_path / "none", progress=False)

@@ -77,7 +77,7 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     away.begin_again()
     asyncio.run(away.tell(PLAIN, "closed"))
     assert [line.partition(",")[0] for line in lines(caplog, logging.WARNING)[-2:]] == [
-        "the scheduler tcp://here:1 was lost; this worker joins again when it answers",
+        "the connection to the scheduler tcp://here:1 was lost; this worker joins again when it answers",
         "waiting for the scheduler tcp://here:1 for 0 s",
     ]
 

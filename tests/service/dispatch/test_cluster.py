@@ -165,9 +165,9 @@ def test_a_worker_that_hangs_is_given_up_and_probed(members: Members, monkeypatc
     members.add_worker([watched])
     dispatcher = members.dispatcher(slack_s=0.5)
     lane = dispatcher.lane(TARGET_ID)
-    with pytest.raises(Quarantined, match=r"answered no measure within 0\.5 s"):
+    with pytest.raises(Quarantined, match=r"did not answer a measure within 0\.5 s"):
         lane.measure(PROBLEM, prepared_of(watched, LIBRARY)).result(120)
-    with pytest.raises(Quarantined, match="answered no probe"):
+    with pytest.raises(Quarantined, match="did not answer a probe"):
         lane.probe().result(120)
     deadline_s = 60.0
     watched.may_go.set()
@@ -190,7 +190,7 @@ def test_what_announces_nothing_known_is_refused_and_said(
 
 def test_a_target_that_nobody_serves_is_not_found(dispatcher: ClusterDispatcher) -> None:
     for find in (dispatcher.lane, dispatcher.builds):
-        with pytest.raises(NotFound, match="no worker serves h200; here are: simulated:h200"):
+        with pytest.raises(NotFound, match="no worker serves h200; available are: simulated:h200"):
             find("h200")
 
 

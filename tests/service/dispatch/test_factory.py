@@ -30,7 +30,7 @@ def test_several_simulated_gpus_are_served_at_once_and_each_says_what_its_times_
     found, why = make_evaluators("simulated:a100,simulated:h200", build_cache=tmp_path)
     assert [one.target.id for one in found] == ["simulated:a100", "simulated:h200"]
     assert f"by the data sheet of the {CATALOGUE['a100'].name}; no trials" in why
-    assert "measured trials of an NVIDIA H200" in why
+    assert "measured trials on an NVIDIA H200" in why
 
 
 def test_none_is_none(tmp_path: Path) -> None:

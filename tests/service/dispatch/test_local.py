@@ -111,7 +111,7 @@ def test_two_evaluators_of_one_target_work_side_by_side_and_are_one_target() -> 
 
 def test_a_target_that_nobody_serves_is_not_found(dispatcher: LocalDispatcher) -> None:
     for find in (dispatcher.lane, dispatcher.builds):
-        with pytest.raises(NotFound, match="no worker serves h200; here are: simulated:h200"):
+        with pytest.raises(NotFound, match="no worker serves h200; available are: simulated:h200"):
             find("h200")
 
 

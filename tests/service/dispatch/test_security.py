@@ -37,22 +37,23 @@ def refusal(tls: Path) -> str:
 
 @pytest.mark.parametrize("content", [b"", b"no PEM", bytes(range(256)), b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
 @pytest.mark.parametrize(
-    ("name", "words"), [("ca.pem", "no certificate"), ("cert.pem", "no certificate"), ("key.pem", "not a private key")]
+    ("name", "words"),
+    [("ca.pem", "not a certificate"), ("cert.pem", "not a certificate"), ("key.pem", "not a private key")],
 )
 def test_a_garbled_file_is_named(ours: Path, name: str, words: str, content: bytes) -> None:
     security_for(ADDRESS, ours)
     (ours / name).write_bytes(content)
-    assert f"tls: {ours / name} is {words} in PEM" in refusal(ours)
+    assert f"tls: {ours / name} is {words} in PEM format" in refusal(ours)
 
 
 def test_a_file_that_is_missing_is_named(ours: Path) -> None:
     (ours / "key.pem").unlink()
-    assert f"tls: {ours} holds no key.pem; make it" in refusal(ours)
+    assert f"tls: {ours} lacks key.pem; create it" in refusal(ours)
 
 
 def test_the_key_of_another_certificate_is_refused(ours: Path, made: list[Path]) -> None:
     shutil.copy(made[1] / "key.pem", ours)
-    assert f"{ours / 'key.pem'} is not the key that belongs to cert.pem beside it" in refusal(ours)
+    assert f"{ours / 'key.pem'} is not the key that belongs to cert.pem" in refusal(ours)
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(ours: Path) -> None:

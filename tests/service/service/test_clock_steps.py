@@ -69,7 +69,7 @@ def test_a_step_costs_no_job_its_deadline_and_no_chart_its_order(
         page = points_page(service.job(first.id), found.num_trials, found.points, found.stage_s, None)
     assert page.at_s == sorted(page.at_s)
     assert page.at_s[0] >= 0
-    assert any(f"a step of {step_s:+.0f} s" in one.getMessage() for one in caplog.records)
+    assert any(f"the clock jumped by {step_s:+.0f} s" in one.getMessage() for one in caplog.records)
 
 
 def test_after_a_step_no_job_is_too_old_for_an_hour(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_servers_of_one_machine_move_a_deadline_once_and_all_say_that_the_clock_
         return Remover(store, Retention(), clock, lambda: leader == [name], steps)
 
     def steps_said() -> int:
-        return sum(f"a step of {step_s:+.0f} s" in one.getMessage() for one in caplog.records)
+        return sum(f"the clock jumped by {step_s:+.0f} s" in one.getMessage() for one in caplog.records)
 
     removers = [server("first"), server("second")]
     with caplog.at_level(logging.WARNING):

@@ -129,7 +129,7 @@ def test_a_job_without_a_result_says_why(serve: Serve) -> None:
     assert service.job(running.id).state is JobState.SEARCHING
     with pytest.raises(NotFound, match="still being searched"):
         service.best(running.id)
-    with pytest.raises(NotFound, match="waits for its turn"):
+    with pytest.raises(NotFound, match="it is queued"):
         service.best(waiting.id)
 
 

@@ -263,7 +263,11 @@ def test_what_does_not_run_is_not_inspected(serve: Serve) -> None:
     failed = next(trial.number for trial in service.trials(job_id, outcome="failed").items)
     asks: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: service.ask_inspection(job_id, failed, COUNTERS), InvalidInput, "was failed, not measured: element"),
-        (lambda: service.ask_inspection(job_id, 0, TRACE), InvalidInput, "of kind library, whose kernels leave no"),
+        (
+            lambda: service.ask_inspection(job_id, 0, TRACE),
+            InvalidInput,
+            "of kind library, whose kernels cannot be traced",
+        ),
         (lambda: service.ask_inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4: it has 0 to 3"),
         (lambda: service.ask_inspection("job-0", 0, COUNTERS), NotFound, "there is no job"),
         (lambda: service.inspection(job_id, failed, COUNTERS), NotFound, "nobody asked"),

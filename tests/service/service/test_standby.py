@@ -166,7 +166,7 @@ def test_a_server_does_not_wait_for_ever_for_the_tables_of_another_version(
     one.leadership.take()
     migrate.downgrade(one.engine, "0024")
     monkeypatch.setattr(database, "UPGRADE_PATIENCE_S", 0.3)
-    with pytest.raises(StoreError, match="are at revision 0024, not at this version's, and another server has them"):
+    with pytest.raises(StoreError, match="are at revision 0024, not at this version's, and another server uses them"):
         Store.open(tmp_path / "data", database_url, shared=True)
     one.close()
 

@@ -270,10 +270,10 @@ def test_who_joins_a_job_uses_up_no_label_of_its_owner(serve: Serve) -> None:
     job = ask(ALICE, "first")
     joined = ask(BOB, *(f"b{number}" for number in range(16)))
     assert joined.id == job.id
-    with pytest.raises(InvalidInput, match="would have 17 labels of yours"):
+    with pytest.raises(InvalidInput, match="would have 17 of your labels"):
         ask(BOB, "one more")
     own = ask(ALICE, *(f"a{number}" for number in range(15)))
     assert len(own.labels) == 32
-    with pytest.raises(InvalidInput, match="would have 17 labels of yours"):
+    with pytest.raises(InvalidInput, match="would have 17 of your labels"):
         ask(ALICE, "one more")
     latch.is_open.set()

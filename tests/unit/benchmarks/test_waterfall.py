@@ -44,7 +44,7 @@ def test_bars_that_leave_a_tenth_of_the_time_unexplained_do_not_hold() -> None:
     [{"needed_share": 1.5}, {"needed_share": 0.0}, {"mean_tensor_cycles": 45_000.0}, {"active_cycles": 35_000.0}],
 )
 def test_figures_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"at most 1|this is their order"):
+    with pytest.raises(ValueError, match=r"at most 1|must ascend in this order"):
         waterfall_of(replace(FIGURES, **wrong))
 
 

@@ -52,8 +52,8 @@ def test_the_librarys_time_is_that_of_which_the_speed_up_is_one(entry: Entry) ->
     [
         ({}, None, "never measured"),
         ({"winner": "library"}, 0.9, "ours is slower"),
-        ({"winner": "fused"}, 1.01, "ours gains 1.01x, below --min-gain 1.02"),
-        ({"winner": "fused"}, None, "ours gains, below --min-gain 1.02"),
+        ({"winner": "fused"}, 1.01, "tuner's kernel gains 1.01x, below --min-gain 1.02"),
+        ({"winner": "fused"}, None, "tuner's kernel gains, below --min-gain 1.02"),
     ],
 )
 def test_why_the_library_runs_is_said(

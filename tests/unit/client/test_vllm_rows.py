@@ -45,7 +45,7 @@ def test_vllms_flags_beside_rows_are_refused_by_name(tmp_path: Path) -> None:
     config.write_text("{}")
     found = CliRunner().invoke(main, ["tune-model", str(config), "-o", "x", "--m", "1,2", "--max-num-seqs", "4"])
     assert found.exit_code == ExitCode.USAGE
-    assert "--max-num-seqs: only with --m vllm" in found.stderr
+    assert "--max-num-seqs: only allowed with --m vllm" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from tests.unit.frozen.artifacts import (
 )
 from tuner.client.delivery.artifact import open_artifact
 from tuner.client.delivery.lock import read_lock
+from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.read import read_pack
 from tuner.packs.records import VERSION, VERSION_OF_SECTION
+from tuner.packs.write import pack_bytes
 from tuner.runtime import RuntimeFailure, load_artifact
 from tuner.versions import MANIFEST_FORMAT
 from tuner.winners.shipped import found_in
@@ -32,6 +35,8 @@ from tuner.winners.shipped import found_in
 MANIFEST = "manifest.json"
 #: Of the same formats, as they were before attentions had a record of aborts, or pages gaps between them.
 OLDER = FOLDER.parent / "older"
+#: Fields of a manifest that are sentences for people, beside those that end in `_meaning`.
+PROSE = {"meaning", "cache", "zero", "concurrency", "intermediates"}
 FORMATS = range(1, MANIFEST_FORMAT + 1)
 VERSIONS = range(1, VERSION + 1)
 
@@ -46,6 +51,36 @@ def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
         pairs = enumerate(zip(today, frozen, strict=True))
         return [name for number, (new, old) in pairs for name in missing_in(new, old, f"{path}[{number}]")]
     return [] if (type(today), today) == (type(frozen), frozen) else [path]
+
+
+def without_prose(document: Any) -> Any:
+    """A manifest without its sentences for people: these may be said in other words."""
+    if isinstance(document, list):
+        return [without_prose(one) for one in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        key: without_prose(value)
+        for key, value in document.items()
+        if not (isinstance(value, str) and (key in PROSE or key.endswith("_meaning")))
+    }
+
+
+def _facts(manifest: bytes) -> str:
+    return json.dumps(without_prose(json.loads(manifest)), sort_keys=True)
+
+
+def in_kept_words(entries: list[Entry], frozen: dict[str, bytes]) -> list[Entry]:
+    """Entries whose kernels have the frozen manifests, wherever these differ from today's in prose alone."""
+    kept = {_facts(data): data for path, data in frozen.items() if path.endswith(f"/{MANIFEST}")}
+
+    def reworded(rung: Rung) -> Rung:
+        if rung.kernel is None:
+            return rung
+        today = rung.kernel.files[MANIFEST]
+        return replace(rung, kernel=Kernel(files={**rung.kernel.files, MANIFEST: kept.get(_facts(today), today)}))
+
+    return [replace(entry, rungs=tuple(map(reworded, entry.rungs))) for entry in entries]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +122,7 @@ def test_what_was_written_in_an_older_form_of_a_format_is_read(
 @pytest.mark.parametrize("number", ARTIFACTS)
 def test_an_artifact_is_written_as_it_was(number: int) -> None:
     frozen, today = read_zip(artifact_path(number).read_bytes()), files_of(ARTIFACTS[number]())
-    manifests = [json.loads(files.pop(MANIFEST)) for files in (today, frozen)]
+    manifests = [without_prose(json.loads(files.pop(MANIFEST))) for files in (today, frozen)]
     assert missing_in(*manifests) == []
     assert today == frozen
 
@@ -102,7 +137,8 @@ def test_a_pack_of_every_version_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_pack_is_written_as_it_was(version: int) -> None:
-    frozen, today = read_zip(read_pack_file(version)), read_zip(PACKS[version]())
+    frozen = read_zip(read_pack_file(version))
+    today = read_zip(pack_bytes(in_kept_words(PACKS[version](), frozen)))
     assert today["pack.bin"] == frozen["pack.bin"], (
         "the index of a pack is another: a program that finds it may not run"
     )

@@ -104,5 +104,5 @@ def test_an_index_that_says_something_else_of_weights_is_refused(
     broken.put("weights", 0, offset, value)
     found = refusal_by_c(recorder, broken.bytes(), tmp_path / "a.tunerpack")
     assert found == f"weights 0 of the pack's index: {says}"
-    with pytest.raises(InvalidInput, match=r"does not say what pack.json and the manifests say|is not of a pack"):
+    with pytest.raises(InvalidInput, match=r"pack.bin that contradicts pack.json and the manifests|is not of a pack"):
         read_pack(broken.summed())

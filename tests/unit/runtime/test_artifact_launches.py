@@ -184,7 +184,7 @@ def test_an_artifact_whose_launches_are_not_its_plans_is_refused_by_its_field() 
     made, _ = chain(PlanKind.FUSED, block(16))
     manifest = json.loads(made.files["manifest.json"])
     manifest["launches"][0]["needs_all_ctas"] = False
-    with pytest.raises(RuntimeFailure, match=r"the artifact: launches\[0\].needs_all_ctas: is False, and by its plan"):
+    with pytest.raises(RuntimeFailure, match=r"launches\[0\].needs_all_ctas: is False, but according to its plan"):
         Artifact({**made.files, "manifest.json": json.dumps(manifest).encode()})
 
 

@@ -163,7 +163,7 @@ def test_a_recipe_that_cannot_be_is_refused_with_its_field(alone: dict[str, byte
 def test_an_artifact_without_the_ops_launch_is_refused(alone: dict[str, bytes]) -> None:
     manifest = json.loads(alone["manifest.json"])
     del manifest["own_launches"]
-    with pytest.raises(RuntimeFailure, match="has an op 'gather', and no launch of it"):
+    with pytest.raises(RuntimeFailure, match="has an op 'gather', but no launch of it"):
         Artifact({**alone, "manifest.json": json.dumps(manifest).encode()})
 
 

@@ -49,7 +49,7 @@ def remove_database(folder: Path) -> None:
 def test_a_database_that_is_gone_while_artifacts_are_there_is_refused(filled: Path) -> None:
     remove_database(filled)
     assert "is gone" in refusal_of(filled)
-    assert "put a backup in its place" in refusal_of(filled)
+    assert "restore a backup" in refusal_of(filled)
     shutil.move(filled / "artifacts", filled / "elsewhere")
     Store.open(filled).close()
 

@@ -153,7 +153,7 @@ def test_ops_that_disagree_on_how_far_a_tensor_reaches_are_refused() -> None:
     ):
         graph = box_graph(ops[0], replace(ops[1], bounds=(*bounds, ops[1].bounds[0])), ops[2])
         plan = random_plan(graph, random.Random(0), num_ctas=2, position=WaitPosition.TASK)
-        with pytest.raises(CoverageError, match=rf"a is bounded in dimension 1 by routed for a, and .*{text}"):
+        with pytest.raises(CoverageError, match=rf"a is bounded in dimension 1 by routed for a, but .*{text}"):
             prove(plan, graph)
 
 

@@ -219,7 +219,7 @@ def test_static_queues_need_every_cta_resident() -> None:
     assert occupancy(fat, GPU) == 1
     verified = verify(plan, PAIR, SMALL, GPU)
     for refuse in (lambda: verify(plan, PAIR, fat, GPU), lambda: recheck(verified, fat)):
-        with pytest.raises(ResourceError, match=r"6 CTAs, 3 SMs hold 3.*shared memory of H200 allow 1"):
+        with pytest.raises(ResourceError, match=r"6 CTAs, but 3 SMs hold 3.*shared memory of H200 allow 1"):
             refuse()
     verify(plan_of(ctas_per_sm=2), PAIR, fat, GPU)  # tickets need no co-residency
 

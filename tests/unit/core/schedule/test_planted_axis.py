@@ -16,7 +16,7 @@ from tests.support.repository import ROOT
 PLANTED = {
     "launch": (
         "tuner/core/schedule/tiling.py",
-        "    #: What the L2 is told about weights.\n",
+        "    #: L2 hint for weights.\n",
         "    #: As a launch might have it.\n"
         "    planted: int = axis(1, values=(1, 2), near=(1, 2), word='planted{}', since='9.9',\n"
         "        sentence='{} CTAs are planted.', values_in_words='1, 2',\n"
@@ -24,7 +24,7 @@ PLANTED = {
     ),
     "order": (
         "tuner/core/schedule/ordering.py",
-        "    #: Of a chain that is launched run by run",
+        "    #: For a chain that is launched run by run",
         "    #: As above.\n"
         "    planted: int = axis(1, values=(1, 2), near=(1, 2), word='planted{}', since='9.9',\n"
         "        sentence='{} CTAs are planted.', values_in_words='1, 2',\n"

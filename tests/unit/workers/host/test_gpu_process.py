@@ -53,10 +53,10 @@ def started() -> Iterator[Started]:
         ("hangs", FailureKind.HANG, "no answer within 1 s: the GPU process was killed"),
         ("exits", FailureKind.CRASH, "died (exit code 3)"),
         ("kills itself", FailureKind.CRASH, "died (signal 9)"),
-        ("sends no pickle", FailureKind.CRASH, "answered garbage"),
-        ("sends nothing in particular", FailureKind.CRASH, "answered garbage: a dict"),
+        ("sends no pickle", FailureKind.CRASH, "sent an invalid answer"),
+        ("sends nothing in particular", FailureKind.CRASH, "sent an invalid answer: a dict"),
         ("sends half a message", FailureKind.HANG, "no answer within 1 s"),
-        ("sends a negative length", FailureKind.CRASH, "garbage"),
+        ("sends a negative length", FailureKind.CRASH, "sent an invalid answer"),
     ],
 )
 def test_every_way_to_lose_it_has_its_reason_and_the_next_one_holds_the_problem(

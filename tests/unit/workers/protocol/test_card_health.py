@@ -33,7 +33,7 @@ def test_hardware_that_slows_a_card_down_makes_it_unfit_and_its_own_power_limit_
 def test_every_reason_is_named() -> None:
     assert "a hardware slowdown and a hardware thermal slowdown" in trouble(check(bits=0x48))
     assert "345 of 1980 MHz" in trouble(check(clock_mhz=345))
-    assert "wrong numbers" in trouble(check(is_right=False))
+    assert "wrong results" in trouble(check(is_right=False))
 
 
 def test_half_of_the_clock_is_enough_and_an_unknown_clock_is_not_held_against_a_card() -> None:

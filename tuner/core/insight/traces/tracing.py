@@ -75,7 +75,8 @@ def _check_complete(launch: int, plan: Plan, table: Stamps) -> None:
     if missing.size:
         row = int(missing[0])
         what = f"task {row}" if row < plan.num_tasks else f"CTA {row - plan.num_tasks}"
-        raise ValueError(f"{what} of launch {launch} and {missing.size - 1} others left no stamps")
+        counted = f"{missing.size} of {len(table)} tasks and CTAs have none"
+        raise ValueError(f"{what} of launch {launch} left no stamps; {counted}")
 
 
 @dataclass(frozen=True, kw_only=True)
