@@ -146,9 +146,9 @@ def test_what_no_kernel_does_of_it_is_said_by_name(tmp_path: Path) -> None:
     site = toys.install("depthwise", tmp_path)
     plain, wgmma, cluster, split = toys.run(REFUSED, site).splitlines()
     assert plain == wgmma == "None"
-    assert cluster == "clusters, and conv, a depthwise, has one CTA: use 1 x 1 CTAs"
+    assert cluster == "clusters, but a task of conv, a depthwise, has one CTA: use 1 x 1 CTAs"
     rules = site / "toy_depthwise" / "rules.py"
     rules.write_text(rules.read_text().replace(', "wgmma"', ""))
     refused = toys.run(REFUSED, site).splitlines()[1]
     assert refused == "the wgmma engine cannot run tasks of conv, a depthwise: use mma or simt"
-    assert split == "2 parts of conv: a tile has 1 k-steps of 64, use no more"
+    assert split == "2 parts of conv: a tile has 1 k-steps of 64; use no more parts than that"

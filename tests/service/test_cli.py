@@ -74,10 +74,10 @@ def test_a_schedule_in_a_file_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"workload": None}, "workload is not of the form"),
+        ({"workload": None}, "workload does not have the form"),
         ({"workload": {}}, "workload has no dtype"),
         ({"schedule": {"tiling": 5}}, "schedule has no ordering"),
-        ({"schedule": 5}, "schedule is not of the form"),
+        ({"schedule": 5}, "schedule does not have the form"),
         ({"gpu": None}, "gpu is missing"),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_file_of_no_schedule_is_refused_by_its_key(tmp_path: Path, changes: di
     code, _, complaint = explained(str(file))
     assert (code, f"Error: {file}: {words}" in complaint) == (1, True), complaint
     file.write_text("{")
-    assert f"Error: {file}: is not valid JSON from line 1, column 2; give workload" in explained(str(file))[2]
+    assert f"Error: {file}: is not valid JSON from line 1, column 2; pass workload" in explained(str(file))[2]
 
 
 def test_a_saved_manifest_is_explained_for_the_gpu_of_its_job(tmp_path: Path) -> None:

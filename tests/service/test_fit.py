@@ -90,7 +90,7 @@ def test_a_fit_to_measured_trials_is_kept_and_goes_before_what_ranked_worse(
     assert own is not None
     assert own.num_trials == 210
     assert rates_of(H200) == own.rates != BAD
-    before, after = re.findall(r"(-?\d\.\d+) with the current rates, (\d\.\d+) fitted", result.output)[0]
+    before, after = re.findall(r"(-?\d\.\d+) with the current rates, (\d\.\d+) with", result.output)[0]
     assert float(before) < float(after) > 0.9
     # The shipped one was made of many more trials.
     path.unlink()
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_fit_is_named_before_anything_begins(tmp_path: Path, t
 def test_a_fit_under_another_gpus_name_is_refused(tmp_path: Path) -> None:
     fit = Fit(rates=BAD, gpu="h100", gpu_name="H100", date="", commit="", num_trials=1)
     put(tmp_path, json.dumps(fit.to_json()), "a100")
-    with pytest.raises(InvalidInput, match=r"call it h100\.json"):
+    with pytest.raises(InvalidInput, match=r"rename it to h100\.json"):
         use_fits(tmp_path / "fits")
 
 

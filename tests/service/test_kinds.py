@@ -99,11 +99,11 @@ def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
         assert (status, job["state"], job["pair"]["kind"]) == (200, "succeeded", "unknown")
         assert job["pair"]["unknown_kinds"] == ["attention"]
         assert job["pair"]["ops"][0]["op"] == "attention", "what was asked for is kept"
-        assert "an op of kind attention" in job["workload"]
+        assert "an op of the unknown kind attention" in job["workload"]
         for path in ("/jobs", "/", f"/ui/jobs/{done}", f"/ui/jobs/{waiting}", "/ui/results", f"/jobs/{done}/best"):
             status, found = ask("GET", path)
             assert (path, status) == (path, 200)
-            assert "not known here" in (found if isinstance(found, str) else json.dumps(found)) or "best" in path
+            assert "unknown kind" in (found if isinstance(found, str) else json.dumps(found)) or "best" in path
         wait_until(lambda: ask("GET", f"/jobs/{waiting}")[1]["reason"])
         _, job = ask("GET", f"/jobs/{waiting}")
         assert job["state"] == "queued"

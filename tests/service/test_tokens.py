@@ -90,7 +90,7 @@ def test_tokens_are_made_and_revoked_beside_a_running_server_and_the_client_logs
         secret = make(tmp_path / "data")
         time.sleep(1.1)
         lost = client("jobs")
-        assert (lost.exit_code, "tuner-client login" in lost.stderr) == (ExitCode.NO_TOKEN, True)
+        assert (lost.exit_code, f"tuner-client --url {server.url} login" in lost.stderr) == (ExitCode.NO_TOKEN, True)
         assert client("login", input="tuner_wrong\n").exit_code == ExitCode.NO_TOKEN
         assert not credentials_path().exists()
         assert "alice, role submit" in client("login", input=f"{secret}\n").stderr

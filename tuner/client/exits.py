@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
     OK = 0, "done"
     FAULT = 1, "an error in the client itself, or an interruption"
-    USAGE = 2, "the command line is wrong"
+    USAGE = 2, "the command line is invalid"
     NO_RESULT = 3, "no such job, no result yet, or none that matches"
     WEAKER_MATCH = 4, "a result was found, but it is not an exact match; nothing was written without --accept-nearest"
     UNREACHABLE = 5, "the server does not answer, or cannot serve requests now"

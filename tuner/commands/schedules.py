@@ -231,7 +231,7 @@ def _waterfall(what: str, place: dict[str, Any]) -> list[str]:
     from tuner.store.trials import inspections
 
     if (named := named_trial(what)) is None:
-        problem = f"{what!r} is no trial; give JOB/TRIAL, as job-f7b1c593a8c2/12"
+        problem = f"{what!r} is not a trial; use JOB/TRIAL, e.g. job-f7b1c593a8c2/12"
         raise click.BadParameter(problem, param_hint="JOB/TRIAL")
     job_id, number = named
     spec, trial = _trial(job_id, number, place)

@@ -298,7 +298,7 @@ class Service(TrialReader):
             inspection = inspections.newest(session, job_id, number, kind)
         if inspection is None:
             raise NotFound(
-                f"there are no {kind} of trial {number} of {job_id}: nobody asked for them, or tuner gc removed them; "
+                f"trial {number} of {job_id} has no {kind}: nobody asked for it, or tuner gc removed it; "
                 f"ask with POST /jobs/{job_id}/trials/{number}/{kind}"
             )
         if inspection.refusal is not None:

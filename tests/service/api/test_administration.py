@@ -87,7 +87,7 @@ def test_more_open_jobs_than_an_owners_quota_are_refused_and_a_cancelled_one_mak
     submit(guarded, "alice", 32).raise_for_status()
     refused = submit(guarded, "alice", 48)
     assert refused.status_code == 403
-    assert refused.json()["detail"].startswith("alice has 2 open jobs, and the quota is 2; wait until one ends")
+    assert refused.json()["detail"].startswith("alice already has 2 open jobs, and the quota is 2; wait until one ends")
     assert submit(guarded, "bob", 48).status_code == 202
     assert submit(guarded, "alice", 48).status_code == 200  # she shares bob's run, which costs no card time
     assert guarded.ask("alice", "POST", f"/jobs/{first}:cancel").status_code == 200
@@ -103,7 +103,7 @@ def test_a_batch_is_held_against_the_quota_as_a_whole(guarded: Guarded) -> None:
     guarded.ask("admin", "PUT", "/quotas/owner/*", json={"open_jobs": 3})
     shape = {"d_in": 128, "d_hidden": 256, "d_out": 128}
     refused = guarded.ask("alice", "POST", "/batches", json={"shapes": [{**shape, "m": [1, 2, 4, 8]}]})
-    assert (refused.status_code, "alice has 3 open jobs" in refused.json()["detail"]) == (403, True)
+    assert (refused.status_code, "alice already has 3 open jobs" in refused.json()["detail"]) == (403, True)
     assert guarded.ask("alice", "GET", "/jobs").json()["items"] == []
     assert guarded.ask("alice", "POST", "/batches", json={"shapes": [{**shape, "m": [1, 2, 4]}]}).status_code == 202
 
@@ -112,7 +112,7 @@ def test_a_projects_quota_holds_for_all_of_its_people_and_not_for_admins(guarded
     guarded.ask("admin", "PUT", "/quotas/project/llama/3", json={"open_jobs": 1}).raise_for_status()
     assert submit(guarded, "alice", 16, project="llama/3").status_code == 202
     refused = submit(guarded, "bob", 32, project="llama/3")
-    assert (refused.status_code, "the project llama/3 has 1 open job," in refused.json()["detail"]) == (403, True)
+    assert (refused.status_code, "llama/3 already has 1 open job," in refused.json()["detail"]) == (403, True)
     assert submit(guarded, "bob", 32).status_code == 202
     assert submit(guarded, "admin", 48, project="llama/3").status_code == 202
 

@@ -53,7 +53,7 @@ def test_a_job_ends_with_an_artifact_that_needs_no_tensor_map(http: httpx.Client
     (attentions,) = {len(candidate["schedule"]["attentions"]) for candidate in ours}
     assert attentions == 1
     assert {candidate["schedule"]["attentions"][0]["engine"] for candidate in ours} == {"mma"}
-    assert all("brought by cp.async" in " ".join(candidate["words"]) for candidate in ours)
+    assert all("loaded by cp.async" in " ".join(candidate["words"]) for candidate in ours)
     zipped = zipfile.ZipFile(io.BytesIO(http.get(best["artifact"]["href"]).content))
     manifest = json.loads(zipped.read("manifest.json"))
     jsonschema.Draft202012Validator(SCHEMA).validate(manifest)

@@ -38,7 +38,10 @@ def test_a_job_begins_with_what_was_imported_and_nothing_else_knows_it(file: Pat
         first, again = run(), run()
         assert (first.exit_code, again.exit_code) == (ExitCode.OK, ExitCode.OK), first.stderr
         num = len(body["winners"])
-        assert f"{num} schedules of {body['source']} imported for simulated:h200; 0 were known" in first.stderr
+        assert (
+            f"{num} schedules of {body['source']} imported for simulated:h200; 0 had already been imported"
+            in first.stderr
+        )
         assert (
             f"0 schedules of {body['source']} imported for simulated:h200; {num} had already been imported"
             in again.stderr

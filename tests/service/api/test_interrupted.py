@@ -45,7 +45,7 @@ def test_a_request_that_is_cut_before_its_answer_is_a_503_and_says_when_to_ask_a
     assert start["status"] == 503
     assert dict(start["headers"])[b"retry-after"] == b"5"
     assert dict(start["headers"])[b"content-type"].startswith(b"application/problem+json")
-    assert "the server ends" in json.loads(body["body"])["detail"]
+    assert "the server is shutting down" in json.loads(body["body"])["detail"]
 
 
 def test_an_answer_that_has_begun_is_not_begun_again() -> None:

@@ -81,7 +81,7 @@ def test_a_second_product_waits_for_the_first_ones_row(idle_api: Api) -> None:
         ("policy=random", "policy", "lru"),
         ("order=zigzag", "order", "use one of drawn, exact, row, column"),
         ("order=row&path=0.0", "path", "has its own path"),
-        ("path=zero", "path", "'zero' is no tile"),
+        ("path=zero", "path", "'zero' is not a tile"),
         ("path=0.0-7.7", "path", "step 2, tile 7.7, is outside the grid"),
         ("path=0.0-0.0", "path", "step 2, tile 0.0, was already computed"),
         ("second_cols=2&path=b0.0", "path", "do 0.0, 0.1, 0.2, 0.3 before"),

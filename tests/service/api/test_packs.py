@@ -36,7 +36,7 @@ def test_a_pack_is_made_of_finished_jobs_and_the_same_order_gives_the_same_bytes
         ({"l2": "warm"}, 404, "measured with a cold L2, not a warm one"),
         ({"shapes": []}, 422, "shapes"),
         ({"shapes": [{**SHAPE, "rows": []}]}, 422, "shapes.0.rows"),
-        ({"shapes": [{**SHAPE, "rows": [16]}] * 2}, 422, "shapes.1: repeats the shape of shapes.0 once more"),
+        ({"shapes": [{**SHAPE, "rows": [16]}] * 2}, 422, "shapes.1: repeats the shape of shapes.0; list"),
         ({"shapes": [{**SHAPE, "rows": [16, 16]}]}, 422, "shapes.0.rows: names a number twice"),
         ({"shapes": [{**SHAPE, "d_in": 2**31, "rows": [16]}]}, 422, "shapes.0.d_in"),
         ({"shapes": [{**SHAPE, "m": 16, "rows": [16]}]}, 422, "shapes.0.m"),

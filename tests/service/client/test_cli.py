@@ -115,18 +115,18 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--preset", "decoder-block", "--m", "16"], "needs --model as well"),
+        (["--preset", "decoder-block", "--m", "16"], "also needs --model"),
         (
             ["--preset", "decoder-block", "--m", "16", "--model", "llama3-8b", "--d-in", "4"],
-            "--d-in: not for decoder-b",
+            "--d-in: not allowed for decoder-b",
         ),
-        (["--tp", "2", *PAIR], "--tp: not for ffn"),
-        (["--heads", "8", "--sequences", "4"], "attention needs --max-length, --kv-heads, --head-dim as well"),
+        (["--tp", "2", *PAIR], "--tp: not allowed for ffn"),
+        (["--heads", "8", "--sequences", "4"], "attention also needs --max-length, --kv-heads, --head-dim"),
         (
             ["--preset", "decoder-attention", "--model", "llama3-8b", "--m", "4"],
-            "needs --sequences, --max-length as well; --m: not for decoder-attention",
+            "also needs --sequences, --max-length; --m: not allowed for decoder-attention",
         ),
-        (["--sequences", "4", *PAIR], "--sequences: not for ffn"),
+        (["--sequences", "4", *PAIR], "--sequences: not allowed for ffn"),
         (
             ["--gated"],
             ("describe a pair with --m, --d-in, --d-hidden, --d-out, or with the options of another kind: ffn, indep"),

@@ -140,7 +140,7 @@ def test_a_shape_beyond_the_limit_is_no_result_and_the_limit_can_be_set(run: Run
     far = ["--m", "64", *PAIR[2:], "--match", "nearest"]
     refused = run(*FETCH, *far, "--accept-nearest")
     assert refused.exit_code == ExitCode.NO_RESULT
-    assert "4 away, and the limit is 2 (ask with --max-distance 4 to get it" in refused.stderr
+    assert "distance 4, and the limit is 2 (ask with --max-distance 4 to get it" in refused.stderr
     best = ["best"], "--match nearest", ExitCode.WEAKER_MATCH  # prints it all the same
     fetch = [*FETCH, "--elsewhere"], "--match nearest --accept-nearest", ExitCode.OK
     for command, match, code in (best, fetch):

@@ -200,7 +200,7 @@ def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve
     assert finish(service, second).state is JobState.SUCCEEDED
     assert service.job(first.id).num_trials == 0
     assert service.cancel(first.id).state is JobState.CANCELLED
-    with pytest.raises(Conflict, match="succeeded cannot be cancelled"):
+    with pytest.raises(Conflict, match="succeeded cannot become cancelled"):
         service.cancel(second.id)
     with pytest.raises(NotFound, match="it was cancelled"):
         service.best(first.id)

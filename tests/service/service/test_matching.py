@@ -159,13 +159,13 @@ def test_a_server_with_a_newer_driver_changes_no_answer(store: Store) -> None:
 def test_the_nearest_shape_is_found_and_named(store: Store) -> None:
     place, match, difference = find(store, [Result(4096), Result(64), Result(1)], 32, MatchKind.NEAREST)
     assert (place, match) == (1, MatchKind.NEAREST)
-    assert difference == "for ffn fp16 M=64 256 -> 512 -> 256, not ffn fp16 M=32 256 -> 512 -> 256: 2 away"
+    assert difference == "for ffn fp16 M=64 256 -> 512 -> 256, not ffn fp16 M=32 256 -> 512 -> 256: distance 2"
 
 
 @pytest.mark.parametrize("least", [MatchKind.NEAREST, MatchKind.ANY])
 def test_a_shape_beyond_the_limit_is_refused_and_the_limit_can_be_set(store: Store, least: MatchKind) -> None:
     [job_id] = keep(store, [Result(65)])
-    refusal = r"M=65 .*: 2.04 away, and the limit is 2 \(ask with max_distance=2.05 to get it, or submit a job\)"
+    refusal = r"M=65 .*: distance 2.04, and the limit is 2 \(ask with max_distance=2.05 to get it, or submit a job\)"
     with pytest.raises(NotFound, match=refusal):
         ask(store, workload(32), least)
     found = ask(store, workload(32), least, max_distance=2.05)

@@ -201,7 +201,7 @@ def test_the_next_job_is_built_while_the_card_works_and_its_trials_are_those_of_
 def test_what_a_job_of_a_ladder_will_try_of_new_kernels_is_built_while_others_search(serve: Serve) -> None:
     card = Noting()
     service = serve(card, num_places=4)
-    batch, _ = service.batches.submit([replace(spec(m, trials=8), priors=PriorsChoice.NONE) for m in (16, 256)])
+    batch, _ = service.batches.submit([replace(spec(m, trials=8), priors=PriorsChoice.NONE) for m in (96, 192)])
     wait_until(lambda: service.batches.get(batch.id).state.is_final, LIMIT_S)
     new = []
     for job, _ in service.batches.jobs(batch.id).items:

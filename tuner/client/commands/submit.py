@@ -58,7 +58,7 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             "energy_within_percent",
             metavar="PERCENT",
             type=Finite(min=0, max=100, min_open=True),
-            help="Least energy, at most this much slower.",
+            help="Least energy, up to this much slower.",
         ),
         option("--torch-compile", is_flag=True, default=None, help="Also compare with torch.compile."),
         option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the search and the inputs."),
@@ -70,15 +70,13 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             metavar="ONE",
             help="Try only this FILE, LINE or JOB/TRIAL.",
         ),
-        option("--sweep", metavar="WHAT", help="With --schedule: vary rasters, merges, signals ..."),
+        option("--sweep", metavar="WHAT", help="With --schedule: vary e.g. rasters or merges."),
         option(
             "--order", "orders", multiple=True, metavar="FILE", help=("With --schedule: tiles.json, or file.py:NAME.")
         ),
         option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="With --schedule: e.g. fused."),
         option("--reuse", is_flag=True, help="Use a finished job of the same problem."),
-        option(
-            "--priority", type=click.IntRange(-10, 10), metavar="N", help=("-10 to 10; values above 0 are for admins.")
-        ),
+        option("--priority", type=click.IntRange(-10, 10), metavar="N", help=("Values above 0 are for admins.")),
         option("--project", help="Free text: what it belongs to."),
         option("--label", "labels", multiple=True, help="A label to find it by; may be repeated."),
         option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds until it must end."),

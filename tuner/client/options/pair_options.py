@@ -28,7 +28,7 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
 Json = Mapping[str, Any]
-TARGET_HELP = "e.g. h200, simulated:h200; default: the server's."
+TARGET_HELP = "e.g. h200; default: the server's own."
 #: A field for which several numbers make a batch.
 _ROWS = "m"
 

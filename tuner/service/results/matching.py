@@ -48,6 +48,7 @@ def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> Bes
         words += f", and the limit is {question.max_distance:.3g}"
         remedies.append(f"max_distance={math.ceil(100 * fit.distance) / 100:g}")
     if remedies:
+        kind = "result" if question.match is MatchKind.ANY else f"{question.match} result"
         how = f"ask with {' and '.join(remedies)} to get it, or submit a job"
-        raise NotFound(f"there is no {question.match} result for {wanted}; {words} ({how})")
+        raise NotFound(f"there is no {kind} for {wanted}; {words} ({how})")
     return fit
