@@ -224,7 +224,7 @@ def test_a_metric_that_nobody_knows_is_refused_with_what_would_be_right(serve: S
     [
         (WorkerError("the card does not answer"), 2, "the card does not answer"),
         (PlanError("a wait never ends", "task 3"), 1, "a wait never ends: task 3"),
-        (ValueError("boom"), 1, "a fault of the service: ValueError: boom"),
+        (ValueError("boom"), 1, "an error in the service: ValueError: boom"),
     ],
 )
 def test_an_inspection_that_cannot_be_taken_ends_with_its_reason_and_the_job_is_unharmed(
