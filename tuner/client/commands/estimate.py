@@ -18,6 +18,7 @@ import click
 from rich.progress import track
 from rich.table import Table
 
+from tuner.client.commands.configs import check_configs
 from tuner.client.delivery.output import plain_console, print_json, print_table
 from tuner.client.errors import NoResult
 from tuner.client.models.kinds_in_models import KindInModels, kinds_with_context
@@ -108,6 +109,7 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
     if mix is not None:
         options["rows"] = tuple(sorted(mix))
     rows, min_gain = take_rows(options), options["min_gain"]
+    check_configs(configs, with_context=options["context"] is not None)
     how = {name: options[name] for name in ("tp", "dtype", "context", "page_tokens")}
     asked = list(_asked(configs, rows, **how))
     if not asked:
@@ -130,8 +132,8 @@ def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
     except InvalidInput as refused:
         try:
             shapes, words = what_remains(config, **how)
-        except InvalidInput:
-            shapes, words = {}, []
+        except InvalidInput as error:
+            raise click.UsageError(f"{path}: {error}") from error
         if not words:
             raise click.UsageError(f"{path}: {refused.field}: {refused.problem}; {refused.remedy}") from refused
         click.echo(f"{path}: {refused.field}: {refused.problem}; what remains:", err=True)

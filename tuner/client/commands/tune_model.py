@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tuner.client.commands.configs import check_configs
 from tuner.client.commands.packs.making import make, order_of_jobs
 from tuner.client.connection.addresses import address_of
 from tuner.client.connection.http import Client
@@ -101,6 +102,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
     models = [path for path in configs if path not in networks]
+    check_configs(models, with_context=options["context"] is not None)
     blocks = {} if options["blocks"] else _blocks(models, **how)
     shapes = {block: layers for block, layers in blocks.items() if isinstance(block, Shape)}
     pairs = [] if options["context"] is None else _pairs(models, rows, options)
