@@ -25,6 +25,7 @@ from tuner.commands.options import (
 from tuner.commands.schedules import explain, prove
 from tuner.commands.token import audit, quota, token
 from tuner.errors import StoreError, TunerError
+from tuner.repeated import GivenOnce
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE, install_command
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _SPARED_S = 600.0
 
 
-class _Commands(click.Group):
+class _Commands(GivenOnce, click.Group):
     """Turns this project's errors into one line."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

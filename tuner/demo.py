@@ -24,6 +24,7 @@ from tuner.client.errors import Unreachable
 from tuner.client.terminal import render
 from tuner.core.trial.job import Budget
 from tuner.private import make_private_file, make_private_folder
+from tuner.repeated import GivenOnce
 from tuner.terminal import CannotPrint, printing
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
@@ -36,7 +37,7 @@ _PACK = "model.tunerpack"
 _STOPPED_WITHIN_S = 20.0
 
 
-@click.command()
+@click.command(cls=GivenOnce)
 @click.option("--data", type=click.Path(path_type=Path), default=Path("build/demo-data"), show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/best"), show_default=True)
 @click.option("--gpu", default="auto", show_default=True, help="As for `tuner serve --gpu`.")
