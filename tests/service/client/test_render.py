@@ -97,7 +97,7 @@ def test_a_truncated_trial_and_a_remark_are_reported() -> None:
 
 
 def test_what_stands_in_brackets_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    reason = "pip install 'fused-schedule-tuner[worker-cuda13]'"
+    reason = "pip install '.[worker-cuda13]'"
     trial = {
         "number": 3,
         "simulated": False,
