@@ -29,6 +29,7 @@ from tuner.client.options.options import Finite
 from tuner.client.options.pack_options import pack_options
 from tuner.client.options.row_counts import with_between
 from tuner.client.terminal.pack_tables import ladder_table
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
@@ -112,7 +113,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     if more := sorted(set(tuned) - set(rows)):
         click.echo(f"and between these rows {', '.join(map(str, more))}, unless --no-between is used", err=True)
     for block, layers in blocks.items():
-        click.echo(f"{block}: {layers} layers, {len(tuned)} row counts", err=True)
+        click.echo(f"{block}: {counted(layers, 'layer')}, {counted(len(tuned), 'row count')}", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
@@ -173,7 +174,7 @@ def _chains(networks: Sequence[Path], images: Sequence[int], dtype: str | None) 
         for name, chain in _read(path, partial(described, images=count, dtype=dtype)):
             if chain not in once:
                 once.append(chain)
-                click.echo(f"{name}: {len(chain['ops'])} layers of {count} images", err=True)
+                click.echo(f"{name}: {counted(len(chain['ops']), 'layer')} of {counted(count, 'image')}", err=True)
     return once
 
 

@@ -145,7 +145,11 @@ def _check_plain(config: Mapping[str, Any]) -> None:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
             problem = f"says that the layers are quantised by {method}; this multiplies {' or '.join(UNSCALED)}"
-            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
+            raise InvalidInput(
+                name,
+                problem,
+                "give the config of the model before it was quantised, or ask only for its MLPs (no --context)",
+            )
 
 
 def size_of(config: Mapping[str, Any], name: str) -> int:

@@ -9,6 +9,7 @@ from tuner.client.models.kinds_in_models import kinds_in_models
 from tuner.client.models.model_families import WRAPPED
 from tuner.client.models.models import EXPERTS, QUANTISED, dtype_of, size_of
 from tuner.core.problem.activation import of_transformers
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
@@ -40,7 +41,7 @@ def what_remains(
             continue
         shape = _shape(config, width // tp, dtype)
         found[shape] = found.get(shape, 0) + count
-        words.append(f"{what}: {shape}, in {count} of {layers} layers")
+        words.append(f"{what}: {shape}, in {count} of {counted(layers, 'layer')}")
     return found, words
 
 
