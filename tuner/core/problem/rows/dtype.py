@@ -130,8 +130,8 @@ class OperandRow(DtypeRow):
         if self.tensor_kind is not None:
             return TensorProduct(kind=self.tensor_kind, engines=("mma", "wgmma"), instruction="wgmma.in")
         if self.fp8_kind is not None:
-            promoted = {"instruction": "wgmma8.in", "max_promoted": 96}
-            return TensorProduct(kind=self.fp8_kind, engines=("wgmma",), **promoted)
+            kind, instruction = self.fp8_kind, "wgmma8.in"
+            return TensorProduct(kind=kind, engines=("wgmma",), instruction=instruction, max_promoted=96)
         return None
 
     @property
