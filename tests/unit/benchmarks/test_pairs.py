@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_rows_are_chosen_by_name_pair_or_m_and_not_by_a_part_of_it() -> None:
 
 def test_ours_is_the_fastest_of_our_kinds_also_where_the_library_is_faster() -> None:
     times = {"library": 100.0, "two_launches": 99.0, "fused": 104.0, "fused_pdl": 98.0}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"suite": "wide", "pair": "4096-14336", "m": m, "kind_us": times | {"fused_pdl": us}}
         for m, us in ((320, 98.0), (384, 110.0))
     ]
