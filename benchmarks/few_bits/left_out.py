@@ -76,7 +76,6 @@ SCHEDULES = {
     Row(scheme=SCHEMES["int4"], pair=_NARROW, m=1): (
         "wgmma 8x32x512+8x64x512 s10 i6 w4 swap-ab | row+row producer_first row-sync static 1/SM less 4 SMs",
         "wgmma 8x56x512+8x128x256 s4 i6 w8 swap-ab split2+2 | row+row producer_first row-sync static 1/SM",
-        "wgmma 8x56x512+8x128x256 s4 i6 w4 swap-ab split2+2 | row+row producer_first row-sync static 1/SM",
     ),
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=16): (
         "wgmma 16x112x256+16x128x256 s6 i6 w4 swap-ab split1+4 "
