@@ -25,6 +25,8 @@ from benchmarks.waterfall.patches import NO_EPILOGUE, NO_INPUTS, NO_WEIGHTS, Pat
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.reports.inspection import TaskSpan
+from tuner.core.trial.stats import median
 from tuner.errors import TunerError
 
 OURS = "ours"
@@ -99,7 +101,7 @@ def waterfall_row(row: Row, line: str) -> WaterfallRow:
     )
 
 
-def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, float]:
+def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
     """Microseconds of each build of the first schedule, of that launched plainly, and of the other schedules."""
     first, *others = (waterfall_row(row, line) for line in lines)
     without = {
@@ -111,7 +113,24 @@ def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, float]:
     with pair_on_card(first, builds.gpu.arch) as pair:
         kernels = builds.make_all(asked)
         graphs = {name: pair.graph(kernel, checked=name not in LEFT_OUT) for name, kernel in kernels.items()}
-        return {name: round(one.us, 2) for name, one in pair.times(graphs).items()}
+        times = {name: round(one.us, 2) for name, one in pair.times(graphs).items()}
+        spans, _ = pair.stamps(builds.make(Build(row=first, traced=True)))
+        return {"left_out_us": times, "stamps_us": stamped(spans)}
+
+
+def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
+    """By op and number of the task in its CTA, medians: taken, ready, loaded, computed and stored, microseconds."""
+    found: dict[str, list[TaskSpan]] = {}
+    numbers: dict[tuple[int, int, int], int] = {}
+    for span in sorted(spans, key=lambda one: one.taken_ns):
+        key = span.launch, span.cta, span.op
+        numbers[key] = numbers.get(key, -1) + 1
+        found.setdefault(f"op {span.op}, task {numbers[key]}", []).append(span)
+    names = ("taken_ns", "ready_ns", "loaded_ns", "computed_ns", "stored_ns")
+    return {
+        of: [round(median([float(getattr(one, name)) for one in together]) / 1e3, 2) for name in names]
+        for of, together in sorted(found.items())
+    }
 
 
 def main() -> None:
@@ -132,7 +151,7 @@ def main() -> None:
             floor_us = round(row.scheme.floor_us(row.pair, row.m), 3)
             found: dict[str, Any] = {"row": row.name, "schedule": lines[0], "floor_us": floor_us}
             try:
-                found["left_out_us"] = timed(row, lines, builds)
+                found |= timed(row, lines, builds)
             except TunerError as error:
                 found["reason"] = message_of(error)
             gc.collect()
