@@ -44,7 +44,7 @@ from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
 #: One trial in this many is not a fused one: one launch per op, alternating with a variation.
 APART_EVERY = 5
-#: The same, if no launch computes all ops: how its launches overlap is what makes such a schedule good.
+#: The same, if no launch computes all ops: how its launches overlap makes it good.
 VARIED_EVERY = 3
 #: Of this many trials of a chain, this one is in runs.
 RUNS_TURN = 4
@@ -52,6 +52,8 @@ RUNS_TURN = 4
 FIRST_VARIATION = 4
 #: One trial in this many is additionally a variation, if these are ahead of what they vary.
 LEADING_EVERY = 5
+#: One trial in this many has shorter rings, so that CTAs of the next launch fit beside.
+SHARING_EVERY = 8
 #: Minimum distance from one trial with a launch per op to the next.
 REPEAT_EVERY = 6
 #: At most one in this many trials of a budget is among the last.
@@ -278,7 +280,7 @@ class Searcher:
 
     def _sharing(self) -> Candidate | None:
         """If early launches are clearly faster: the best with rings that let the next launch's CTAs in."""
-        if not (faster := self._variations.faster_way(self._main)):
+        if self._num_given % SHARING_EVERY or not (faster := self._variations.faster_way(self._main)):
             return None
         shorter = sharing_sms(self._space, (), self._kinds[self._main].best())
         ours = (Candidate(plan_kind=faster, schedule=canonical(faster, one)) for one in shorter)
@@ -301,9 +303,8 @@ class Searcher:
 
     def _repeat(self) -> Candidate | None:
         """The best fused schedule with one launch per op, if untried and the last such trial is some time ago."""
-        if self._main is self._apart or not self._is_apart_due:
-            return None
-        return self._missing(self._apart, self._main)
+        is_due = self._main is not self._apart and self._is_apart_due
+        return self._missing(self._apart, self._main) if is_due else None
 
     def _late_repeat(self) -> Candidate | None:
         """Near the end of the budget: what a kind has not tried of the best."""
@@ -354,10 +355,9 @@ class Searcher:
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                ranked = [*sharing_sms(self._space, self._seeds(), ranked), *ranked]
+                ranked = [*sharing_sms(self._space, self._seeds(), ()), *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
-            schedule = next((schedule for schedule in best if schedule not in varied), None)
-            if schedule is not None:
+            if schedule := next((schedule for schedule in best if schedule not in varied), None):
                 return Candidate(plan_kind=kind, schedule=schedule)
         return None
 
