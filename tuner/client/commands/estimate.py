@@ -141,7 +141,7 @@ def _blocks_of(path: Path, **how: Any) -> dict[Shape | Block, int]:
         click.echo(f"{path}: {refused.field}: {refused.problem}; what remains:", err=True)
         for line in words:
             click.echo(f"  {line}", err=True)
-        return {**shapes}
+        return dict(shapes.items())
 
 
 def _asked(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, inspect, text
 
+from tuner.core.units import counted
 from tuner.errors import StoreError
 from tuner.store.admin.migrate import revision_of
 from tuner.store.engine.directory import DATABASE_FILE
