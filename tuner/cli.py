@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
+from tuner.client.options.repeated import GivenOnce
 from tuner.commands.cluster import scheduler, tls, worker
 from tuner.commands.db import db
 from tuner.commands.doctor import doctor
@@ -26,7 +27,6 @@ from tuner.commands.schedules import explain, prove
 from tuner.commands.token import audit, quota, token
 from tuner.core.units import counted
 from tuner.errors import StoreError, TunerError
-from tuner.repeated import GivenOnce
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE, install_command
 

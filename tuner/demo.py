@@ -21,10 +21,10 @@ from tuner.client.delivery.artifact import MANIFEST
 from tuner.client.delivery.files import place_below, write_atomically
 from tuner.client.delivery.output import plain_console
 from tuner.client.errors import Unreachable
+from tuner.client.options.repeated import GivenOnce
 from tuner.client.terminal import render
 from tuner.core.trial.job import Budget
 from tuner.private import make_private_file, make_private_folder
-from tuner.repeated import GivenOnce
 from tuner.terminal import CannotPrint, printing
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.

@@ -15,7 +15,7 @@ from tuner import __version__
 from tuner.client.connection.config import DEFAULT_URL, URL_VARIABLE, commands_defaults, read_config
 from tuner.client.errors import ClientError
 from tuner.client.exits import ExitCode
-from tuner.repeated import GivenOnce
+from tuner.client.options.repeated import GivenOnce
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from tuner.client.models.kinds_in_models import kinds_in_models
 from tuner.client.models.model_families import FAMILIES, WRAPPED
 from tuner.client.models.models import EXPERTS, QUANTISED
 from tuner.core.problem.quantisation.said import NAMES as QUANTISATION_NAMES
@@ -13,19 +14,8 @@ from tuner.errors import InvalidInput
 
 #: Sizes without which a config describes no model, although transformers has defaults for them.
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers")
-_HEADS = "num_attention_heads"
 #: What is read from a config of any family, besides the fields with defaults.
-_OF_ALL = {
-    *("model_type", "text_config", "dtype", "torch_dtype", "num_experts_per_tok", "partial_rotary_factor"),
-    *("use_bidirectional_attention", "rope_scaling", "rope_parameters", *QUANTISED, *EXPERTS),
-}
-_KINDS_OF_LAYERS = ("full_attention", "sliding_attention")
-_ROTARY_NAMES = ("rope_type", "type", "partial_rotary_factor", *_KINDS_OF_LAYERS)
-#: Objects inside a config, and the names that are read there, at any depth.
-_OBJECTS = {
-    **dict.fromkeys(QUANTISED, QUANTISATION_NAMES),
-    **dict.fromkeys(("rope_scaling", "rope_parameters", *_KINDS_OF_LAYERS), _ROTARY_NAMES),
-}
+_OF_ALL = {"model_type", "text_config", "dtype", "torch_dtype", "num_experts_per_tok", *QUANTISED, *EXPERTS}
 #: Similarity of two names, from 0 to 1, from which one of them is taken for a misspelling of the other. No field of the
 #: supported families of transformers is that similar to another that can be missing.
 _NEAR = 0.85
@@ -47,14 +37,15 @@ def check_fields(config: Mapping[str, Any], *, with_context: bool) -> list[str]:
     """
     model, where = _language_model(config)
     family = FAMILIES.get(model["model_type"]) if isinstance(model.get("model_type"), str) else None
-    known = _OF_ALL | set(family.defaults if family else FAMILIES["llama"].defaults)
+    of_kinds = {name for kind in kinds_in_models() for name in (*kind.REQUIRED, *kind.FIELDS)}
+    known = _OF_ALL | of_kinds | set(family.defaults if family else FAMILIES["llama"].defaults)
     _check_names(config, known, "")
     if where:
         _check_names(model, known, where)
     if family is None:
         return []
-    required = [*_SIZES, *([_HEADS] if with_context and _HEADS not in family.left_out else [])]
-    for name in required:
+    needed = [name for kind in kinds_in_models() for name in kind.REQUIRED]
+    for name in (*_SIZES, *(needed if with_context and not family.leaves_out_sizes else ())):
         if name not in model:
             raise InvalidInput(where + name, "is missing", "pass the whole config.json of the model")
     used = family.defaults if with_context else (family.activation_field,)
@@ -74,7 +65,7 @@ def _matters(name: str, family: Any) -> bool:
 
 
 def _words(name: str, default: Any) -> str:
-    return f"{name} {f'equal to {_HEADS}' if default is None else default}"
+    return f"{name} {'as many as heads' if default is None else default}"
 
 
 def _check_names(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
@@ -82,9 +73,16 @@ def _check_names(given: Mapping[str, Any], known: Collection[str], where: str) -
         problem = f"is unknown, and there is no {near}"
         raise InvalidInput(where + name, problem, f"did you mean {near}? If not, add {near}, too")
     for name, value in given.items():
-        inner = _OBJECTS.get(name, known if known is QUANTISATION_NAMES else ())
+        inner = _names_in(name) or (known if known is QUANTISATION_NAMES else ())
         if inner and isinstance(value, Mapping):
             _check_names(value, inner, f"{where}{name}.")
+
+
+def _names_in(name: str) -> Collection[str]:
+    """The names that are read in the object of that name."""
+    if name in QUANTISED:
+        return QUANTISATION_NAMES
+    return [one for kind in kinds_in_models() for one in kind.OBJECTS.get(name, ())]
 
 
 def _misspelt(given: Mapping[str, Any], known: Collection[str]) -> Iterator[tuple[str, str]]:
