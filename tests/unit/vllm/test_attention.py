@@ -196,4 +196,4 @@ def test_a_contiguous_pack_and_one_without_kernels_are_named() -> None:
     assert "block_size is 16 here and none, since its cache is contiguous, in the pack" in reasons_against(
         served(), contiguous, reaching(2048)
     )
-    assert any("reach 0 tokens" in one for one in reasons_against(served(), OURS, []))
+    assert any("support at most 0 tokens" in one for one in reasons_against(served(), OURS, []))
