@@ -139,7 +139,7 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{counted(count, 'kernel')}{named}"
         found = f"{kernels}, and {proof}; the library for more rows"
-        table.caption = ladder["reason"] or (found if kinds else "no kernel of tuner's: the library runs everywhere")
+        table.caption = ladder["reason"] or (found if kinds else "no tuner kernel: the library runs everywhere")
         yield table
 
 
