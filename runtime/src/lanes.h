@@ -82,9 +82,9 @@ static const uint32_t kTable7[] = {0x0, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70
 static const lanes kFormats[] = {
     {"e4m3", "lanes", 8, 16, 0, 0, 0, {0x0, 0x0}, kTable0, kTable1, kTable2, kTable3},
     {"int4_g32", "turned", 4, 32, 32, 128, 0, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},
-    {"int4_g64", "turned", 4, 32, 64, 128, 0, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},
-    {"int4_g128", "turned", 4, 32, 128, 128, 0, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},
+    {"int4_g64", "turned_by_256", 4, 32, 64, 256, 0, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},
+    {"int4_g128", "turned_by_256", 4, 32, 128, 256, 0, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},
     {"int4_g32_zp", "turned", 4, 32, 32, 128, 1, {0x6400, 0x4300}, kTable4, kTable5, kTable6, kTable7},
-    {"int4_g64_zp", "turned", 4, 32, 64, 128, 1, {0x6400, 0x4300}, kTable4, kTable5, kTable6, kTable7},
-    {"int4_g128_zp", "turned", 4, 32, 128, 128, 1, {0x6400, 0x4300}, kTable4, kTable5, kTable6, kTable7},
+    {"int4_g64_zp", "turned_by_256", 4, 32, 64, 256, 1, {0x6400, 0x4300}, kTable4, kTable5, kTable6, kTable7},
+    {"int4_g128_zp", "turned_by_256", 4, 32, 128, 256, 1, {0x6400, 0x4300}, kTable4, kTable5, kTable6, kTable7},
 };
