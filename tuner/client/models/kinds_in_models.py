@@ -14,10 +14,10 @@ Json = dict[str, Any]
 
 
 class KindInModels(Protocol):
-    """Where models have one kind of op. Its ops are in the form of `POST /jobs`."""
+    """A kind of op in models. Its ops are in the form of `POST /jobs`."""
 
     def counted_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
-        """Those of a decode step, alone or with the ops that a job tunes together, and how many layers have each.
+        """The pairs of a decode step, alone or with the ops that a job tunes together, and how many layers have each.
 
         Raises:
             InvalidInput: the model has none that is supported.
