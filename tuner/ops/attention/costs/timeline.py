@@ -20,8 +20,10 @@ _COPY_US = 0.058
 #: Between two `cp.async` of a warp that requests, 16 bytes a lane; and what a tile of keys, or of values, takes it
 #: beside them: its stage, its addresses, an arrival of each lane (docs/findings/README.md).
 _WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 18, 250
-#: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
-_CLUSTER_US = 0.5
+#: Until a CTA has its first task; what a task takes a cluster beside its bytes (queries, sums of the last tile, what
+#: CTAs exchange), and what more where the warps that multiply also end it; until a launch has assigned its tasks.
+#: Fitted to 21 rows of attentions and three decode steps on an H200 (docs/simulator.md).
+_BEGIN_US, _TASK_US, _ENDED_ALONE_US, _ASSIGNED_US = 2.25, 0.88, 0.27, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,10 @@ class AttentionTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class _Times:
-    #: Until the first bytes are there, and of each cluster from then on until it has multiplied its last.
+    #: Until the first task is taken, and its first bytes are there.
+    taken: float
     first: float
+    #: Of each cluster, from then on, until it has multiplied its last.
     ends: np.ndarray[tuple[int], np.dtype[np.float64]]
     #: What comes after the last.
     merged: float
@@ -51,8 +55,8 @@ def attention_us(
 
     All CTAs that still read share the DRAM evenly, each up to its SM's port, up to what its ring has under way (by
     Little's law), and up to what a thread asks for by pages, or a warp without a copy engine. What comes on top is the
-    begin, the first bytes' way, a task's own end for each, the meeting of a cluster's CTAs, and that of spans where
-    there are several.
+    begin, the assigning of tasks by a launch, the first bytes' way, a task's own end for each, and the meeting of spans
+    where there are several.
     """
     times = _times(plan, lengths, tiling, rates or rates_of(gpu), gpu)
     return float(times.first + times.ends.max() + times.merged)
@@ -63,8 +67,7 @@ def attention_timeline(
 ) -> list[AttentionTimes]:
     """The tasks that are not empty, queue by queue, as `attention_us` has them: a queue's time goes to its tasks by
     their bytes."""
-    rates = rates_of(gpu)
-    times = _times(plan, lengths, tiling, rates, gpu)
+    times = _times(plan, lengths, tiling, rates_of(gpu), gpu)
     tasks, queues = plan.run_at(lengths)
     tokens, is_live = _tokens_of(plan, lengths, tiling.tile_tokens)
     found = []
@@ -73,7 +76,7 @@ def attention_timeline(
         own = own[is_live[own]]
         weights = 1 + tokens[own]  # a task without tokens takes its time too
         ends = times.first + times.ends[queue] * np.cumsum(weights) / max(1, weights.sum())
-        begin = rates.launch_us
+        begin = times.taken
         for place, end in zip(own.tolist(), ends.tolist(), strict=True):
             head, span = tasks[place].tolist()
             loaded = min(end, max(begin, times.first))
@@ -95,14 +98,14 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
         box_bytes = min(tiling.tile_tokens, paged.page_tokens) * tiling.head_dim * plan.op.dtype.size_bytes
         port_per_us = min(port_per_us, box_bytes / _COPY_US)
     num_bytes, num_tasks = loads_of(plan, lengths, tiling.tile_tokens)
-    ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * chosen.mma.task_us
+    task_us = _TASK_US if tiling.finish_warps else _TASK_US + _ENDED_ALONE_US
+    ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * task_us
     merged = 0.0
-    if plan.cluster > 1:
-        merged += _CLUSTER_US
     if (most_live := max(len(plan.live_spans(length)) for length in lengths)) > 1:
         rows = most_live * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES / plan.cluster
-        merged += chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
-    return _Times(first=chosen.launch_us + chosen.dram_latency_us, ends=ends, merged=merged)
+        merged = chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
+    taken = _BEGIN_US + (_ASSIGNED_US if plan.by_length else 0.0)
+    return _Times(taken=taken, first=taken + chosen.dram_latency_us, ends=ends, merged=merged)
 
 
 def _warp_bytes_per_us(tiling: AttentionTiling, gpu: Gpu) -> float:

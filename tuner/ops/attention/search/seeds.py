@@ -145,7 +145,8 @@ def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSche
 
 def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
     """Of each cluster, span and kernel that is offered one schedule's forecast, microseconds: the one with the deeper
-    ring. The shorter ones come first; of equal ones those by which no CTA of a cluster is left without tokens."""
+    ring, and of these one with warps that end tasks. The shorter ones come first; of equal ones those by which no CTA
+    of a cluster is left without tokens."""
     early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
     plain = [
         one
@@ -157,7 +158,7 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
     ]
     random.Random(0).shuffle(plain)
     by_plan: dict[tuple[int, ...], AttentionSchedule] = {}
-    for one in sorted(plain, key=lambda one: -one.num_stages * one.tile_tokens):
+    for one in sorted(plain, key=lambda one: (-one.num_stages * one.tile_tokens, not one.finish_warps)):
         by_plan.setdefault((one.cluster, one.span_tokens, one.tile_tokens, one.math_warps, one.by_length), one)
     times_us, most = {one: _forecast_us(space, one) for one in by_plan.values()}, space.op.shape.max_length
 
@@ -168,10 +169,13 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
 
 
 def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
-    """For each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
+    """For each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first. Where
+    lengths differ one of these lets the launch assign tasks, and one does not."""
     ranked, found = list(times_us), list[AttentionSchedule]()
-    for cluster in dict.fromkeys(one.cluster for one in ranked):
-        found += [one for one in ranked if one.cluster == cluster][:_OF_CLUSTER]
+    orders = dict.fromkeys(one.by_length for one in ranked)
+    for place in [(cluster, by_length) for cluster in _clusters(ranked) for by_length in orders]:
+        alike = (one for one in ranked if (one.cluster, one.by_length) == place)
+        found += islice(alike, _OF_CLUSTER // len(orders))
     return sorted(found, key=ranked.index)
 
 
