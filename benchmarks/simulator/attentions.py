@@ -64,8 +64,8 @@ def schedule_of(name: str) -> AttentionSchedule | None:
     """What a row calls a schedule; None of a plain launch, and of the library."""
     if (found := _NAME.fullmatch(name)) is None or "plain" in (flags := found["flags"]):
         return None
-    numbers = {field: int(value) for field, value in found.groupdict().items() if field != "flags"}
-    return AttentionSchedule(**numbers, contiguous="contiguous" in flags, speculative="speculative" in flags)
+    words: dict[str, Any] = {field: int(value) for field, value in found.groupdict().items() if field != "flags"}
+    return AttentionSchedule(**words, contiguous="contiguous" in flags, speculative="speculative" in flags)
 
 
 def op_of(row: dict[str, Any]) -> AttentionOp:

@@ -91,7 +91,7 @@ def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
         return []
     named = [(name, mlp) for name, mlp in model.named_modules() if all(hasattr(mlp, part) for part in _PARTS)]
     with ThreadPoolExecutor(_NUM_AT_ONCE) as pool:
-        made = list(pool.map(lambda one: _laid_or_why_not(*one, config, kernels), named))
+        made = list(pool.map(lambda one: _laid_or_why_not(one[0], one[1], config, kernels), named))
     for reason, count in Counter(one for one in made if isinstance(one, str)).items():
         log.info("tuner: %d quantised MLPs stay vLLM's own: %s", count, reason)
     return [one for one in made if isinstance(one, Laid)]
