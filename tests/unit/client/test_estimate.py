@@ -190,7 +190,7 @@ def test_with_a_context_the_attention_that_remains_is_estimated(
 
 def test_with_a_context_a_latent_attention_is_said_to_have_no_kernel(tmp_path: Path) -> None:
     found = asked(write(tmp_path, **{**MIXTURE, "kv_lora_rank": 512}), "--m", "2", "--context", "256", "--json")
-    assert "kv_lora_rank: its attention is a latent one, which has no kernel here" in found.stderr
+    assert "kv_lora_rank: its attention is a latent one, which no kernel supports" in found.stderr
     assert "ops with a context are not estimated" in found.stderr
 
 

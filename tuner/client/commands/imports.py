@@ -56,13 +56,13 @@ def body_of(path: Path) -> dict[str, Any]:
         raise click.UsageError(f"{where}{error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise click.UsageError(
-            f"{path} has no schedules of tuner's; pass a file written by tuner-client export --format t4. Parameter "
-            "names of other programs have no meaning here"
+            f"{path} has no tuner schedules; pass a file written by tuner-client export --format t4. Parameter names "
+            "of other programs have no meaning here"
         ) from error
     fastest = sorted((one for one in winners if one is not None), key=lambda one: float(one["time_us"]))
     chosen = [one for kind in PlanKind for one in [each for each in fastest if each["plan_kind"] == kind][:_EACH]]
     if not chosen:
-        raise click.UsageError(f"{path} has no measured schedule of tuner's; there is nothing to start from")
+        raise click.UsageError(f"{path} has no measured tuner schedule; there is nothing to start from")
     named = {name: job[name] for name in ("target", "pair", "objective")}
     return {**named, "source": job["id"], "winners": chosen}
 

@@ -106,7 +106,9 @@ def _read(
     if (named := named_trial(name)) is not None:
         of, candidate = trial_of(*named)
         if candidate["schedule"] is None:
-            raise InvalidInput("--schedule", f"{name} is the library's, which has no schedule", "give a trial of ours")
+            raise InvalidInput(
+                "--schedule", f"{name} ran the library, which has no schedule", "choose a trial of a tuner kernel"
+            )
         return workload_of(of), Schedule.from_json(candidate["schedule"]), candidate["plan_kind"]
     if not is_line(name):
         workload, _, schedule = read_schedule(Path(name))

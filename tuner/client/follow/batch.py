@@ -135,7 +135,7 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{count} kernel{'' if count == 1 else 's'}{named}"
         found = f"{kernels}, and {proof}; the library for more rows"
-        table.caption = ladder["reason"] or (found if kinds else "no kernel of tuner's: the library runs everywhere")
+        table.caption = ladder["reason"] or (found if kinds else "no tuner kernel: the library runs everywhere")
         yield table
 
 

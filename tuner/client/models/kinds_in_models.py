@@ -47,7 +47,7 @@ def kinds_with_context() -> tuple[KindInModels, ...]:
         click.UsageError: there are none.
     """
     if not kinds_in_models():
-        raise click.UsageError("--context: no known kind of op has a context: install the package of one")
+        raise click.UsageError("--context: no known kind of op has a context: install a package that adds one")
     return kinds_in_models()
 
 

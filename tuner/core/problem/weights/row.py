@@ -57,7 +57,7 @@ class Sixteen:
         """The bits of a number that has some, and is no subnormal one."""
         significand, exponent = frexp(abs(value))
         mantissa = (2 * significand - 1) * 2**self.mantissa
-        assert value, "0 is no normal number"
+        assert value, "0 is not a normal number"
         assert mantissa == int(mantissa), value
         return (value < 0) << 15 | self.power(exponent - 1) | int(mantissa)
 
