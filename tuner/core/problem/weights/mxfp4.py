@@ -17,7 +17,7 @@ MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 #: Deviation of the codes of a trial.
 SPREAD = 2.0
 #: Of each pair, where a code's bits lie: mantissa, exponent, sign. Of the second one the sign is in the other half.
-_BITS = ((6, 7, 8, 15), (9, 10, 11, 18), (3, 4, 5, 12), (0, 1, 13, 14))
+_BITS = ((6, 7, 8, 15), (10, 11, 12, 19), (0, 1, 2, 9), (4, 5, 14, 13))
 #: The largest factor of a group, as it is stored: 2. With larger ones the product that converts would have no exponent.
 LARGEST_POWER = POWER_EXCESS + 1
 
@@ -48,7 +48,7 @@ MXFP4 = WeightRow(
     placed=tuple(
         tuple(sum((code >> i & 1) << bit for i, bit in enumerate(places)) for code in range(16)) for places in _BITS
     ),
-    layout="turned_by_256",
+    layout="shifted_by_256",
     values=_values,
     codes=_codes,
     spread=SPREAD,
