@@ -63,8 +63,10 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     return LLM(model=model, load_format="dummy" if arm == "stock" else "tuner", **common)
 
 
-#: The weights of a model on a CPU, by name; vLLM drops them for another form.
+#: Weights that vLLM converts to another form, by name: those of a model on a CPU, and quantised ones as elements.
 _drawn: dict[str, Any] = {}
+#: Weights of 4 bits are these integers less eight, times a factor of each group, as GPTQ stores them.
+_ZEROS, _CODES_A_WORD, _HIGHEST = 0x77777777, 8, 0xF
 
 
 def _draw_weights_of_a_models_size() -> None:
@@ -79,12 +81,37 @@ def _draw_weights_of_a_models_size() -> None:
         plain(self, model, *others)
         for name, weight in model.named_parameters():
             generator = torch.Generator(device=weight.device).manual_seed(zlib.crc32(name.encode()))
-            low, high = (0.8, 1.2) if "norm" in name else (-0.03, 0.03)
-            weight.data.uniform_(low, high, generator=generator)
+            if weight.is_floating_point():
+                weight.data.uniform_(*_range_of(name), generator=generator)
+            else:
+                weight.data.random_(-(2**31), 2**31 - 1, generator=generator)
             if not weight.is_cuda:
                 _drawn[name] = weight.data.clone()
+        for name, module in model.named_modules():
+            if hasattr(module, "qweight"):
+                _draw_symmetric(name, module)
 
     DummyModelLoader.load_weights = load_weights
+
+
+def _range_of(name: str) -> tuple[float, float]:
+    if "norm" in name:
+        return 0.8, 1.2
+    return (0.002, 0.006) if name.endswith("scales") else (-0.03, 0.03)
+
+
+def _draw_symmetric(name: str, module: Any) -> None:
+    """Zero points and groups in order, of a quantised product of GPTQ; its elements are kept on the host."""
+    import torch
+
+    module.qzeros.data.fill_(_ZEROS)
+    words, scales = module.qweight.data, module.scales.data
+    k = words.shape[0] * _CODES_A_WORD
+    group = torch.arange(k, device=words.device) // (k // scales.shape[0])
+    module.g_idx.data.copy_(group)
+    shifts = 4 * torch.arange(_CODES_A_WORD, device=words.device)[None, :, None]
+    codes = (words[:, None] >> shifts & _HIGHEST).view(k, -1)
+    _drawn[f"{name}.weight"] = ((codes - 8) * scales[group]).T.to(scales.dtype).cpu()
 
 
 class Runs:
@@ -280,7 +307,7 @@ def answer(found: Json) -> None:
 
 def _answered(runs: Runs, llm: Any, model: Path, asked: Json) -> Json:
     if asked["ask"] == "reference":
-        weights = _drawn or llm.apply_model(lambda inner: dict(inner.named_parameters()))[0]
+        weights = llm.apply_model(lambda inner: dict(inner.named_parameters()))[0] | _drawn
         found = _logits()["compared"](json.loads((model / "config.json").read_text()), weights, asked["files"])
         return dict(found)
     more = {name: asked[name] for name in ("batch", "file") if name in asked}

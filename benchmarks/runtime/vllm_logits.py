@@ -35,13 +35,13 @@ def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: tor
     cos, sin = angles.cos(), angles.sin()
 
     def of(name: str) -> torch.Tensor | None:
-        return weights[name].float() if name in weights else None
+        return weights[name].to(device).float() if name in weights else None
 
     def normed(x: torch.Tensor, name: str) -> torch.Tensor:
         return rms_norm(x, x.shape[-1:], of(f"{name}.weight"), eps)
 
     def product(x: torch.Tensor, name: str) -> torch.Tensor:
-        return linear(x, weights[f"{name}.weight"].float(), of(f"{name}.bias"))
+        return linear(x, of(f"{name}.weight"), of(f"{name}.bias"))
 
     def turned(x: torch.Tensor) -> torch.Tensor:
         left, right = x.chunk(2, dim=-1)
