@@ -21,6 +21,7 @@ from tuner.client.delivery.artifact import MANIFEST
 from tuner.client.delivery.files import place_below, write_atomically
 from tuner.client.delivery.output import plain_console
 from tuner.client.errors import Unreachable
+from tuner.client.options.repeated import GivenOnce
 from tuner.client.terminal import render
 from tuner.core.trial.job import Budget
 from tuner.private import make_private_file, make_private_folder
@@ -30,13 +31,13 @@ from tuner.terminal import CannotPrint, printing
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
 #: The simulated GPU answers in milliseconds; slowed down a little, there is something to watch.
 _SIMULATED_LATENCY_S = "0.2"
-#: The kernel as a pack, beside the artifact's files.
+#: The kernel as a pack, next to the artifact's files.
 _PACK = "model.tunerpack"
 #: A server drains its streams, then ends its children.
 _STOPPED_WITHIN_S = 20.0
 
 
-@click.command()
+@click.command(cls=GivenOnce)
 @click.option("--data", type=click.Path(path_type=Path), default=Path("build/demo-data"), show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/best"), show_default=True)
 @click.option("--gpu", default="auto", show_default=True, help="As for `tuner serve --gpu`.")
@@ -86,7 +87,7 @@ def show(client: Client, body: dict[str, Any], output: Path, console: Console) -
 
 
 def unpack(artifact: Artifact, folder: Path) -> None:
-    """Leaves the artifact's files in `folder`, and none of the artifact that was there before."""
+    """Writes the artifact's files to `folder`, and removes those of the previous artifact."""
     before = folder / MANIFEST
     if before.is_file():
         for name in json.loads(before.read_text())["files"].keys() - artifact.files.keys():

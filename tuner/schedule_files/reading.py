@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.given_order import named
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
@@ -28,7 +29,7 @@ def named_trial(text: str) -> tuple[str, int] | None:
 
 
 def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
-    """What a file asks to explain.
+    """What a file asks to explain. A given order without a name is called as the file is.
 
     Raises:
         InvalidInput: it cannot be read, or names the key that is missing or wrong.
@@ -41,7 +42,7 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
         problem = "gpu is missing" if name is None else f"gpu {name!a} is unknown"
         raise InvalidInput(str(path), problem, f"use one of {', '.join(CATALOGUE)}")
     workload = _part(asked, "workload", _workload, path)
-    schedule = _part(asked, "schedule", _schedule, path)
+    schedule = named(_part(asked, "schedule", _schedule, path), path.stem)
     _check(asked | {"workload": workload.to_json()} if _is_asked(asked["workload"]) else asked, path)
     return workload, CATALOGUE[name], schedule
 
@@ -57,13 +58,12 @@ def _workload(value: Any) -> Workload:
 
 
 def _schedule(value: Any) -> Schedule:
-    """As JSON, or the one line that is printed of it."""
+    """A schedule from JSON, or from its printed line."""
     return read_line(value) if isinstance(value, str) else Schedule.from_json(value)
 
 
 def _check(asked: dict[str, Any], path: Path) -> None:
-    """Checks that every key is one that is known, in its place; of a manifest, which has many others, those of its
-    parts.
+    """Checks that every key is known at its place; for a manifest, which has many others, only those of its parts.
 
     Raises:
         InvalidInput: names the first that is not.

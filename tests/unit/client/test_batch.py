@@ -50,7 +50,7 @@ def test_a_batch_says_in_one_line_how_far_it_is() -> None:
     assert line(batch("queued", 0, queued=2)) == "0/40 trials; 0 of 2 jobs (simulated)"
     found = batch("searching", 9, queued=1, succeeded=2, failed=1)
     assert line(found) == "9/40 trials, about 12 s left, card busy 84 %; 3 of 4 jobs (simulated)"
-    assert line({**found, "state": "succeeded"}) == "9/40 trials; 3 of 4 jobs (simulated)"
+    assert line({**found, "state": "succeeded"}) == "9 trials; 3 of 4 jobs (simulated)"
     assert (
         line({**found, "num_paused": 1})
         == "9/40 trials, about 12 s left, card busy 84 %; 3 of 4 jobs, 1 paused (simulated)"

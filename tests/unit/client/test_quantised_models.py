@@ -77,7 +77,7 @@ def test_ranks_cut_rows_of_weights_between_groups() -> None:
     assert block.shape.d_hidden == 3584
     with pytest.raises(InvalidInput, match=r"quantization_config: says int4_g128.*: down.k is 18\d\d") as refused:
         blocks(GPTQ, "qwen2_5_7b", how={"tp": 10}, intermediate_size=18880)
-    assert "use a multiple of 128" in refused.value.remedy
+    assert "use a multiple of 256" in refused.value.remedy
 
 
 @pytest.mark.parametrize(

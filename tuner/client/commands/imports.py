@@ -13,6 +13,7 @@ from tuner.client.exports.axes import axes_of
 from tuner.client.exports.t4 import OWN
 from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, schedule_schema
@@ -32,7 +33,7 @@ def import_(client: Client, path: Path) -> None:
     """
     body = body_of(path)
     made = client.import_winners(body)
-    words = f"{made['num_imported']} schedules of {body['source']} imported for {body['target']}"
+    words = f"{counted(made['num_imported'], 'schedule')} of {body['source']} imported for {body['target']}"
     click.echo(f"tuner-client: {words}; {made['num_known']} had already been imported", err=True)
 
 

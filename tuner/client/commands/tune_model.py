@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tuner.client.commands.configs import check_configs
 from tuner.client.commands.packs.making import make, order_of_jobs
 from tuner.client.connection.addresses import address_of
 from tuner.client.connection.http import Client
@@ -28,6 +29,7 @@ from tuner.client.options.options import Finite
 from tuner.client.options.pack_options import pack_options
 from tuner.client.options.row_counts import with_between
 from tuner.client.terminal.pack_tables import ladder_table
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
@@ -105,6 +107,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
     models = [path for path in configs if path not in networks]
+    check_configs(models, with_context=options["context"] is not None)
     blocks = {} if options["blocks"] else _blocks(models, **how)
     shapes = {block: layers for block, layers in blocks.items() if isinstance(block, Shape)}
     pairs = [] if options["context"] is None else _pairs(models, rows, options)
@@ -114,7 +117,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     if more := sorted(set(tuned) - set(rows)):
         click.echo(f"and between these rows {', '.join(map(str, more))}, unless --no-between is used", err=True)
     for block, layers in blocks.items():
-        click.echo(f"{block}: {layers} layers, {len(tuned)} row counts", err=True)
+        click.echo(f"{block}: {counted(layers, 'layer')}, {counted(len(tuned), 'row count')}", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
@@ -175,7 +178,7 @@ def _chains(networks: Sequence[Path], images: Sequence[int], dtype: str | None) 
         for name, chain in _read(path, partial(described, images=count, dtype=dtype)):
             if chain not in once:
                 once.append(chain)
-                click.echo(f"{name}: {len(chain['ops'])} layers of {count} images", err=True)
+                click.echo(f"{name}: {counted(len(chain['ops']), 'layer')} of {counted(count, 'image')}", err=True)
     return once
 
 

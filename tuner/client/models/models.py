@@ -145,7 +145,8 @@ def _check_plain(config: Mapping[str, Any]) -> None:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
             problem = f"says that the layers are quantised by {method}; kernels support {' or '.join(UNSCALED)}"
-            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
+            remedy = "give the config of the model before it was quantised, or ask for its MLPs alone (no --context)"
+            raise InvalidInput(name, problem, remedy)
 
 
 def size_of(config: Mapping[str, Any], name: str) -> int:

@@ -27,6 +27,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.given_order import MAX_TILES
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
+    ORDER_NAME,
     WIDTHLESS,
     Assignment,
     Granularity,
@@ -65,12 +66,14 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
 def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
     """Why the merge is invalid, or not its simplest name, for these tiles."""
     kind, ops = interleave.kind, tuple(range(len(workload.tile_ops)))
-    if kind is InterleaveKind.BANDS and not interleave.tiles:
+    if kind is InterleaveKind.BANDS and not (interleave.tiles or interleave.name):
         return _bands_problem(workload, tuple(tile.m for tile in tiles), interleave) or _chunks_problem(
             workload, tiles, interleave.chunks
         )
     if kind is InterleaveKind.GIVEN:
         return _given_problem(workload, tiles, interleave)
+    if interleave.name:
+        return f"{kind} has a name, which only a given order may have: leave it out, or use {InterleaveKind.GIVEN}"
     if interleave.tiles:
         return (
             f"{kind} has a table of tiles, which only a given order may have: "
@@ -93,6 +96,8 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
     """Why the table does not have each tile of each op once. The proof decides whether tasks wait for later ones."""
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{interleave.kind} has no bands: rows and lag must be 0 and chunks 1"
+    if interleave.name and not (isinstance(interleave.name, str) and ORDER_NAME.fullmatch(interleave.name)):
+        return f"the name {interleave.name!r:.60} of a given order: use at most 40 letters, digits, '_', '.' and '-'"
     grids = [op.tile_grid(tile.m, tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
     num_tiles = sum(rows * cols for rows, cols in grids)
     there = " and ".join(
@@ -115,7 +120,7 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
 
 
 def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:
-    """Whether it is a tile of these tile rows and tile columns of each op."""
+    """Whether it is a tile within these grids of each op."""
     if len(tile) != len(("op", "row", "column")) or not all(type(number) is int for number in tile):
         return False
     op, row, col = tile
@@ -315,7 +320,7 @@ def _waits_within(graph: TileGraph, edge: Edge, granularity: Granularity, width:
 def _reads_later(
     stream: Streamed, num_steps: int, num_parts: int, strided: bool, granularity: Granularity, width: int
 ) -> bool:
-    """As `_waits_within`, of the parts of a tile that take its k-steps so."""
+    """As `_waits_within`, for the parts of a tile that take its k-steps in this way."""
     num_cols = len(stream.lowest)
     groups = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
     parts = (part_steps(num_steps, part, num_parts, strided=strided) for part in range(num_parts))
@@ -330,7 +335,7 @@ def _reads_later(
 
 @lru_cache(maxsize=256)
 def _first_reads(stream: Streamed, steps: tuple[tuple[int, int, int], ...]) -> Ints:
-    """Of the parts of a tile with these k-steps: asked for once a signal that is offered."""
+    """For the parts of a tile with these k-steps: computed once per offered signal."""
     return stream.first_reads(np.array(steps, dtype=np.int64))
 
 

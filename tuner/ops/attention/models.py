@@ -18,6 +18,13 @@ Json = dict[str, Any]
 _PLAIN_ROTARY = ("default", "linear", "llama3")
 #: The type of a latent attention, whose cache has no heads.
 _LATENT = "kv_lora_rank"
+_KINDS_OF_LAYERS = ("full_attention", "sliding_attention")
+REQUIRED = ("num_attention_heads",)
+FIELDS = ("use_bidirectional_attention", "partial_rotary_factor", "rope_scaling", "rope_parameters")
+OBJECTS = dict.fromkeys(
+    ("rope_scaling", "rope_parameters", *_KINDS_OF_LAYERS),
+    ("rope_type", "type", "partial_rotary_factor", *_KINDS_OF_LAYERS),
+)
 _WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache before it"
 
 

@@ -14,6 +14,16 @@ from tuner.errors import InvalidInput
 
 #: The key of a model's config that describes its quantisation.
 FIELD = "quantization_config"
+#: All fields that are read below it, and one that is similar to them.
+NAMES = frozenset(
+    {
+        *("quant_method", "quant_algo", "quantization", "format", "checkpoint_format", "fmt", "version", "type"),
+        *("bits", "w_bit", "num_bits", "group_size", "q_group_size", "weight_block_size", "block_structure"),
+        *("desc_act", "actorder", "sym", "symmetric", "zero_point", "dynamic", "strategy", "activation_scheme"),
+        *("config_groups", "targets", "weights", "input_activations", "output_activations", "sparsity_config"),
+        *("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "modules_in_block_to_quantize"),
+    }
+)
 Config = Mapping[str, Any]
 
 
