@@ -52,3 +52,9 @@ template <int kOp>
 __device__ __forceinline__ float finish_result(float out, const OpArgs& op, int row, int column) {
   return apply_parts<kOp, kOfResult>(out, op, row, column);
 }
+
+// What the columns of a tile add, into the L2: `count` from `column` on.
+template <int kOp>
+__device__ __forceinline__ void prefetch_of_columns(const OpArgs& op, int column, int count) {
+  Bias<kOp>::prefetch(op, column, count);
+}
