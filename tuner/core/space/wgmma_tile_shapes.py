@@ -118,12 +118,12 @@ class Height:
 
 #: Rows of an op with few columns, relative to these, and how many heights fill waves of them.
 MANY_ROWS, NUM_FILLING = 4, 2
-#: Where an op's output is small, as of convolutions of few images.
+#: Ops with a small output, such as convolutions of few images.
 SMALL_OUTPUT_TILES = (Height(64, 4), Height(64, 4, swap_ab=True), Height(32, 4, swap_ab=True))
 
 
 def small_output_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
-    """Low tiles for more than few rows, where an op has one an SM at most that is narrow: so nobody need add up."""
+    """Low tiles for more than few rows, if an op has at most one narrow tile per SM: so no sums have to be added up."""
 
     def num_tiles(op: TileOp, height: Height) -> int:
         return ceil(op.m / height.m) * ceil(op.n / (BLOCK_ROWS if height.swap_ab else FEW_COLUMNS))

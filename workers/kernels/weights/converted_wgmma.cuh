@@ -1,9 +1,9 @@
 // Weights of fewer bits than the inputs, which the math warps convert in registers: operand A of swapped operands comes from
 // there. So converted weights are in no memory at all.
 //
-// Layout. A stage holds codes as they lie in global memory, in lines of 128 bytes under the swizzle, all rows of a line one
+// Layout. A stage holds codes as they are in global memory, in lines of 128 bytes under the swizzle, all rows of a line one
 // after the other. Codes are ordered so that ldmatrix leaves each lane the words that it converts to its fragment: four 8 x 8
-// matrices of two bytes bring a warp its 16 rows of 32 bytes, a *span*. Behind the codes lie a stage's factors, group by
+// matrices of two bytes bring a warp its 16 rows of 32 bytes, a *span*. Behind the codes are a stage's factors, group by
 // group, as many as it has rows of weights, in the order of W.
 //
 // Few rows. Up to kMostSync rows of inputs each warp multiplies for itself, by mma.sync: an instruction has the tensor
