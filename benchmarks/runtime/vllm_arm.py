@@ -215,9 +215,10 @@ class Runs:
         `problem` if other tokens were produced."""
         import torch
 
-        forced = torch.tensor(
-            [[(31 * i + 17 * t) % 400 + 5 for t in range(COMPARED + 1)] for i in range(batch)], dtype=torch.int64
-        )
+        # All sequences have the same tokens but the last, which follows on no other and tells a sequence's row: vLLM
+        # orders rows as it likes.
+        forced = torch.tensor([(17 * t) % 400 + 5 for t in range(COMPARED + 1)]).repeat(batch, 1)
+        forced[:, COMPARED] = 5 + torch.arange(batch)
         found: list[Any] = []
         seen = Counter[int]()
 
@@ -228,7 +229,7 @@ class Runs:
                 logits = plain(*given, **how)
                 seen[len(logits)] += 1
                 if len(found) <= COMPARED and len(logits) == batch:
-                    found.append(logits[:SEQUENCES].float().cpu())
+                    found.append(logits.cpu())
                     logits = torch.full_like(logits, -1e4)
                     logits.scatter_(1, forced[:, len(found) - 1 : len(found)].to(logits.device), 0.0)
                 return logits
@@ -241,12 +242,15 @@ class Runs:
         self._llm.apply_model(at_each_step)
         outputs = self.run(self.prompts(batch, COMPARED), COMPARED + 1)
         self._llm.apply_model(as_before)
-        if [list(one.token_ids) for one in outputs] != forced.tolist():
+        tokens = torch.tensor([list(one.token_ids) for one in outputs])
+        rows = tokens[:, COMPARED] - 5
+        if not torch.equal(tokens[:, :COMPARED], forced[:, :COMPARED]) or sorted(rows.tolist()) != [*range(batch)]:
             steps = ", ".join(f"{count} of {rows}" for rows, count in seen.items())
             return {"problem": f"other tokens came out than those that were given; logits had these rows: {steps}"}
         # The first logits are prefill's.
         prompts = torch.tensor(self.prompts(batch, COMPARED)[:SEQUENCES], dtype=torch.int64)
-        saved = {"logits": torch.stack(found[1:]), "prompts": prompts, "forced": forced[:SEQUENCES, :COMPARED]}
+        logits = torch.stack([one[rows[:SEQUENCES]].float() for one in found[1:]])
+        saved = {"logits": logits, "prompts": prompts, "forced": forced[:SEQUENCES, :COMPARED]}
         torch.save(saved, file)
         return {"steps": len(found) - 1}
 
