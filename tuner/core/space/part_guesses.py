@@ -100,7 +100,7 @@ def heights(rows: int) -> list[int]:
 
 
 def choices_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[Choice]:
-    """Those whose sums fit in the registers."""
+    """The choices whose sums fit in the registers."""
     most = min(MAX_ACCUMULATORS_BUSY, most_accumulators(op, groups, swap_ab=swap_ab, shares_k=False, is_busy=True))
     for n in range(2 * COLUMNS, MAX_PRODUCT_COLUMNS + 1, COLUMNS):
         weight_rows = n * op.rows_per_column
@@ -141,7 +141,7 @@ def scattered(schedule: Schedule) -> Schedule:
 
 
 def settled_sums(workload: Workload, tiling: Tiling) -> Tiling:
-    """The same; where there are no parts, nobody adds shares up, and sums that need no more room have no more."""
+    """The same; if there are no parts, no shares are added up, and sums that need no more room have no more."""
     return with_least_room(workload, tiling if tiling.split_k else replace(tiling, part_sums=PartSums.LAST))
 
 
