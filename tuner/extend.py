@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from tuner.core.model.launch_ops import LaunchTimeline as LaunchTimeline
     from tuner.core.model.launch_ops import TimedTask as TimedTask
     from tuner.core.model.rates import rates_of as rates_of
+    from tuner.core.plan.graph.boxes import Bound as Bound
     from tuner.core.plan.graph.boxes import Box as Box
     from tuner.core.plan.graph.boxes import Extent as Extent
     from tuner.core.plan.graph.boxes import Read as BoxRead  # noqa: F401  # `__all__` has it
+    from tuner.core.plan.graph.boxes import RunTimeInput as RunTimeInput
     from tuner.core.plan.graph.boxes import TileSpace as TileSpace
     from tuner.core.plan.graph.boxes import along as along
     from tuner.core.plan.graph.boxes import whole as whole
@@ -69,7 +71,7 @@ if TYPE_CHECKING:
 PLACES = {
     "tuner.core.model.launch_ops": "LaunchTimeline TimedTask",
     "tuner.core.model.rates": "rates_of",
-    "tuner.core.plan.graph.boxes": "Box Extent BoxRead:Read TileSpace along whole",
+    "tuner.core.plan.graph.boxes": "Bound Box Extent BoxRead:Read RunTimeInput TileSpace along whole",
     "tuner.core.plan.op_launches": "OpLaunch OpLaunches number pointer room table",
     "tuner.core.problem.asked": "AskedOp AskedWorkload asked_field",
     "tuner.core.problem.dtype": "Dtype",
