@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -82,6 +83,8 @@ def holds(kind: str, value: Any, depth: int = 6) -> bool:
             return True
         case type():
             return issubclass(value, Absent)
+        case FunctionType():
+            return any(is_own(kind, value.__module__, one) for one in value.__code__.co_names)
         case str():
             return says(kind, value)
         case bytes():
