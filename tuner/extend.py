@@ -1,5 +1,5 @@
-"""What packages import that bring kinds of ops, parts of epilogues, element types or activations: one place, whose
-names stay. How to write one: docs/extending.md.
+"""What packages import that bring kinds of ops, parts of epilogues, element types, activations or rasters: one place,
+whose names stay. How to write one: docs/extending.md.
 
 Nothing is loaded before it is asked for: a client, which has the standard library alone, reads the file `op` of a kind.
 """
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tuner.core.problem.rows.activation import within as within
     from tuner.core.problem.rows.dtype import OperandRow as OperandRow
     from tuner.core.problem.rows.dtype import VendorType as VendorType
+    from tuner.core.problem.rows.raster import RasterRow as RasterRow
     from tuner.core.problem.tile_op import TileOp as TileOp
     from tuner.core.problem.workload import Workload as Workload
     from tuner.core.schedule.axis import axis as axis
@@ -84,6 +85,7 @@ PLACES = {
     "tuner.core.problem.resources": "Resources",
     "tuner.core.problem.rows.activation": "ActivationRow within",
     "tuner.core.problem.rows.dtype": "OperandRow VendorType",
+    "tuner.core.problem.rows.raster": "RasterRow",
     "tuner.core.problem.tile_op": "TileOp",
     "tuner.core.problem.workload": "Workload",
     "tuner.core.schedule.axis": "axis log2 values_problem",
