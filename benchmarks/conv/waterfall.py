@@ -32,7 +32,7 @@ from tuner.core.trial.reports.inspection import TaskSpan
 Json = dict[str, Any]
 
 #: Launched early, a launch's start lies behind the end of the one before.
-EARLY = "early"
+EARLY, NOTHING = "early", "nothing"
 PHASES = ("taken", "ready", "loaded", "computed", "stored")
 
 
@@ -79,10 +79,12 @@ def asked_of(jobs: Path, names: Sequence[str]) -> list[WaterfallRow]:
 
 def measured(row: WaterfallRow, builds: Builds) -> Json:
     """Times of all ways to leave something out, and stamps."""
+    has_parts = max(row.schedule.tiling.split_k, default=1) > 1
     asked = {"all": Build(row=row), EARLY: Build(row=row.launched(PlanKind.FUSED_PDL))}
-    asked |= {name: Build(row=row, patches=patches) for name, patches in LEFT_OUT.items()}
-    nothing = LEFT_OUT["nothing"]
-    asked |= {f"{EARLY}, nothing": Build(row=row.launched(PlanKind.FUSED_PDL), patches=nothing)}
+    # Without steps, no part of a tile posts.
+    asked |= {name: Build(row=row, patches=LEFT_OUT[name]) for name in LEFT_OUT if not (has_parts and name == NOTHING)}
+    if not has_parts:
+        asked |= {f"{EARLY}, {NOTHING}": Build(row=row.launched(PlanKind.FUSED_PDL), patches=LEFT_OUT[NOTHING])}
     kernels = builds.make_all({**asked, "traced": Build(row=row, traced=True)})
     traced = kernels.pop("traced")
     with pair_on_card(row, builds.gpu.arch) as pair:

@@ -2,14 +2,16 @@
 
 python -m benchmarks.few_bits.left_out [--row int4/4096-14336/m1] [--seconds 60] [--out FILE]
 
-A schedule of each row is timed whole, and with one thing left out at a time, all in the same rounds. Builds without a
-part compute wrong numbers. About 8 seconds a row on an H200 with 16 cores.
+A schedule of each row is timed whole, with one thing left out at a time, and multiplied by wgmma instead of mma.sync;
+others beside it; all in the same rounds. Builds without a part compute wrong numbers. About 10 seconds a row on an H200
+with 16 cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from benchmarks.waterfall.patches import NO_EPILOGUE, NO_INPUTS, NO_WEIGHTS, Pat
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.reports.inspection import TaskSpan
+from tuner.core.trial.stats import median
 from tuner.errors import TunerError
 
 OURS = "ours"
@@ -38,7 +42,6 @@ NO_FACTORS = (
     ),
 )
 LEFT_OUT = {
-    OURS: (),
     "no inputs": NO_INPUTS,
     "no weights": NO_WEIGHTS,
     "no conversion": NO_CONVERSION,
@@ -50,23 +53,40 @@ LEFT_OUT = {
     "products alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_EPILOGUE),
     "barriers alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_PRODUCTS, *NO_EPILOGUE),
 }
+_BY_WGMMA = (Patch(before="kMostSync = 16;", after="kMostSync = 0;"),)
+#: What leaves the numbers right.
+CHANGED = {OURS: (), "by wgmma": _BY_WGMMA}
 _WIDE, _NARROW = PAIRS[:2]
-#: Winners of jobs, by row.
+#: By row the winner of a job, then others.
 SCHEDULES = {
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=1): (
         "wgmma 8x56x512+8x64x512 s6 i6 w4 swap-ab split1+2 "
-        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs"
+        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
+        "wgmma 8x112x256+8x128x256 s6 i6 w8 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
+        "wgmma 8x56x512+8x128x512 s5 i5 w4 swap-ab split1+4 "
+        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
+        "wgmma 8x112x256+8x128x512 s5 i4 w8 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
     ),
     Row(scheme=SCHEMES["int4"], pair=_NARROW, m=1): (
-        "wgmma 8x32x512+8x64x512 s10 i6 w4 swap-ab | row+row producer_first row-sync static 1/SM less 4 SMs"
+        "wgmma 8x32x512+8x64x512 s10 i6 w4 swap-ab | row+row producer_first row-sync static 1/SM less 4 SMs",
+        "wgmma 8x56x512+8x128x256 s4 i6 w8 swap-ab split2+2 | row+row producer_first row-sync static 1/SM",
+        "wgmma 8x64x512+8x128x256 s4 i5 w8 swap-ab split2+2 | row+row producer_first row-sync static 1/SM",
     ),
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=16): (
         "wgmma 16x112x256+16x128x256 s6 i6 w4 swap-ab split1+4 "
-        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs"
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
+        "wgmma 16x112x256+16x128x256 s6 i6 w8 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
+        "wgmma 16x112x256+16x128x512 s4 i4 w8 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
     ),
     Row(scheme=SCHEMES["w8a16"], pair=_WIDE, m=16): (
         "wgmma 16x56x256+16x64x256 s6 i6 w4 swap-ab split1+2 "
-        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM"
+        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM",
+        "wgmma 16x112x128+16x128x256 s3 i6 w8 swap-ab split1+4 "
+        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM",
     ),
 }
 
@@ -78,15 +98,36 @@ def waterfall_row(row: Row, line: str) -> WaterfallRow:
     )
 
 
-def timed(row: WaterfallRow, builds: Builds) -> dict[str, float]:
-    """Microseconds of each build that fits the row, and of the row's library."""
-    parts = {name: patches for name, patches in LEFT_OUT.items() if patches is not NO_FACTORS or "int4" in row.name}
-    with pair_on_card(row, builds.gpu.arch) as pair:
-        kernels = builds.make_all({name: Build(row=row, patches=patches) for name, patches in parts.items()})
-        graphs = {name: pair.graph(kernel, checked=name == OURS) for name, kernel in kernels.items()}
-        apart = builds.make(Build(row=replace(row, plan_kind=PlanKind.FUSED)))
-        graphs["launched plainly"] = pair.graph(apart)
-        return {name: round(one.us, 2) for name, one in pair.times(graphs).items()}
+def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
+    """Microseconds of each build of the first schedule, of that launched plainly, and of the other schedules."""
+    first, *others = (waterfall_row(row, line) for line in lines)
+    without = {
+        name: patches for name, patches in LEFT_OUT.items() if row.scheme.name == "int4" or patches is not NO_FACTORS
+    }
+    asked = {name: Build(row=first, patches=patches) for name, patches in (CHANGED | without).items()}
+    asked["launched plainly"] = Build(row=replace(first, plan_kind=PlanKind.FUSED))
+    asked |= {str(other.schedule): Build(row=other) for other in others}
+    with pair_on_card(first, builds.gpu.arch) as pair:
+        kernels = builds.make_all(asked)
+        graphs = {name: pair.graph(kernel, checked=name not in LEFT_OUT) for name, kernel in kernels.items()}
+        times = {name: round(one.us, 2) for name, one in pair.times(graphs).items()}
+        spans, _ = pair.stamps(builds.make(Build(row=first, traced=True)))
+        return {"left_out_us": times, "stamps_us": stamped(spans)}
+
+
+def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
+    """By op and number of the task in its CTA, medians: taken, ready, loaded, computed and stored, microseconds."""
+    found: dict[str, list[TaskSpan]] = {}
+    numbers: dict[tuple[int, int, int], int] = {}
+    for span in sorted(spans, key=lambda one: one.taken_ns):
+        key = span.launch, span.cta, span.op
+        numbers[key] = numbers.get(key, -1) + 1
+        found.setdefault(f"op {span.op}, task {numbers[key]}", []).append(span)
+    names = ("taken_ns", "ready_ns", "loaded_ns", "computed_ns", "stored_ns")
+    return {
+        of: [round(median([float(getattr(one, name)) for one in together]) / 1e3, 2) for name in names]
+        for of, together in sorted(found.items())
+    }
 
 
 def main() -> None:
@@ -101,16 +142,13 @@ def main() -> None:
         machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
         builds = Builds(bench.gpu)
     try:
-        for row, line in SCHEDULES.items():
+        for row, lines in SCHEDULES.items():
             if (options.row and row.name not in options.row) or watch.seconds > options.seconds:
                 continue
-            found: dict[str, Any] = {
-                "row": row.name,
-                "schedule": line,
-                "floor_us": row.scheme.floor_us(row.pair, row.m),
-            }
+            floor_us = round(row.scheme.floor_us(row.pair, row.m), 3)
+            found: dict[str, Any] = {"row": row.name, "schedule": lines[0], "floor_us": floor_us}
             try:
-                found["left_out_us"] = timed(waterfall_row(row, line), builds)
+                found |= timed(row, lines, builds)
             except TunerError as error:
                 found["reason"] = message_of(error)
             gc.collect()

@@ -1,8 +1,7 @@
 """Tilings of the wgmma engine that are worth trying on a workload and a GPU.
 
-Tiles are as high as the rows need and shaped so that whole
-waves of SMs are filled. Stages have a size that keeps the memory busy without many barriers, and the rings take the
-available shared memory.
+Tiles are as high as the rows need and shaped so that whole waves of SMs are filled. Stages have a size that keeps the
+memory busy without many barriers, and the rings take the available shared memory.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from tuner.core.legal.sum_room import with_least_room, with_most_room
 from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_INPUT_STAGES,
+    MAX_PRODUCT_COLUMNS,
     MAX_STAGES,
     NUM_WARPS,
     rows_problem,
@@ -44,8 +44,9 @@ from tuner.core.space.wgmma_tile_shapes import (
 )
 
 MAX_ROWS_OF_TILES_OF_64 = 256
-#: More tile rows than this are not proposed if a taller tile gives fewer.
+#: A height is not proposed with more tile rows than this and more tiles than that, if a taller tile gives fewer.
 MAX_TILE_ROWS = 64
+MAX_TILES = 4096
 #: Depths of the ring of inputs if tiles are low; otherwise it is as deep as that of the weights.
 INPUT_STAGES = (6, 4, 8)
 #: Depths of the ring of inputs with which the ring of weights takes all remaining memory.
@@ -126,7 +127,7 @@ class WgmmaTilings:
         useful = [
             most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows or (most.swap_ab and self._rows <= most.m)
         ]
-        useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
+        useful = [most for most in useful if self._has_few_tiles(most)]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
         useful = [*small_output_tiles(self._workload, self._gpu), *useful]
@@ -135,6 +136,11 @@ class WgmmaTilings:
             one for one in covers if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
         )
         return fitting or HIGH_TILES[:1]
+
+    def _has_few_tiles(self, most: Height) -> bool:
+        """Whether a plan of these tiles is small. Few channels of many pixels have many tile rows."""
+        num_tiles = sum(-(-op.m // most.m) * -(-op.n // MAX_PRODUCT_COLUMNS) for op in self._workload.tile_ops)
+        return -(-self._rows // most.m) <= MAX_TILE_ROWS or num_tiles <= MAX_TILES
 
     def _low_heights(self) -> Iterator[Height]:
         """One tile row; more if even then each of their tiles has its own SM: a CTA then loads fewer rows."""
@@ -159,10 +165,9 @@ class WgmmaTilings:
                 yield from islice((one for one in stored if tiling_problem(self._workload, self._gpu, one) is None), 1)
 
     def guesses(self) -> list[Tiling]:
-        """Starting points: for each height in turn the fastest tile shapes of different widths, each with rings that
-        take the available memory; those in two waves; and the fastest that share k, with many rows only if that
-        looks faster. They alternate: a short search tries only the first ones, and the choice among the three ways
-        matters more than the tile shape. Ping-pong is one step away."""
+        """Starting points: for each height in turn the fastest tile shapes of different widths, with full rings; those
+        in two waves; and the fastest that share k, with many rows only if that looks faster. They alternate, since a
+        short search tries only the first ones, and this choice matters most. Ping-pong is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
         alone = [height for height in together if height.cluster_k == 1]
         whole, tails = (self._in_turn(alone, tails=tails) for tails in (False, True))
@@ -177,8 +182,7 @@ class WgmmaTilings:
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
-        """With many rows, for each height the widest tiles without parts: they read their operands least often,
-        which may matter more than full waves if power is the limit."""
+        """With many rows, for each height the widest whole tiles: they read least, and need least power."""
         for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
             whole = [shapes for shapes in self._combined[height] if all(shape.parts == 1 for shape in shapes)]
             widest = max(whole, key=lambda shapes: sum(shape.reuse for shape in shapes), default=())
@@ -260,9 +264,8 @@ class WgmmaTilings:
         yield from self.twice_as_deep(tiling)
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
-        """For a chain: the tiling with stages limited to each allowed depth, and with the deepest rings that then
-        fit. A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights
-        of the others."""
+        """For a chain: the tiling with stages limited to each allowed depth, and with the deepest rings that then fit.
+        A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
         deepest = max(tile.k for tile in tiling.tiles)
@@ -272,8 +275,7 @@ class WgmmaTilings:
                 yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
 
     def twice_as_deep(self, tiling: Tiling) -> Iterator[Tiling]:
-        """For a chain: the tiling with stages of all ops twice as deep, rings as deep as then fits, and windows with
-        the same bytes; empty if one is already at its maximum."""
+        """For a chain: with stages of all ops twice as deep, windows with the same bytes; empty if one cannot be."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
         depths, ops = stage_depths(self._workload.dtype), self._workload.tile_ops
@@ -292,7 +294,6 @@ class WgmmaTilings:
             return
         dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]
         who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
-
         lanes = self._gpu.num_clusters(tiling.cluster_size)
         held = LARGEST_SMALL_OP * tiling.num_stages * slot * lanes
 

@@ -20,6 +20,19 @@ struct Bias {
     load_two(values, op.bias + half * op.n, column, op.n);
   }
 
+  // Into the L2: columns from `column` on, `count` at most. A tile that asks for them at its end waits for the memory.
+  static __device__ __forceinline__ void prefetch(const OpArgs& op, int column, int count) {
+    if constexpr (is_there()) {
+      constexpr int kPerLine = 128 / sizeof(*op.bias), kHalves = kOps[kOp].gated ? 2 : 1;
+      const int end = min(column + count, op.n);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+#pragma unroll 1
+        for (int i = column; i < end; i += kPerLine) prefetch_l2(op.bias + half * op.n + i);
+      }
+    }
+  }
+
   // Adding a zero would be an instruction, since it turns -0 to 0.
   static __device__ __forceinline__ float apply(float sum, float bias) {
     if constexpr (is_there()) sum += bias;

@@ -66,6 +66,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
                                                 u64 policy) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
+    if (skip == 0) Bias<kOp>::prefetch(args.base.ops[kOp], task.tile_n * kOps[kOp].tile_n, kOps[kOp].tile_n);
     const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {

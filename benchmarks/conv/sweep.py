@@ -1,0 +1,110 @@
+"""Which tiles and rings are fastest for a pair of convolutions: benchmarks/results/<gpu>/conv_sweep.json.
+
+python -m benchmarks.conv.sweep [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--shapes 2] [--out FILE]
+
+Of each height of tiles the first shapes by calculation, each with the deepest rings and with rings of half an SM, so
+that CTAs of the next launch fit beside. All are one launch, launched early, timed in the same rounds beside the
+library. The numbers of the three fastest are checked. About 5 seconds a row on 16 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.called import called
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
+from benchmarks.conv.rows import Row, rows
+from benchmarks.conv.search import workload_of
+from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
+from benchmarks.waterfall.rows import WaterfallRow
+from tuner.core.legal.legality import check_schedule
+from tuner.core.legal.wgmma import WARPS_PER_GROUP
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.joint import any_space_of
+from tuner.core.space.space import Space
+from tuner.core.space.wgmma_tilings import WgmmaTilings
+from tuner.errors import TunerError
+from tuner.search.guesses.sharing import halved
+
+Json = dict[str, Any]
+
+NUM_CHECKED = 3
+#: Rounds of all.
+NUM_ROUNDS = 7
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rows until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
+    parser.add_argument("--seconds", type=float, default=100, help="after which no row is begun")
+    parser.add_argument("--shapes", type=int, default=2, help="of each height")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    watch, found = Watch(), list[Json]()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
+        builds = Builds(bench.gpu)
+    try:
+        for row in called(rows(), options.row or ()):
+            if watch.seconds > options.seconds:
+                break
+            found.append(measured(row, builds, options.shapes))
+            write_report(options.out or results_file(target_id, "conv_sweep"), found, machine)
+            print(f"[{watch.seconds:.0f} s] {json.dumps(found[-1])}", flush=True)
+            gc.collect()
+    finally:
+        builds.close()
+
+
+def tilings_of(space: Space, num_shapes: int) -> Iterator[Tiling]:
+    """What is tried, none twice."""
+    tilings, by_height = WgmmaTilings(space.workload, space.gpu), dict[tuple[Any, ...], dict[Any, Tiling]]()
+    for tiling in tilings.tilings():
+        height = (tiling.tiles[0].m, tiling.num_warps, tiling.cluster, tiling.swap_ab, tiling.warpgroups)
+        by_height.setdefault(height, {}).setdefault((tiling.tiles, tiling.split_k), tiling)
+    for of_shapes in by_height.values():
+        for full in islice(of_shapes.values(), num_shapes):
+            yield full
+            if full.num_warps == WARPS_PER_GROUP and (half := halved(space, full)):
+                yield half
+
+
+def measured(row: Row, builds: Builds, num_shapes: int) -> Json:
+    """Times of all, the fastest first."""
+    space = any_space_of(workload := workload_of(row), builds.gpu)
+    assert isinstance(space, Space)
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
+    asked = dict[str, Build]()
+    for tiling in tilings_of(space, num_shapes):
+        schedule = Schedule.of(tiling=tiling, ordering=ordering)
+        try:
+            check_schedule(workload, builds.gpu, schedule)
+        except TunerError:
+            continue
+        one = WaterfallRow(name=row.name, workload=workload, schedule=schedule, plan_kind=PlanKind.FUSED_PDL)
+        asked[str(schedule)] = Build(row=one)
+    kernels = builds.make_all(asked)
+    with pair_on_card(next(iter(asked.values())).row, builds.gpu.arch) as pair:
+        graphs = {name: pair.graph(kernel, checked=False) for name, kernel in kernels.items()}
+        times = pair.times({"library": pair.on_card.library_graph, **graphs}, NUM_ROUNDS)
+        library_us = times.pop("library").us
+        in_order = sorted(times, key=lambda name: times[name].us)
+        for name in in_order[:NUM_CHECKED]:
+            pair.graph(kernels[name])
+    us = {name: round(times[name].us, 3) for name in in_order}
+    return {"row": row.name, "floor_us": round(row.floor_us, 3), "library_us": round(library_us, 3), "us": us}
+
+
+if __name__ == "__main__":
+    main()
