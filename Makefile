@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-search bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-traffic bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-search bench-builds bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,9 +120,6 @@ bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, sid
 bench-builds: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.search $(foreach name,$(ROW),--row $(name)) $(if $(TRIALS),--trials $(TRIALS))
 
-bench-large-job: $(VENV)/.dev ## time a job of 100,000 trials, and collecting its samples; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.cpu.large_job
-
 bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look for faults; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.pages
 	@$(BIN)/python -m benchmarks.cpu.gantt_page
@@ -156,9 +153,6 @@ bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
-bench-traffic: $(VENV)/.dev ## what six published models, the simulator and the counters say of traffic (30 s); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.traffic.measure --gpu $(GPU)
-
 bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TRIALS=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.chains.search --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
 	@$(if $(TORCH),$(BIN)/python -m benchmarks.chains.torch_compile --gpu $(GPU) $(if $(ROW),--row $(ROW)))
@@ -186,12 +180,11 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs by jobs (SUITE= ROW= TRIALS
 bench-torch: $(VENV)/.dev ## time PyTorch beside the library in the rows of bench-gpu (SUITE= ROW=); adds torch_us to pairs.json
 	@$(BIN)/python -m benchmarks.pairs.torch_check --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md, docs/traffic.md, tables of docs/simulator.md and the program's page of results from benchmarks/results/
+results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md, tables of docs/simulator.md and the program's page of results from benchmarks/results/
 	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
 	@for file in benchmarks/results/*/pairs.json; do $(BIN)/python -m benchmarks.pairs.shipped_finals --results $$(dirname $$file); done
 	@$(BIN)/python -m benchmarks.orders.page
-	@$(BIN)/python -m benchmarks.traffic.page
 	@$(BIN)/python -m benchmarks.simulator.library
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/

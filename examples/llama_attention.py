@@ -6,7 +6,7 @@
 
 It is an attention of transformers' own interface, which calls `torch.ops.tuner.attention_proj`. So torch.compile takes
 the model whole. It is for decode steps with a static cache: one new token of each sequence, and no padding in front.
-`examples/llama_decode.py` has the model, `benchmarks/runtime/decode_step.py --attention` times both.
+`examples/llama_decode.py` has the model.
 """
 
 from __future__ import annotations

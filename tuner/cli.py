@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
+from tuner.client.options.repeated import GivenOnce
 from tuner.commands.cluster import scheduler, tls, worker
 from tuner.commands.db import db
 from tuner.commands.doctor import doctor
@@ -24,6 +25,7 @@ from tuner.commands.options import (
 )
 from tuner.commands.schedules import explain, prove
 from tuner.commands.token import audit, quota, token
+from tuner.core.units import counted
 from tuner.errors import StoreError, TunerError
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE, install_command
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 _SPARED_S = 600.0
 
 
-class _Commands(click.Group):
+class _Commands(GivenOnce, click.Group):
     """Turns this project's errors into one line."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -129,8 +131,8 @@ def gc(limit_bytes: int | None, **place: Any) -> None:
     with store_beside_servers(settings) as store:
         freed = store.collect_garbage(settings.disk_limit_bytes, 0.0 if _is_alone(store) else _SPARED_S)
     click.echo(
-        f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} "
-        f"inspections, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
+        f"deleted {counted(freed.num_files, 'file')}, the samples of {counted(freed.num_jobs, 'job')}, "
+        f"{counted(freed.num_inspections, 'inspection')}, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
     )
 
 

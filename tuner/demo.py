@@ -21,6 +21,7 @@ from tuner.client.delivery.artifact import MANIFEST
 from tuner.client.delivery.files import place_below, write_atomically
 from tuner.client.delivery.output import plain_console
 from tuner.client.errors import Unreachable
+from tuner.client.options.repeated import GivenOnce
 from tuner.client.terminal import render
 from tuner.core.trial.job import Budget
 from tuner.private import make_private_file, make_private_folder
@@ -36,7 +37,7 @@ _PACK = "model.tunerpack"
 _STOPPED_WITHIN_S = 20.0
 
 
-@click.command()
+@click.command(cls=GivenOnce)
 @click.option("--data", type=click.Path(path_type=Path), default=Path("build/demo-data"), show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/best"), show_default=True)
 @click.option("--gpu", default="auto", show_default=True, help="As for `tuner serve --gpu`.")

@@ -5,6 +5,8 @@ docs/compatibility.md says what may change under a number, and when a number gro
 
 from __future__ import annotations
 
+from tuner import __version__
+
 #: Its name for pip. `tuner`, as commands and imports have it, is another project's name there: of musical instruments.
 DISTRIBUTION = "fused-schedule-tuner"
 
@@ -37,5 +39,7 @@ VERSION_MESSAGE = f"%(prog)s, version %(version)s; wire format {WIRE_VERSION}, m
 
 
 def install_command(extra: str) -> str:
-    """The command that brings the libraries of one of our extras, e.g. ``server``."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    """The command that brings the libraries of one of our extras, e.g. ``server``. It installs from a file, since PyPI
+    does not have tuner."""
+    wheel = f"{DISTRIBUTION.replace('-', '_')}-{__version__}-py3-none-any.whl"
+    return f"pip install './{wheel}[{extra}]', or '.[{extra}]' in a checkout"

@@ -1,1 +1,1 @@
-"""Makes a kernel, proves it, times it. Only `tuner.workers.gpu` touches CUDA."""
+"""Makes a kernel, proves it, and times it. Only `tuner.workers.gpu` touches CUDA."""

@@ -108,15 +108,15 @@ def _marks(row: Json, x: float, y: Any) -> list[str]:
 def table(rows: Sequence[Json], beside: Mapping[str, Gains] | None = None) -> list[str]:
     """Markdown: a line per row, times in microseconds. `beside` has other cards by their names."""
     beside = beside or {}
-    times, gains = "PyTorch | library | fused | programmatic | two launches", "fused | programmatic | verdict's"
+    times = "PyTorch | library | fused | programmatic | two launches"
     others = "".join(f" on an {name} |" for name in beside)
-    lines = [f"| pair | m | {times} | verdict | {gains} | reference |{others}", "|" + " --- |" * (12 + len(beside))]
+    lines = [f"| pair | m | {times} | verdict | its gain | reference |{others}", "|" + " --- |" * (10 + len(beside))]
     for row in rows:
         us = row["kind_us"]
         apart = min((us[kind] for kind in PlanKind if kind in us and kind.is_apart), default=None)
         times_us = [row.get("torch_us"), us.get("library"), us.get("fused"), us.get("fused_pdl"), apart]
         cells = [row["pair"], row["m"], *(_number(value, 1) for value in times_us), row["winner"].replace("_", " ")]
-        cells += [*(_number(row.get(key), 3) for key, _, _ in SERIES), _number(row["reference_us"], 1)]
+        cells += [_number(row.get("verdict_speedup"), 3), _number(row["reference_us"], 1)]
         cells += [_number(of_card.get(name_of(row)), 3) for of_card in beside.values()]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines

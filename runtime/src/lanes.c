@@ -11,6 +11,7 @@ typedef struct lanes {
   uint32_t bits, chunk, group; /* of a code; columns of 16 bytes; weights of a row that share a factor, 0 for none */
   uint32_t bundle;             /* columns whose factors of a row lie side by side */
   uint32_t has_zeros;
+  uint32_t factor_bytes;       /* of a group: 2, an element, or 1, a power of two (e8m0) */
   uint16_t raised[2];          /* by element type, fp16 and bf16: what a zero point of 0 is stored as */
   const uint32_t *base;        /* the four words of a chunk whose codes are 0 */
   const uint8_t *word;         /* [column of a chunk] in which word its code lies */
@@ -19,7 +20,7 @@ typedef struct lanes {
 } lanes;
 #include "lanes.h"
 
-enum { CODES_A_WORD = 8, HALF_ZERO = 8, MOST_ZERO = 15 };
+enum { CODES_A_WORD = 8, HALF_ZERO = 8, MOST_ZERO = 15, MOST_POWER = 128 };
 /* AWQ's order of eight rows in a word, the lowest bits first. */
 static const uint32_t kAwqOrder[CODES_A_WORD] = {0, 2, 4, 6, 1, 3, 5, 7};
 
@@ -48,7 +49,8 @@ static uint32_t code_at(const product *of, uint32_t row, uint32_t column) {
   const uint64_t rows = (uint32_t)of->from->rows, k = (uint32_t)of->is->k;
   const void *codes = of->from->codes;
   if (of->source == TUNER_FROM_E4M3) return ((const uint8_t *)codes)[row * k + column];
-  if (of->source == TUNER_FROM_COMPRESSED) return nibble(codes, (row * k + column) / CODES_A_WORD, column % CODES_A_WORD);
+  if (of->source == TUNER_FROM_COMPRESSED || of->source == TUNER_FROM_E2M1)
+    return nibble(codes, (row * k + column) / CODES_A_WORD, column % CODES_A_WORD);
   if (of->source == TUNER_FROM_AWQ) return nibble(codes, column * (rows / CODES_A_WORD) + row / CODES_A_WORD, awq_place(row));
   return nibble(codes, column / CODES_A_WORD * rows + row, column % CODES_A_WORD);
 }
@@ -56,6 +58,7 @@ static uint32_t code_at(const product *of, uint32_t row, uint32_t column) {
 static uint16_t scale_at(const product *of, uint32_t row, uint32_t group) {
   const uint64_t rows = (uint32_t)of->from->rows, groups = (uint32_t)(of->is->k / of->is->group);
   uint16_t found;
+  if (of->form->factor_bytes == 1) return ((const uint8_t *)of->from->scales)[row * groups + group];
   const uint64_t at = of->source == TUNER_FROM_COMPRESSED ? row * groups + group : group * rows + row;
   memcpy(&found, (const uint8_t *)of->from->scales + 2 * at, 2);
   return found;
@@ -78,8 +81,19 @@ static int is_factor(uint16_t bits, int is_bf16) {
   return bits > 0 && bits < infinite;
 }
 
+static tuner_status check_powers(const product *of, uint32_t number) {
+  const uint32_t groups = (uint32_t)(of->is->k / of->is->group);
+  for (uint32_t row = 0; row < (uint32_t)of->from->rows; ++row)
+    for (uint32_t group = 0; group < groups; ++group)
+      if (scale_at(of, row, group) > MOST_POWER)
+        return tuner_fail(TUNER_BAD_ARGUMENT, "the scale of product %u, row %u, group %u is above 2 or NaN: quantise that group again", number,
+                          row, group);
+  return TUNER_OK;
+}
+
 static tuner_status check_numbers(const product *of, uint32_t number) {
   const uint32_t rows = (uint32_t)of->from->rows, k = (uint32_t)of->is->k;
+  if (of->form->factor_bytes == 1) return check_powers(of, number);
   if (of->source == TUNER_FROM_E4M3) {
     for (uint64_t i = 0; i < (uint64_t)rows * k; ++i)
       if ((((const uint8_t *)of->from->codes)[i] & 0x7F) == 0x7F)
@@ -110,7 +124,7 @@ static const lanes *form_of(const tuner_weights *is) {
 }
 
 static size_t row_bytes(const lanes *form, uint32_t k) {
-  return (size_t)k * form->bits / 8 + (form->group == 0 ? 0 : (size_t)(k / form->group) * 2 * (1 + form->has_zeros));
+  return (size_t)k * form->bits / 8 + (form->group == 0 ? 0 : (size_t)(k / form->group) * form->factor_bytes * (1 + form->has_zeros));
 }
 
 static tuner_status check_form(const product *of, int32_t source) {
@@ -118,17 +132,21 @@ static tuner_status check_form(const product *of, int32_t source) {
   const uint32_t unit = form->group == 0 ? form->chunk : form->bundle > form->chunk ? form->bundle : form->chunk;
   if (of->is->k < 1 || of->is->rows < 1 || (uint32_t)of->is->k % unit != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "k is %d: give a multiple of %u", (int)of->is->k, unit);
-  if (source < TUNER_FROM_GPTQ || source > TUNER_FROM_E4M3 || (source == TUNER_FROM_E4M3) != (form->bits == 8))
+  const int is_e4m3 = form->bits == 8, is_e2m1 = form->factor_bytes == 1;
+  if (source < TUNER_FROM_GPTQ || source > TUNER_FROM_E2M1 || (source == TUNER_FROM_E4M3) != is_e4m3 || (source == TUNER_FROM_E2M1) != is_e2m1)
     return tuner_fail(TUNER_BAD_ARGUMENT, "source is %d, and weights are %s: give %s", (int)source, form->name,
-                      form->bits == 8 ? "TUNER_FROM_E4M3" : "one of 4 bits");
-  if (form->group != 0 && strcmp(of->is->factors, "fp16") != 0 && strcmp(of->is->factors, "bf16") != 0)
+                      is_e4m3 ? "TUNER_FROM_E4M3" : is_e2m1 ? "TUNER_FROM_E2M1" : "one of 4-bit integers");
+  if (is_e2m1 && strcmp(of->is->factors, "e8m0") != 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: give e8m0", of->is->factors);
+  if (form->group != 0 && !is_e2m1 && strcmp(of->is->factors, "fp16") != 0 && strcmp(of->is->factors, "bf16") != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: give fp16 or bf16", of->is->factors);
   return TUNER_OK;
 }
 
 static tuner_status check_product(const product *of, uint32_t number) {
   const tuner_stored_product *from = of->from;
-  const int needs_zeros = of->form->group != 0 && (of->source != TUNER_FROM_COMPRESSED || of->form->has_zeros);
+  const int has_none = of->source == TUNER_FROM_COMPRESSED || of->source == TUNER_FROM_E2M1;
+  const int needs_zeros = of->form->group != 0 && (!has_none || of->form->has_zeros);
   if (from->rows < 1 || (of->form->bits == 4 && from->rows % CODES_A_WORD != 0))
     return tuner_fail(TUNER_BAD_ARGUMENT, "rows of product %u are %d: give a multiple of %d", number, (int)from->rows, CODES_A_WORD);
   if (from->codes == NULL || (of->form->group != 0 && from->scales == NULL) || (needs_zeros && from->zeros == NULL))
@@ -157,7 +175,10 @@ static void lay(const product *of, uint32_t first_row, uint8_t *into) {
         const size_t at = (((size_t)(group / side) * lists + list) * all + first_row + row) * side + group % side;
         const uint16_t value =
             list == 0 ? scale_at(of, row, group) : (uint16_t)(zero_at(of, row, group) + form->raised[of->is_bf16]);
-        memcpy(behind + 2 * at, &value, sizeof value);
+        if (form->factor_bytes == 1)
+          behind[at] = (uint8_t)value;
+        else
+          memcpy(behind + 2 * at, &value, sizeof value);
       }
 }
 

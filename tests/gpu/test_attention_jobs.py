@@ -129,7 +129,7 @@ def test_a_planted_fault_is_found_out(
 def test_a_span_that_is_dropped_and_one_that_is_doubled_are_found_out(on_card: OnCard) -> None:
     small = replace(SPANS, schedule=alone(tile_tokens=16, num_stages=16, span_tokens=16, contiguous=True))
     said = planted(on_card, attention(sequences=9), small, a_span_twice)
-    assert "arrivals of spans where a launch has" in said  # before numbers are looked at
+    assert "arrivals of spans, but a launch has" in said  # before numbers are looked at
 
 
 def a_page_of_another_sequence(one: Any) -> None:

@@ -130,7 +130,7 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     assert words.index("Measured") < words.index("Bounds: ")
     code, _, complaint = explained(open_job, "--data", str(tmp_path))
     assert code == 1
-    assert "has no result with a schedule of tuner's" in complaint
+    assert "has no result with a tuner schedule" in complaint
     code, _, complaint = explained("job-000000000000", "--data", str(tmp_path))
     assert code == 1
     assert "job-000000000000" in complaint
@@ -174,7 +174,7 @@ def test_a_line_is_explained_and_proven_with_the_options_of_its_pair() -> None:
         ((line, *PAIR, "--target", "z80"), "there is no GPU called 'z80'"),
         ((line.replace("row+row", "row+rwo"), *PAIR), "'rwo' is not a valid RasterKind"),
         (("none.json", *PAIR), "--m, --d-in, --d-hidden, --d-out: of a LINE alone"),
-        (("job-000000000000",), "give one trial of the job"),
+        (("job-000000000000",), "choose one trial of the job"),
     ):
         result = CliRunner().invoke(main, ["prove", *arguments])
         assert result.exit_code in (1, 2)
@@ -197,7 +197,7 @@ def test_a_trial_of_a_job_is_explained_and_proven_by_its_name(tmp_path: Path) ->
     result = CliRunner().invoke(main, ["prove", f"{job_id}/1", *place])
     assert result.exit_code == 0, result.stderr
     assert ", two launches: " in result.stdout
-    for number, said in ((0, "is the library's, which has no schedule"), (9, "has no trial 9")):
+    for number, said in ((0, "ran the library, which has no schedule"), (9, "has no trial 9")):
         result = CliRunner().invoke(main, ["prove", f"{job_id}/{number}", *place])
         assert (result.exit_code, said in result.stderr) == (1, True)
 

@@ -13,8 +13,12 @@ from jsonschema import Draft202012Validator
 from tests.support import builders
 from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
 from tests.support.repository import ROOT
+from tuner.client.documents.orders import names_of
+from tuner.core.legal.legality import check_schedule
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.schedule.given_order import grids_of, in_order
 from tuner.core.schedule.schedule import Schedule
-from tuner.errors import InvalidInput
+from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.schedule_files.reading import read_schedule
 from tuner.schedule_files.schema import faults, file_schema, schedule_schema, workload_schema
@@ -106,3 +110,35 @@ def test_a_workload_may_be_spelled_as_a_job_asks_for_it(tmp_path: Path) -> None:
     file.write_text(json.dumps({"workload": pair | {"d_hiden": 4}, "schedule": line, "gpu": "h200"}))
     with pytest.raises(InvalidInput, match="d_hiden: is not a known field; use some of m, d_in, d_hidden"):
         read_schedule(file)
+
+
+def in_backward_order(**of_merge: Any) -> dict[str, Any]:
+    """The usual schedule with a table of its tiles."""
+    workload, schedule = builders.workload(), builders.schedule()
+    grids = enumerate(grids_of(workload, schedule))
+    tiles = [(op, row, col) for op, (rows, cols) in grids for row in range(rows) for col in reversed(range(cols))]
+    found = in_order(schedule, tiles).to_json()
+    found["ordering"]["interleave"] |= of_merge
+    return {"workload": workload.to_json(), "gpu": "h200", "schedule": found}
+
+
+def test_an_order_of_ones_own_is_called_as_its_file_unless_it_has_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "my snail (2).json"
+    path.write_text(json.dumps(in_backward_order()))
+    workload, gpu, schedule = read_schedule(path)
+    assert " given-my-snail-2 " in str(schedule)
+    check_schedule(workload, gpu, schedule)
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    path.write_text(json.dumps(in_backward_order(name="slow.one")))
+    assert " given-slow.one " in str(read_schedule(path)[2])
+
+
+@pytest.mark.parametrize("merge", [{"name": "a b"}, {"name": "a" * 41}, {"name": 5}, {"kind": "bands", "name": "a"}])
+def test_a_name_that_is_none_is_refused(merge: dict[str, Any]) -> None:
+    schedule = Schedule.from_json(in_backward_order(**merge)["schedule"])
+    with pytest.raises(IllegalSchedule, match="name"):
+        check_schedule(builders.workload(), CATALOGUE["h200"], schedule)
+
+
+def test_two_orders_of_one_name_are_told_apart() -> None:
+    assert names_of(["a/snail.json", "b/snail.json", "mine.py:snail"]) == ["snail", "snail-2", "snail-3"]

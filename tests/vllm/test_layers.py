@@ -87,10 +87,10 @@ def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(wheel: 
 @pytest.mark.parametrize(
     ("family", "settings", "of_layers", "of_mlps"),
     [
-        ("qwen3", {}, "Qwen3DecoderLayer: it norms queries and keys between qkv and the attention", "2 of 2 MLPs"),
-        ("gemma2", {}, "Gemma2DecoderLayer: it norms what a product made", "2 of 2 MLPs"),
-        ("gemma3", {}, "Gemma3DecoderLayer: it norms queries and keys, and what a product made", "2 of 2 MLPs"),
-        ("llama", {"enable_lora": True, "max_lora_rank": 8}, "adapters (LoRA) change each product alone", ""),
+        ("qwen3", {}, "Qwen3DecoderLayer: it normalizes queries and keys between qkv and the attention", "2 of 2 MLPs"),
+        ("gemma2", {}, "Gemma2DecoderLayer: it normalizes a product's output", "2 of 2 MLPs"),
+        ("gemma3", {}, "Gemma3DecoderLayer: it normalizes queries and keys, and a product's output", "2 of 2 MLPs"),
+        ("llama", {"enable_lora": True, "max_lora_rank": 8}, "adapters (LoRA) change each product separately", ""),
         (
             "llama",
             {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}},

@@ -15,6 +15,7 @@ from tuner import __version__
 from tuner.client.connection.config import DEFAULT_URL, URL_VARIABLE, commands_defaults, read_config
 from tuner.client.errors import ClientError
 from tuner.client.exits import ExitCode
+from tuner.client.options.repeated import GivenOnce
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE
 
@@ -53,7 +54,7 @@ COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(GivenOnce, click.Group):
     """Loads commands on demand; turns the client's errors into a line on stderr and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

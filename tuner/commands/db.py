@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.commands.options import data_option, database_option, settings_of, settings_of_place, settings_of_service
+from tuner.core.units import counted
 
 if TYPE_CHECKING:
     from tuner.settings import Settings
@@ -67,7 +68,7 @@ def backup(file: Path, **options: Any) -> None:
 
     with _beside_servers(options) as engine:
         counts = back_up(engine, file)
-    click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
+    click.echo(f"{file} has {_of_both(counts['jobs'], counts['trials'])}")
 
 
 @db.command()
@@ -80,7 +81,7 @@ def restore(file: Path, **options: Any) -> None:
 
     with _locked(options, settings_of(options)) as engine:
         counts = fill(engine, file)
-    click.echo(f"restored {counts['jobs']} jobs and {counts['trials']} trials")
+    click.echo(f"restored {_of_both(counts['jobs'], counts['trials'])}")
 
 
 @db.command()
@@ -155,4 +156,8 @@ def _delete(store: Store, job_ids: list[str], reason: str) -> None:
                 audit.append(session, LOCAL, "job.delete", job_id, time.time())
     swept = store.sweep()
     compact(store.engine)
-    click.echo(f"deleted {swept.num_jobs} jobs and their {swept.num_trials} trials")
+    click.echo(f"deleted {_of_both(swept.num_jobs, swept.num_trials)}")
+
+
+def _of_both(num_jobs: int, num_trials: int) -> str:
+    return f"{counted(num_jobs, 'job')} and {counted(num_trials, 'trial')}"

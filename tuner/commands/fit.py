@@ -17,6 +17,7 @@ import click
 
 from tuner import __version__
 from tuner.commands.options import data_option, database_option, settings_of_service, store_beside_servers
+from tuner.core.units import counted
 
 if TYPE_CHECKING:
     from tuner.core.model.fit import Trial
@@ -69,14 +70,15 @@ def fit(gpu_id: str, **place: Any) -> None:
         click.echo(str(one))
     before, after = (median(getattr(one, name) for one in judged) for name in ("before", "after"))
     click.echo(
-        f"rank correlation, median of {len(judged)} workloads: {before:.3f} with the current rates, {after:.3f} with "
-        "the fit"
+        f"rank correlation, median of {counted(len(judged), 'workload')}: {before:.3f} with the current rates, "
+        f"{after:.3f} with the fit"
     )
     num_trials = sum(map(len, by_workload.values()))
     if after < before + MIN_GAIN:
-        raise click.ClickException(f"not kept: the fit to {num_trials} trials ranks no better than the current rates")
+        problem = f"the fit to {counted(num_trials, 'trial')} ranks no better than the current rates"
+        raise click.ClickException(f"not kept: {problem}")
     path = _keep(settings.fits_folder, gpu, rates, num_trials)
-    click.echo(f"{path}: fitted to {num_trials} trials; restart a running server to use it")
+    click.echo(f"{path}: fitted to {counted(num_trials, 'trial')}; restart a running server to use it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +101,9 @@ class Compared:
 
     def __str__(self) -> str:
         return (
-            f"{self.workload}: {len(self.fitted.measured_us)} trials, rank correlation {self.before:.3f} before, "
-            f"{self.after:.3f} for trials that the fit has not seen; forecast over measured {self.fitted.ratio:.2f}"
+            f"{self.workload}: {counted(len(self.fitted.measured_us), 'trial')}, rank correlation {self.before:.3f} "
+            f"before, {self.after:.3f} for trials that the fit has not seen; forecast over measured "
+            f"{self.fitted.ratio:.2f}"
         )
 
 
@@ -156,8 +159,9 @@ def _usable(gpu: Gpu, found: Sequence[tuple[Workload, list[tuple[Candidate, floa
     num_trials = sum(map(len, enough.values()))
     if num_trials < MIN_TRIALS or len(enough) < MIN_WORKLOADS:
         raise click.ClickException(
-            f"only {num_trials} usable trials over {len(enough)} workloads on {gpu.id}; a fit needs at least "
-            f"{MIN_TRIALS} over {MIN_WORKLOADS}, {MIN_OF_WORKLOAD} per workload; run more jobs of other shapes"
+            f"only {counted(num_trials, 'usable trial')} over {counted(len(enough), 'workload')} on {gpu.id}; a fit "
+            f"needs at least {MIN_TRIALS} over {MIN_WORKLOADS}, {MIN_OF_WORKLOAD} per workload; run more jobs of other "
+            "shapes"
         )
     return enough
 

@@ -112,7 +112,9 @@ def prove(
     found = _read(what, {"data": data, "database_url": database_url}, of_line)
     if plan_kind is not None and plan_kind not in [str(one) for one in PlanKind if one.is_ours]:
         known = ", ".join(str(one) for one in PlanKind if one.is_ours)
-        raise click.BadParameter(f"{plan_kind!r} is none of ours; there are {known}", param_hint="--plan-kind")
+        raise click.BadParameter(
+            f"{plan_kind!r} is not one of tuner's plan kinds; use one of {known}", param_hint="--plan-kind"
+        )
     candidate = in_fewest_launches(found.workload, found.schedule)
     if kind := plan_kind or found.plan_kind:
         candidate = Candidate(plan_kind=PlanKind(kind), schedule=found.schedule)
@@ -124,7 +126,7 @@ def prove(
         click.echo("\n".join(refused(error)))
         raise SystemExit(1) from error
     for op in found.workload.launch_ops:
-        click.echo(f"\n{op.name}: has its own launch, whose plan was proven by its kind.")
+        click.echo(f"\n{op.name} has its own launch; the code of its kind proved its plan.")
     for one in proven:
         click.echo("\n".join(("", *in_words(one), "", *drawn(one, task))))
 
@@ -151,11 +153,11 @@ def _read(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Subject
 
     target = of_line.pop("target")
     if not is_line(what) and (stray := spelled_among(of_line) or (target and "--target")):
-        raise click.UsageError(f"{stray}: of a LINE alone; a trial and a file say themselves what they are of")
+        raise click.UsageError(f"{stray}: only allowed with a LINE; a trial or a file contains this itself")
     if (named := named_trial(what)) is not None:
         return _from_trial(*named, place)
     if what.startswith("job-") and not Path(what).exists():
-        raise click.UsageError(f"{what}: give one trial of the job, as job-f7b1c593a8c2/12")
+        raise click.UsageError(f"{what}: choose one trial of the job, e.g. job-f7b1c593a8c2/12")
     settings_of(place)  # so that forecasts use its fits
     if is_line(what):
         schedule = read_line(what)
@@ -173,7 +175,7 @@ def _from_trial(job_id: str, number: int, place: dict[str, Any]) -> _Subject:
     schedule = trial.candidate.schedule
     if schedule is None:
         raise click.ClickException(
-            f"trial {number} of {job_id} is the library's, which has no schedule; give a trial of ours"
+            f"trial {number} of {job_id} ran the library, which has no schedule; choose a trial of a tuner kernel"
         )
     measured: tuple[str, ...] = ()
     if isinstance(trial.outcome, Measured):
@@ -197,7 +199,7 @@ def _gpu_of(job_id: str, spec: JobSpec) -> Gpu:
 
     gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
     if gpu is None:
-        raise click.ClickException(f"{job_id} is of {spec.target_id}, which is no GPU of the catalogue")
+        raise click.ClickException(f"{job_id} ran on {spec.target_id}, which is not in the catalogue of GPUs")
     return gpu
 
 
@@ -215,7 +217,7 @@ def _from_job(job_id: str, place: dict[str, Any]) -> _Subject:
     row = best_to_explain(best.finals) if best else None
     if best is None or row is None or row.candidate.schedule is None:
         raise click.ClickException(
-            f"{job_id} has no result with a schedule of tuner's; {job_id}/TRIAL is one of its trials"
+            f"{job_id} has no result with a tuner schedule; {job_id}/TRIAL names one of its trials"
         )
     sentences = tuple(explain_job(best, row, history, judge_forecasts(forecasts)))
     gpu = _gpu_of(job_id, spec)

@@ -30,3 +30,9 @@ def microseconds(value: float | None) -> str:
 def ratio(value: float | None) -> str:
     """`1.18x`, or a dash."""
     return "–" if value is None else f"{value:.2f}x"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 trial`, `12 trials`; `1 batch`, `2 batches`."""
+    ending = "" if number == 1 else "es" if what.endswith(("ch", "s", "x")) else "s"
+    return f"{number} {what}{ending}"

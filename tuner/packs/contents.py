@@ -179,7 +179,7 @@ def _check_kernel(where: str, shape: AnyShape, rung: Rung, kernel: Kernel) -> No
     rows, length = sizes_of(manifest["workload"])
     legal = {"min": rows, "max": rows} if length else manifest["rows"]
     if rung.m_lo < legal["min"] or rung.m_hi > legal["max"] or rung.max_length != length:
-        contexts = f" of contexts of {length} tokens" if length else ""
+        contexts = f" with contexts of {length} tokens" if length else ""
         problem = f"{where}: the kernel supports {legal['min']} to {legal['max']} rows{contexts}"
         raise InvalidInput("rungs", problem, "narrow the range")
     if not isinstance(shape, Shape) and any(launch["stream"] for launch in manifest["launches"]):

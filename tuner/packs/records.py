@@ -1,4 +1,4 @@
-"""The records of `pack.bin`, the index of a pack, which the C runtime reads; docs/runtime.md describes the tables.
+"""The records of `pack.bin`, the index of a pack, which the C runtime reads.
 
 All numbers are little-endian. A record is a multiple of 8 bytes, and the tables follow each other without a gap. For a
 `file`, an offset counts from the first byte of the pack; text is an offset into the strings, which end with 0.

@@ -79,6 +79,8 @@ class Result:
         console = plain_console(file=io.StringIO(), width=_WIDTH)
         with console.capture() as captured:
             console.print(study_table(self.study) if self.study else render.results_table(self.best))
+            for one in self.best["baselines"] if self.study else ():
+                console.print(f"{one['name']}: {render.microseconds(one['time_us'])}, {render.own_program_words(one)}")
         return captured.get()
 
     def _repr_html_(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,10 +13,11 @@ from tuner.client.connection.http import Client
 from tuner.client.delivery.meaning import asked_objective, asked_workload, check_kernel
 from tuner.client.delivery.output import plain_console
 from tuner.client.documents.asked import Asked
-from tuner.client.documents.documents import JobDetail
-from tuner.client.documents.orders import OrderFunction, Tiles, in_orders
+from tuner.client.documents.documents import BaselineTime, JobDetail
+from tuner.client.documents.orders import Orders, in_orders
 from tuner.client.errors import ClientError
 from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.python.bars import shown
 from tuner.python.baselines import Program, baselines_of
@@ -43,7 +45,7 @@ def tune(
     energy_within: float | None = None,
     torch_compile: bool | None = None,
     schedules: Sequence[str | Mapping[str, Any]] = (),
-    orders: Sequence[Tiles | OrderFunction] = (),
+    orders: Orders = (),
     sweep: Literal["rasters", "merges", "signals", "launches", "shares"] | None = None,
     baselines: Mapping[str, Program] | None = None,
     reuse: bool = False,
@@ -74,10 +76,12 @@ def tune(
         torch_compile: whether the finals also compare with torch.compile, if PyTorch is installed.
         schedules: only these are tried, in the fewest possible launches: printed lines, or JSON.
         orders: each of the schedules is also tried in these: tables of (op, tile row, tile column), or functions of the
-            tile rows and tile columns of each op that return one. They run here; a service receives the table.
+            tile rows and tile columns of each op that return one. They run here; a service receives the table. A dict
+            gives them their names in tables and plots.
         sweep: which variants of the schedules, or of one that the service chooses, are tried: a study.
         baselines: your own programs, by name, which are checked, then timed in the same rounds as the library and all
-            finalists: functions of PyTorch tensors, or `tuner.CudaSource`. They only run on this process's card.
+            finalists: functions of PyTorch tensors, or `tuner.CudaSource`. They only run on this process's card; a
+            warning says of each that got no time why.
         reuse: whether a finished job of the same problem is accepted.
         url: of a service.
         token: for that service.
@@ -117,7 +121,15 @@ def tune(
             raise
         if here is not None and programs and service.job(job_id)["state"] == "succeeded":
             here.beside(job_id, programs)
+            _warn_of_untimed(service.best(job_id)["baselines"])
         return _result(service, job_id, pair, target=target, l2=l2, regime=regime)
+
+
+def _warn_of_untimed(baselines: Sequence[BaselineTime]) -> None:
+    """Says of each program that has no time why it has none: a simulated GPU runs none at all."""
+    for one in baselines:
+        if one["time_us"] is None:
+            warnings.warn(f"the baseline {one['name']!r} was not timed: {one['reason']}", stacklevel=3)
 
 
 def _watched(client: Client, job_id: str) -> Iterator[JobDetail]:
@@ -138,7 +150,7 @@ def _cancel(client: Client, job_id: str) -> None:
         plain_console(stderr=True).print(f"{job_id} could not be cancelled: {error}", highlight=False)
         return
     plain_console(stderr=True).print(
-        f"{job_id} is {job['state']}; its {job['num_trials']} trials are kept: {_where(client, job_id)}",
+        f"{job_id} is {job['state']}; {counted(job['num_trials'], 'trial')} kept: {_where(client, job_id)}",
         highlight=False,
         soft_wrap=True,
     )

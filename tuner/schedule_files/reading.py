@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.given_order import named
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
@@ -28,7 +29,7 @@ def named_trial(text: str) -> tuple[str, int] | None:
 
 
 def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
-    """What a file asks to explain.
+    """What a file asks to explain. A given order without a name is called as the file is.
 
     Raises:
         InvalidInput: it cannot be read, or names the key that is missing or wrong.
@@ -41,7 +42,7 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
         problem = "gpu is missing" if name is None else f"gpu {name!a} is unknown"
         raise InvalidInput(str(path), problem, f"use one of {', '.join(CATALOGUE)}")
     workload = _part(asked, "workload", _workload, path)
-    schedule = _part(asked, "schedule", _schedule, path)
+    schedule = named(_part(asked, "schedule", _schedule, path), path.stem)
     _check(asked | {"workload": workload.to_json()} if _is_asked(asked["workload"]) else asked, path)
     return workload, CATALOGUE[name], schedule
 

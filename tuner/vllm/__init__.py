@@ -8,15 +8,17 @@ from __future__ import annotations
 
 
 def register() -> None:
-    """Gives vLLM the load format `tuner`. vLLM calls it in each of its processes, perhaps more than once. Whoever asks
-    for another format notices nothing.
+    """Gives vLLM the load format `tuner`. vLLM calls it in each of its processes, perhaps more than once. If another
+    format is requested, it changes nothing.
     """
     from .log import log
 
     try:
         from .loader import register_loader
     except ImportError as error:
-        # It comes with the wheel, and what runs without it must continue.
-        log.warning("tuner: the load format `tuner` is not there, since this vLLM has another interface: %s", error)
+        # The plugin comes with the wheel, and programs without vLLM must continue.
+        log.warning(
+            "tuner: the load format `tuner` is not available, since this vLLM has a different interface: %s", error
+        )
         return
     register_loader()

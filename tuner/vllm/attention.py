@@ -1,5 +1,5 @@
-"""Whether kernels of a pack can stand in the place of vLLM's attention: by the cache as vLLM lays it out, and by what
-its attention does. Each reason against it names what is to blame.
+"""Whether a pack's kernels can replace vLLM's attention, given vLLM's cache layout and the features of its attention.
+Each reason names what prevents it.
 
 Source: `get_kv_cache_shape` and `get_kv_cache_stride_order` of the backends of vLLM 0.26. Their caches are [blocks, KV
 heads, tokens of a block, 2 * head_dim], in memory with tokens before heads (NHD) unless VLLM_KV_CACHE_LAYOUT is HND.
@@ -21,7 +21,7 @@ from .linear import DTYPES
 
 #: Backends whose caches have keys and values of a token side by side, keys first.
 PACKED_BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN")
-#: The ones of these whose step metadata has lengths and tables in the form that our kernels read.
+#: Those of these backends whose step metadata has lengths and tables in the form that our kernels read.
 TABLED_BACKENDS = ("FLASH_ATTN", "TRITON_ATTN")
 #: Elements of one copy by the copy engine: the distance between lines is a multiple of it.
 LINE = 64
@@ -29,7 +29,7 @@ LINE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Elements from one place of a cache to the next."""
+    """Distances within a cache, in elements."""
 
     #: From a block, or page, to the next one.
     block: int
@@ -50,7 +50,7 @@ def dense(kv_heads: int, page_tokens: int, line: int, *, heads_first: bool) -> S
 class Served:
     """An attention layer as vLLM runs it."""
 
-    #: The shape as in a pack. Pages are vLLM's blocks; new tokens are those of a step without drafts, and with them.
+    #: The shape as in a pack. Pages are vLLM's blocks; new tokens are those of a step, with and without drafts.
     shape: AttentionShape
     #: The steps of keys, and of values.
     steps: Steps
@@ -109,24 +109,24 @@ def _steps(shape: Sequence[int], order: Sequence[int]) -> Steps:
 def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
     backend = attention.attn_backend.get_name()
     if backend not in PACKED_BACKENDS:
-        yield f"the cache of backend {backend} has a form of its own; known are {', '.join(PACKED_BACKENDS)}"
+        yield f"the cache layout of backend {backend} is not supported; supported are {', '.join(PACKED_BACKENDS)}"
     elif backend not in TABLED_BACKENDS:
-        yield f"steps of backend {backend} have no table of blocks; --attention-backend FLASH_ATTN has"
+        yield f"backend {backend} has no block table; use --attention-backend FLASH_ATTN"
     if attention.kv_cache_dtype not in {"auto", *DTYPES}:
-        yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read {' or '.join(UNSCALED)}"
+        yield f"kv_cache_dtype is {attention.kv_cache_dtype}, but kernels read {' or '.join(UNSCALED)}"
     if getattr(attention, "has_sink", False):
         yield "its heads have sinks"
     if getattr(attention.impl, "alibi_slopes", None) is not None:
         yield "its scores have slopes (ALiBi)"
     if attention.attn_type != "decoder":  # a member of vLLM's enumeration of strings
-        yield f"its type is {attention.attn_type}, and kernels here decode"
+        yield f"its type is {attention.attn_type}, but kernels only decode"
     if attention.kv_sharing_target_layer_name is not None:
         yield f"it reads the cache of {attention.kv_sharing_target_layer_name}"
     if (ranks := vllm_config.parallel_config.decode_context_parallel_size) > 1:
         yield f"decode_context_parallel_size is {ranks}: a rank has a part of each context"
 
 
-#: Fields of a shape that vLLM calls otherwise, with vLLM's names.
+#: Fields of a shape that have other names in vLLM, with these names.
 _NAMES = {
     "kv_heads": "KV heads",
     "page_tokens": "block_size",
@@ -139,7 +139,7 @@ _LAYOUTS = {True: "HND", False: "NHD"}
 
 
 def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[Rung]) -> list[str]:
-    """Why kernels of this shape and table cannot compute it; none where they can."""
+    """Why kernels with this shape and table cannot compute it; empty if they can."""
     found = list(served.others)
     for name, here in vars(served.shape).items():
         wanted = getattr(ours, name)
@@ -151,7 +151,7 @@ def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[Rung])
         found.append(f"{_NAMES.get(name, name)} is {words[0]} here and {words[1]} in the pack")
     reach = max((rung.max_length for rung in rungs if rung.kernel is not None), default=0)
     if reach < served.max_length:
-        problem = f"max_model_len is {served.max_length}, and the pack's kernels reach {reach} tokens"
+        problem = f"max_model_len is {served.max_length}, but the pack's kernels support at most {reach} tokens"
         found.append(f"{problem}: a full graph cannot choose by length")
     return found + _against_steps(served)
 
@@ -176,7 +176,7 @@ def served_by(model: Any, vllm_config: Any) -> list[Served]:
 
 
 def _attention_of(shape: AnyShape) -> AttentionShape | None:
-    """The shape itself if it is an attention, or that of a layer's attention; None without one."""
+    """The shape itself if it is an attention, or that of a layer's attention; None if there is none."""
     return shape if isinstance(shape, AttentionShape) else getattr(shape, "launched", None)
 
 

@@ -1,7 +1,7 @@
-"""A decode step of a vLLM model by a pack's programs: what runs in the place of its layers, and when.
+"""A decode step of a vLLM model by a pack's programs: what replaces its layers, and when.
 
-The outer model's `forward` is asked for each step, outside of what vLLM compiles. In a full graph it is asked when that
-is captured. A step that no program was made for is the model's own.
+The outer model's `forward` is called for each step, outside the code that vLLM compiles. In a full graph it is called
+only during the capture. The model itself computes the steps for which there is no program.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .whole import WholeLayers
 
 
 class Decoder:
-    """The layers of a model by programs."""
+    """The layers of a model, computed by programs."""
 
     def __init__(self, model: Any, programs: Mapping[int, Programs]) -> None:
-        """`model` is the outer one, whose norms are folded; `programs` by sequences."""
+        """`model` is the outer one, with folded norms; `programs` by number of sequences."""
         self._forward = model.forward
         self.model = Model.of(model, copies_first=any(len(one) > 1 for one in programs.values()))
         self._batches = {sequences: _batch(self.model, found, sequences) for sequences, found in programs.items()}
@@ -40,7 +40,7 @@ class Decoder:
         inputs_embeds: torch.Tensor | None = None,
         **others: Any,
     ) -> Any:
-        """As the outer model's: normed rows [tokens, hidden]."""
+        """As the outer model's: normalized rows [tokens, hidden]."""
         step = None if others or intermediate_tensors is not None else self._step(positions)
         launches = None if step is None else self._launches(len(positions), step)
         if step is None or launches is None:
@@ -50,7 +50,7 @@ class Decoder:
         return self._batches[len(positions)].run(hidden, positions, step, launches)
 
     def _step(self, positions: torch.Tensor) -> Step | None:
-        """The step, if the programs can compute it; None if vLLM runs something else."""
+        """The step, if the programs can compute it; None if vLLM has to."""
         context, attentions = get_forward_context(), self.model.attentions
         if context.cudagraph_runtime_mode == CUDAGraphMode.PIECEWISE or not isinstance(context.attn_metadata, dict):
             return None
@@ -86,17 +86,19 @@ def _batch(model: Model, programs: Programs, sequences: int) -> Batch:
 
 
 def install(model: Any, programs: Mapping[int, Programs]) -> None:
-    """From now on decode steps of so many sequences are computed by these; the model's norms are folded.
+    """From now on these programs compute decode steps with their numbers of sequences; the model's norms are folded.
 
-    Weights that are loaded again afterwards would be folded no more, so that is refused.
+    Weights that are loaded again afterwards would not be folded, so this is refused.
     """
     decoder = Decoder(model, programs)
     model.forward, model.load_weights = decoder.forward, _refuse_to_load
     copied = decoder.model.copied_bytes / 2**20
     listed = ", ".join(map(str, sorted(programs)))
-    log.info("tuner: layers run the pack's kernels at %s sequences; %.0f MiB of qkv lie twice", listed, copied)
+    log.info(
+        "tuner: layers run the pack's kernels at %s sequences; %.0f MiB of qkv weights are stored twice", listed, copied
+    )
 
 
 def _refuse_to_load(*_: Any) -> None:
     problem = "norms are folded into the weights of this model, whose layers run a pack's kernels"
-    raise NotImplementedError(f"{problem}: start vLLM again, or with TUNER_PACK of a pack without layers")
+    raise NotImplementedError(f"{problem}: restart vLLM, or set TUNER_PACK to a pack without layers")

@@ -1,4 +1,4 @@
-"""Decoder layers of vLLM's models by a pack's kernels: in which models, and by which programs.
+"""Decoder layers of vLLM's models with a pack's kernels: for which models, and with which programs.
 
 One program computes a layer, from its attention to the next layer's qkv; or two programs do, each up to an all-reduce:
 norm, qkv, attention, o_proj; and norm, gate_up, down. They compute decode steps of the numbers of sequences for which
@@ -29,7 +29,7 @@ from .normed_run import RUN
 from .pack import opened
 from .step import Program
 
-#: The ops of a whole layer, as a pack names them.
+#: The ops of a whole layer, by their names in a pack.
 LAYER = ("attention", "o_proj", "gate_up", "down", "qkv")
 #: The ops of a layer's two runs between all-reduces.
 RUNS = (("qkv", "attention", "o_proj"), RUN)
@@ -40,12 +40,12 @@ FAMILIES = {
     ("mistral", "MistralDecoderLayer"),
     ("qwen2", "Qwen2DecoderLayer"),
 }
-#: Known layers that no kernel here computes, and what they do otherwise.
+#: Known layers that kernels cannot compute, and why.
 OTHERS = {
     "GemmaDecoderLayer": "its norms multiply by 1 + their weight",
-    "Gemma2DecoderLayer": "it norms what a product made before that is added to the stream",
-    "Gemma3DecoderLayer": "it norms queries and keys, and what a product made before that is added to the stream",
-    "Qwen3DecoderLayer": "it norms queries and keys between qkv and the attention",
+    "Gemma2DecoderLayer": "it normalizes a product's output before it is added to the residual",
+    "Gemma3DecoderLayer": "it normalizes queries and keys, and a product's output before it is added to the residual",
+    "Qwen3DecoderLayer": "it normalizes queries and keys between qkv and the attention",
 }
 #: Rotary embeddings whose angle is a position times a frequency.
 ROTARIES = ("RotaryEmbedding", "Llama3RotaryEmbedding")
@@ -55,32 +55,32 @@ Programs = tuple[Program, ...]
 
 
 def reasons_against_model(model: Any, vllm_config: Any) -> list[str]:
-    """Why its layers stay vLLM's own, whatever the pack; none where they need not."""
+    """Why vLLM computes its layers, whatever the pack; empty if kernels can."""
     return [*_against_config(vllm_config), *_against_layers(model)]
 
 
 def _against_config(vllm_config: Any) -> Iterator[str]:
     parallel = vllm_config.parallel_config
     if (stages := parallel.pipeline_parallel_size) > 1:
-        yield f"pipeline_parallel_size is {stages}: a stage's layers begin with another one's"
+        yield f"pipeline_parallel_size is {stages}: a stage's first layer reads the output of another stage"
     if vllm_config.speculative_config is not None:
         yield "speculative decoding: its steps have several tokens of a sequence"
     if getattr(vllm_config, "kv_transfer_config", None) is not None:
         yield "kv_transfer_config: a connector waits for each layer's cache"
     if (runner := vllm_config.model_config.runner_type) != "generate":
-        yield f"its runner is {runner!r}, and kernels here decode"
+        yield f"its runner is {runner!r}, but kernels only decode"
 
 
 def _against_layers(model: Any) -> Iterator[str]:
     inner = getattr(model, "model", None)
     layers = getattr(inner, "layers", None)
     if layers is None or not hasattr(inner, "embed_tokens") or not hasattr(inner, "norm"):
-        yield f"{type(model).__name__} is no decoder of embed_tokens, layers and norm"
+        yield f"{type(model).__name__} is not a decoder of embed_tokens, layers and norm"
         return
     for layer in layers:
         kind = type(layer)
         if (kind.__module__.rpartition(".")[2], kind.__name__) not in FAMILIES:
-            known = f"it is none of {', '.join(sorted(name for _, name in FAMILIES))}"
+            known = f"it is not one of {', '.join(sorted(name for _, name in FAMILIES))}"
             yield f"{kind.__name__}: {OTHERS.get(kind.__name__, known)}"
             return
         if reason := _against_layer(layer):
@@ -92,13 +92,15 @@ def _against_layer(layer: Any) -> str:
     attention, mlp = layer.self_attn, layer.mlp
     rotary = attention.rotary_emb
     if getattr(layer, "ada_rms_norm_t_cond", None) is not None:
-        return "its norm in front of the MLP follows a time"
+        return "the norm before its MLP depends on a time"
     if getattr(attention, "do_llama_4_scaling", False):
         return "its queries are scaled by their position"
     if getattr(attention, "qk_norm", False):
-        return "its attention norms queries and keys"
+        return "its attention normalizes queries and keys"
     if type(rotary).__name__ not in ROTARIES or not rotary.is_neox_style or rotary.rotary_dim != rotary.head_size:
-        return f"its rotary embedding is {type(rotary).__name__}, and kernels here turn halves by one frequency a pair"
+        return (
+            f"its rotary embedding is {type(rotary).__name__}, but kernels rotate halves, with one frequency per pair"
+        )
     products = (attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
     if reason := next(filter(None, map(reason_against, products)), ""):
         return reason
@@ -106,7 +108,7 @@ def _against_layer(layer: Any) -> str:
 
 
 def fold_norms(model: Any) -> None:
-    """Multiplies weights of gate and up by the norm's in front of them, which become ones. In place."""
+    """Multiplies the weights of gate and up by the weight of the norm before them, which becomes one. In place."""
     with torch.no_grad():
         for layer in model.model.layers:
             norm = layer.post_attention_layernorm
@@ -116,7 +118,7 @@ def fold_norms(model: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """A pack beside a model of vLLM."""
+    """A pack and a model of vLLM."""
 
     path: Path
     pack: Pack
@@ -135,16 +137,16 @@ class Packed:
             return [*against_products(shape, self.model), *self.against_mlps]
         if names != LAYER:
             known = " or ".join(", ".join(ops) for ops in (LAYER, RUNS[0]))
-            return [f"its ops are {', '.join(names)}, and a program here is {known}"]
+            return [f"its ops are {', '.join(names)}, but supported programs are {known}"]
         reduced = [] if ranks == 1 else [
-            f"tensor_parallel_size is {ranks}: an all-reduce stands within a layer, and in no program here; "
-            "tune-model --blocks has the runs between two"
+            f"tensor_parallel_size is {ranks}: there is an all-reduce within a layer, which no program supports; "
+            "tune-model --blocks makes the runs between two all-reduces"
         ]  # fmt: skip
         return [*reduced, *against_products(shape, self.model)]
 
     @property
     def mlps(self) -> Entry | None:
-        """The run of the MLP that lacks least."""
+        """The run of the MLP with the fewest differences."""
         found = [one for one in self.pack.entries if getattr(one.shape, "names", ()) == RUNS[1]]
         chains = [one for one in found if isinstance(one.shape, ChainShape)]
         return min(chains, key=lambda one: len(against_products(one.shape, self.model)), default=None)
@@ -157,7 +159,7 @@ class Packed:
         return against_products(self.mlps.shape, self.model)
 
     def loaded(self, entry: Entry) -> dict[int, Programs]:
-        """The programs of a layer that reach `max_model_len`, by sequences."""
+        """The programs of a layer that support `max_model_len`, by number of sequences."""
         found = {}
         for sequences in sorted({rung.m_hi for rung in entry.rungs}):
             try:
@@ -172,7 +174,7 @@ class Packed:
         return found
 
     def _programs(self, entry: Entry, sequences: int) -> tuple[Any, ...]:
-        """None where the pack says the library."""
+        """None if the pack recommends the library."""
         pack, length = opened(self.path), self.vllm_config.model_config.max_model_len
         first = pack.layer(number=self.number(entry), sequences=sequences, length=length, shares_sms=True)
         if not isinstance(entry.shape, LayerShape) or entry.shape.names == LAYER or self.mlps is None:
@@ -181,7 +183,9 @@ class Packed:
 
 
 def programs_of(path: Path, model: Any, vllm_config: Any) -> Mapping[int, Programs]:
-    """The programs of a layer, by the sequences of a decode step. What vLLM still computes is logged, with reasons."""
+    """The programs of a layer, by number of sequences in a decode step. What vLLM still computes is logged, with
+    reasons.
+    """
     try:
         packed = Packed(path=path, pack=read_pack(path.read_bytes()), model=model, vllm_config=vllm_config)
     except InvalidInput as error:

@@ -19,5 +19,5 @@ def reason_against(layer: Any) -> str:
         return f"its weights are quantised, by {type(method).__name__}"
     if weight is None or (dtype := str(weight.dtype).removeprefix("torch.")) not in DTYPES:
         given = "there is no plain weight" if weight is None else f"its weights are {dtype}"
-        return f"{given}, and kernels here have {' and '.join(DTYPES)}"
+        return f"{given}, but kernels support {' and '.join(DTYPES)}"
     return ""

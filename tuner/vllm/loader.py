@@ -1,5 +1,5 @@
-"""The load format `tuner`: vLLM's own loader of another format, then the pack's kernels in the place of MLPs, and of
-whole layers where it has such."""
+"""The load format `tuner`: vLLM's own loader for another format; then the pack's kernels replace MLPs, and whole
+layers if it has kernels for these."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .pack import digest, pack_path
 
 #: The value of `--load-format`.
 FORMAT = "tuner"
-#: Key of the loader's extra config: the format by which the weights are loaded.
+#: Key of the loader's extra config: the format in which the weights are loaded.
 INNER_FORMAT = "load_format"
 #: Key of the same: if false, vLLM computes the layers, and kernels only the MLPs.
 LAYERS = "layers"
@@ -43,7 +43,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             raise InvalidInput(name, f"is {FORMAT!r}, which is this plugin's own", "name one of vLLM's, or none")
         inner = replace(load_config, load_format=inner_format, model_loader_extra_config=extra)
         self.inner = get_model_loader(inner)
-        #: As the weights were loaded last.
+        #: The MLPs, as loaded last.
         self.mlps: list[Found] = []
         self._programs: Mapping[int, Programs] = {}
         self._quantised: list[quantised.Laid] = []
@@ -56,11 +56,11 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         return getattr(self.inner, name)
 
     def download_model(self, model_config: Any) -> None:
-        """As the inner format does."""
+        """Downloads the model with the loader of the inner format."""
         self.inner.download_model(model_config)
 
     def load_weights(self, model: Any, model_config: Any) -> None:
-        """As the inner format does."""
+        """Loads the weights with the loader of the inner format."""
         self.inner.load_weights(model, model_config)
         self.mlps = found_in(model)
         if self._vllm_config is not None and (named := pack_path()) is not None:
@@ -94,22 +94,23 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
 
     def _reason_against_all(self, vllm_config: Any, model_config: Any) -> str:
         if vllm_config.lora_config is not None:
-            return "adapters (LoRA) change each product alone"
+            return "adapters (LoRA) change each product separately"
         if getattr(model_config, "enable_sleep_mode", False):
             return "sleep mode may discard the kernels' workspaces"
         if getattr(vllm_config.parallel_config, "use_ubatching", False):
             return "two micro-batches at once (DBO) would share the kernels' workspaces"
         if not isinstance(vllm_config.additional_config, dict):
-            return "additional_config is no dict, so vLLM's compile cache cannot be told of the pack"
+            return "additional_config is not a dict, so the pack cannot be part of the key of vLLM's compile cache"
         if envs.VLLM_BATCH_INVARIANT:
             return (
-                "VLLM_BATCH_INVARIANT promises bits that depend on no other row, and kernels change with their number"
+                "VLLM_BATCH_INVARIANT requires bits that depend on no other row, but the kernel changes with the "
+                "number of rows"
             )
         if type(self.inner).load_model is not BaseModelLoader.load_model:
-            return f"load format {self.inner.load_config.load_format!r} makes the model by itself"
+            return f"load format {self.inner.load_config.load_format!r} builds the model itself"
         return ""
 
 
 def register_loader() -> None:
-    """So that vLLM knows the format in this process."""
+    """Registers the format with vLLM in this process."""
     register_model_loader(FORMAT)(PackedLoader)

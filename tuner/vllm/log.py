@@ -1,8 +1,8 @@
-"""What the plugin says, in vLLM's own log."""
+"""The plugin's messages, in vLLM's own log."""
 
 from __future__ import annotations
 
 import logging
 
-#: vLLM sets up what begins with its name, level and format.
+#: vLLM configures level and format for loggers whose names begin like its own.
 log = logging.getLogger("vllm.plugins.tuner")

@@ -1,4 +1,4 @@
-"""MLPs of vLLM's models: which of them a pack's kernels can compute, and what stands in their place then."""
+"""MLPs of vLLM's models: which of them a pack's kernels can compute, and their replacement."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _PARTS = ("gate_up_proj", "act_fn", "down_proj")
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An MLP of a model, as its loader left it: before vLLM lays weights out again."""
+    """An MLP of a model, as its loader left it, before vLLM changes the layout of weights."""
 
     #: Its name in the model.
     name: str
-    #: Why it stays vLLM's own; empty where the operator can take its place.
+    #: Why vLLM computes it; empty if the operator can replace it.
     reason: str
     #: The weights of its two products; empty with a reason.
     weights: tuple[Any, ...] = ()
 
 
 def found_in(model: Any) -> list[Found]:
-    """All MLPs of a model: what has the three parts of one, whatever model it is. One in whose place the operator is
-    already has no activation of its own, and is none of them."""
+    """All MLPs of a model: everything with the three parts of one, in any model. An MLP that the operator has
+    already replaced has no activation of its own, and is left out."""
     mlps = [(name, one) for name, one in model.named_modules() if all(hasattr(one, part) for part in _PARTS)]
     return [_found(name, mlp) for name, mlp in mlps]
 
@@ -58,7 +58,7 @@ def _found(name: str, mlp: Any) -> Found:
 def _reason_against(mlp: Any) -> str:
     kind = type(mlp)
     if (kind.__module__.rpartition(".")[2], kind.__name__) not in FAMILIES:
-        return f"{kind.__name__} is none of {', '.join(sorted(name for _, name in FAMILIES))}"
+        return f"{kind.__name__} is not one of {', '.join(sorted(name for _, name in FAMILIES))}"
     if _activation_of(mlp) is None:
         return f"its activation {mlp.act_fn} is neither SiLU nor the tanh form of GELU"
     for layer in (mlp.gate_up_proj, mlp.down_proj):
@@ -78,18 +78,18 @@ def _activation_of(mlp: Any) -> str | None:
 
 
 class PackedMlp(torch.nn.Module):  # type: ignore[misc]
-    """vLLM's MLP by the operator, with the same parameters under the same names."""
+    """vLLM's MLP with the operator; its parameters have the same names."""
 
     def __init__(self, mlp: Any) -> None:
         super().__init__()
-        # vLLM's own layers: weights are loaded into them as ever.
+        # vLLM's own layers: weights are loaded into them as usual.
         self.gate_up_proj, self.down_proj = mlp.gate_up_proj, mlp.down_proj
         self.activation = str(_activation_of(mlp))
         # As the layer itself does: no sum if it is not split over ranks, or if its caller sums later.
         self.is_summed = mlp.down_proj.reduce_results and mlp.down_proj.tp_size > 1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] to the same shape; of several ranks their sum."""
+        """[..., hidden] to the same shape; with several ranks, their sum."""
         rows = x.reshape(-1, x.shape[-1])
         y = torch.ops.tuner_vllm.mlp(rows, self.gate_up_proj.weight, self.down_proj.weight, self.activation)
         y = y.view(*x.shape[:-1], y.shape[-1])
@@ -97,8 +97,7 @@ class PackedMlp(torch.nn.Module):  # type: ignore[misc]
 
 
 def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
-    """Puts the operator in the place of each MLP that the pack has kernels for, and says of how many it does, and why
-    not of the others."""
+    """Replaces each MLP that the pack has kernels for by the operator, and logs how many, and why not the others."""
     reasons = Counter[str]()
     for one in found:
         mlp = model.get_submodule(one.name)
@@ -121,7 +120,7 @@ def _bind(one: Found, activation: str, path: Path) -> str:
     """Prepares the kernels for the weights at their addresses. Returns why there are none; a CPU needs none."""
     w1, w2 = (weight.data for weight in one.weights)
     if not w1.is_cuda:
-        return "its weights do not lie on the card (offloading)" if torch.cuda.is_available() else ""
+        return "its weights are not on the card (offloading)" if torch.cuda.is_available() else ""
     kernels, reasons = list[operator.Kernels](), list[str]()
     try:
         ffn = opened(path).bind(Weights(w1, w2, activation=activation, gated=True))

@@ -1,8 +1,8 @@
-"""An MLP by the kernels of its run, whose first op norms rows: of rows that vLLM has normed.
+"""An MLP with the kernels of its run, whose first op normalizes rows, for rows that vLLM has already normalized.
 
 A pack of runs between two all-reduces has norm, gate_up and down in one program, which reads a stream and the sums of
-squares of its rows. Where the attention's run is the library's, the norm stays vLLM's. Its rows are then given with
-sums by which a row's factor is one.
+squares of its rows. If the library computes the attention's run, the norm stays vLLM's. Its rows are then passed with
+sums of squares that make a row's factor one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .linear import DTYPES
 from .pack import opened
 from .step import Program
 
-#: The ops of such a run, as a pack names them.
+#: The ops of such a run, by their names in a pack.
 RUN = ("gate_up", "down")
 
 
@@ -33,7 +33,7 @@ class RunKernels:
     def __init__(self, programs: Mapping[range, Program], eps: float) -> None:
         """`eps` is the norm's."""
         self._programs, self._eps = programs, eps
-        #: The sums of squares, by their number.
+        #: The sums of squares, by number of rows.
         self._squares: dict[int, torch.Tensor] = {}
 
     def _program(self, rows: int) -> Program | None:
@@ -55,7 +55,7 @@ class RunKernels:
 
 
 def squares_of_normed(rows: int, columns: int, eps: float, device: Any) -> torch.Tensor:
-    """Sums of squares by which a norm leaves rows as they are."""
+    """Sums of squares with which a norm does not change the rows."""
     return torch.full((rows,), columns * (1 - eps), dtype=torch.float32, device=device)
 
 
@@ -75,7 +75,7 @@ class Run:
 
 
 def of_pack(path: Path, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> RunKernels | None:
-    """The pack's run of an MLP with these weights; None if it has none, or leaves all rows to the library.
+    """The pack's run for an MLP with these weights; None if it has none, or uses the library for all rows.
 
     Raises:
         RuntimeFailure: a kernel cannot be loaded.

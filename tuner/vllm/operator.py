@@ -1,7 +1,7 @@
 """`torch.ops.tuner_vllm.mlp`: the operator of packs, which finds its kernel by the weights.
 
-A graph that names no kernel is the same for all layers of one shape, so vLLM compiles it once. Weights that are loaded
-again in place keep their kernels. If they have another address afterwards, PyTorch's own products compute them.
+A graph does not name a kernel, so it is the same for all layers of one shape, and vLLM compiles it once. Weights that
+are loaded again in place keep their kernels. If their address changes, PyTorch's own products compute them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .log import log
 
 
 class Kernels(Protocol):
-    """What computes an MLP of one pair of weights at some numbers of rows."""
+    """Computes an MLP with one pair of weights for some numbers of rows."""
 
     def is_kernel(self, rows: int) -> bool:
         """Whether it computes this number of rows."""
@@ -30,7 +30,7 @@ class Kernels(Protocol):
 
 
 class FfnKernels:
-    """A pack's kernels of the MLP alone."""
+    """A pack's kernels for the MLP alone."""
 
     def __init__(self, ffn: Ffn) -> None:
         self._ffn, self._number = ffn, torch_op.register(ffn)
@@ -45,12 +45,13 @@ class FfnKernels:
         return found
 
 
-#: vLLM's kernels of a gated activation, by the activation's name here. PyTorch computes an activation without one.
+#: vLLM's kernels of a gated activation, by the activation's name here. PyTorch computes activations that are not
+#: listed.
 _OF_VLLM = {"silu": "silu_and_mul", "gelu": "gelu_tanh_and_mul"}
-#: The kernels that were prepared for weights, by `key_of`; the first of them that computes a number of rows is used.
+#: The kernels that were prepared for weights, by `key_of`; the first one that supports the number of rows is used.
 _bound: dict[tuple[Any, ...], list[Kernels]] = {}
-#: How often an MLP ran, or was captured, by what computed it: "kernel" of the pack, "library" where the pack leaves
-#: this many rows to it, "unbound" where no kernel was prepared for these weights; and "layers" of whole steps. Replays
+#: How often an MLP ran, or was captured, by what computed it: a "kernel" of the pack, the "library" if the pack uses it
+#: for this number of rows, "unbound" if no kernel was prepared for these weights; and "layers" for whole steps. Replays
 #: of a graph are not counted.
 calls: Counter[str] = Counter()
 
@@ -72,7 +73,7 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
         return kernels(x, w1, w2, activation)
     calls["unbound" if known is None else "library"] += 1
     if known is None and x.is_cuda and calls["unbound"] == 1:
-        log.warning("tuner: weights lie elsewhere than when kernels were prepared; PyTorch's products compute them")
+        log.warning("tuner: weights have moved since the kernels were prepared; PyTorch's products are used instead")
     # Tensors from the model's own layers need no check, which would take the host longer than the launches.
     if (fused := _activation_of_vllm(activation)) is None:
         return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
@@ -84,7 +85,7 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
 
 @cache
 def _activation_of_vllm(activation: str) -> Callable[[torch.Tensor, torch.Tensor], None] | None:
-    """vLLM's kernel of an activation and the gate, which writes to its first operand; None if it has none. It reads
+    """vLLM's kernel for an activation and the gate, which writes to its first operand; None if it has none. It reads
     the many rows of a prefill only once."""
     if (name := _OF_VLLM.get(activation)) is None:
         return None

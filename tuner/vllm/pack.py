@@ -26,16 +26,16 @@ def pack_path() -> Path | None:
     if not given:
         return None
     if not (path := Path(given)).is_file():
-        raise InvalidInput(VARIABLE, f"{given!r} is no file", "use a pack, as `tuner-client tune-model -o` wrote it")
+        raise InvalidInput(VARIABLE, f"{given!r} is not a file", "use a pack, as `tuner-client tune-model -o` wrote it")
     return path
 
 
 @cache
 def opened(path: Path) -> tuner.runtime.Pack:
-    """The pack, in the current context; each once.
+    """The pack, in the current context; each is opened once.
 
     Raises:
-        RuntimeFailure: it is not intact, or of another architecture.
+        RuntimeFailure: it is damaged, or for another architecture.
     """
     pack = tuner.runtime.load(path)
     if note := pack.check():

@@ -1,8 +1,9 @@
-"""Quantised MLPs inside vLLM: by a pack's kernels for the rows that these serve, else by vLLM's own layers.
+"""Quantised MLPs inside vLLM: a pack's kernels compute the numbers of rows that they support, vLLM's own layers the
+others.
 
-Weights are read as the loader left them, before vLLM lays them out for its own kernels, which stay for all other rows:
-so both copies are on the card. If a format is not one that the pack's kernels read, vLLM computes the MLP, and the log
-has the reason.
+Weights are read as the loader left them, before vLLM changes their layout for its own kernels, which compute all other
+rows: so both copies are on the card. If a format is not one that the pack's kernels read, vLLM computes the MLP, and
+the log has the reason.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from .linear import DTYPES
 from .log import log
 from .pack import VARIABLE, opened
 
-#: The ops of such a block, as `tune-model` names them, and what a call gives.
+#: The ops of such a block, by the names that `tune-model` gives them, and the inputs of a call.
 RUN, INPUT = ("up", "down"), "x"
-#: Tensors that a method registers with a layer under their names in a checkpoint.
-#: Source: `create_weights` of vLLM 0.26's methods.
+#: The tensors that a method registers with a layer, by their names in a checkpoint. Source: `create_weights` of vLLM
+#: 0.26's methods.
 _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_point", "weight_g_idx", "weight",
           "weight_scale", "input_scale")  # fmt: skip
-#: How a merged layer's parts are called in a checkpoint's config.
+#: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
 
 Tensors = dict[str, torch.Tensor]
@@ -42,7 +43,7 @@ Kernels = Mapping[range, Program]
 
 @dataclass(frozen=True, kw_only=True)
 class Laid:
-    """An MLP whose weights a pack's kernels read."""
+    """An MLP with weights in the layout of a pack's kernels."""
 
     name: str
     kernels: Kernels
@@ -50,8 +51,8 @@ class Laid:
 
 
 def tensors_of(layer: Any, name: str) -> Tensors:
-    """A layer's parameters on the host, as a checkpoint calls those of the module `name`. Merged ones are one product
-    of more rows, and factors of each of them become factors of their rows."""
+    """A layer's parameters on the host, by the checkpoint's names for the module `name`. Merged layers are one
+    product with more rows, and each one's factors become factors of its rows."""
     found = {f"{name}.{what}": held.data.cpu() for what in _NAMES if (held := getattr(layer, what, None)) is not None}
     widths = getattr(layer, "logical_widths", None) or getattr(layer, "output_partition_sizes", None) or []
     scale = found.get(f"{name}.weight_scale")
@@ -66,7 +67,7 @@ def tensors_of(layer: Any, name: str) -> Tensors:
 
 
 def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str, Any]) -> Tensors:
-    """The tensors of an MLP for a kernel's call, laid out on the device of its weights.
+    """The tensors of an MLP in the layout of a kernel's call, on the device of its weights.
 
     Raises:
         InvalidInput: the kernel cannot read the weights.
@@ -79,7 +80,7 @@ def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str
 
 
 def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
-    """The quantised MLPs of a model as it was loaded that the pack has kernels for; why not of the others is said."""
+    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why not the others."""
     config = quantisation_of(vars(model_config.hf_config))
     if not config or not (kernels := _kernels(path, str(model_config.dtype).removeprefix("torch."))):
         return []
@@ -111,7 +112,7 @@ def _reason_against(mlp: Any) -> str:
 
 @cache
 def _kernels(path: Path, dtype: str) -> Kernels:
-    """The kernels of the pack's chain of such a block, by rows; none without one for activations of this type."""
+    """The kernels of the pack's chain for such a block, by rows; empty if it has none for activations of this type."""
     entries = [one for one in read_pack(path.read_bytes()).entries if isinstance(one.shape, LayerShape | ChainShape)]
     for number, entry in enumerate(entries):
         if _is_block(entry.shape, dtype):
@@ -130,7 +131,7 @@ def _is_block(shape: AnyShape, dtype: str) -> bool:
 
 
 class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
-    """vLLM's MLP, whose layers stay its own, by the operator."""
+    """vLLM's MLP with the operator; its layers stay vLLM's own."""
 
     def __init__(self, mlp: Any, laid: Laid) -> None:
         super().__init__()
@@ -144,12 +145,12 @@ class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
         return y.view(x.shape)
 
 
-#: The operator's kernels, by number; they are kept as long as the process.
+#: The operator's kernels, by number; they are kept until the process ends.
 _bound: list[tuple[Any, Laid]] = []
 
 
 def install(model: Any, found: list[Laid]) -> None:
-    """Puts the operator in the place of each."""
+    """Replaces each of them by the operator."""
     for one in found:
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, QuantisedMlp(model.get_submodule(one.name), one))

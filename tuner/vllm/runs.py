@@ -19,7 +19,7 @@ class Runs(Batch):
         hidden = model.weights[0].w_o.shape[0]
         self._attention, self._mlp = attention, mlp
         self._stream, self._attended, self._down = (self.rows(hidden) for _ in range(3))
-        #: Sums of squares of the stream's rows; a program may read some rows more.
+        #: Sums of squares of the stream's rows; a program may read a few rows more.
         wanted = {program: program.shape("residual.squares")[0] for program in (attention, mlp)}
         self._squares = torch.zeros(max(wanted.values()), dtype=torch.float32, device=self._stream.device)
         self._squares_of = {program: self._squares[:rows] for program, rows in wanted.items()}
@@ -62,5 +62,5 @@ def _add(stream: torch.Tensor, rows: torch.Tensor, squares: torch.Tensor) -> Non
 
 @cache
 def _compiled() -> Any:
-    """The same as one kernel."""
+    """The same as one compiled kernel."""
     return torch.compile(_add, dynamic=True)

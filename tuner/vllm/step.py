@@ -27,15 +27,15 @@ class Program(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """vLLM's metadata of a decode step with one new token per sequence."""
+    """vLLM's metadata for a decode step with one new token per sequence."""
 
-    #: int32 of each sequence, its new token included; 0 for none.
+    #: int32 for each sequence, its new token included; 0 for none.
     lengths: torch.Tensor
-    #: int32, of each sequence a row of block numbers.
+    #: int32, a row of block numbers for each sequence.
     table: torch.Tensor
     #: The cache of each layer: [blocks, KV heads, tokens, 2 head_dim], in the backend's memory layout.
     caches: list[torch.Tensor]
-    #: int64 of each row, for the first layer.
+    #: int64 for each row, for the first layer.
     slots: torch.Tensor
 
     @property
@@ -45,7 +45,7 @@ class Step:
         return (*(one.data_ptr() for one in tensors), *self.table.shape)
 
     def halves(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of a layer, in the order of the memory: heads or tokens first."""
+        """Keys and values of a layer, in memory order: heads or tokens first."""
         cache = self.caches[place]
         in_order = cache if cache.stride(1) > cache.stride(2) else cache.transpose(1, 2)
         keys, values = in_order.split(cache.shape[-1] // 2, dim=-1)
@@ -54,9 +54,9 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """A layer's weights as its program reads them, norms folded in. All but the first two share vLLM's memory."""
+    """A layer's weights as its program reads them, with folded norms. All but the first two share vLLM's memory."""
 
-    #: First halves of all heads, then second halves; None of a first layer whose qkv stays vLLM's.
+    #: First halves of all heads, then second halves; None for a first layer whose qkv vLLM computes.
     w_qkv: torch.Tensor | None
     b_qkv: torch.Tensor | None
     w_o: torch.Tensor
@@ -67,19 +67,19 @@ class LayerWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model of vLLM, whose norms are folded."""
+    """A model of vLLM with folded norms."""
 
     #: The decoder of embed_tokens, layers and norm.
     inner: Any
     #: The attention of each layer.
     attentions: list[Any]
     weights: list[LayerWeights]
-    #: Radians a token of each pair of a head, fp32.
+    #: Radians per token for each pair of a head, fp32.
     frequencies: torch.Tensor
 
     @classmethod
     def of(cls, model: Any, *, copies_first: bool) -> Model:
-        """The model in vLLM's outer model. Every qkv is copied, the first one only with `copies_first`."""
+        """The model inside vLLM's outer model. Every qkv is copied, the first one only with `copies_first`."""
         return cls(
             inner=model.model,
             attentions=[layer.self_attn.attn for layer in model.model.layers],
@@ -113,21 +113,21 @@ def weights_of(model: Any, *, copies_first: bool) -> list[LayerWeights]:
 
 
 def frequencies_of(model: Any) -> torch.Tensor:
-    """Radians a token of each pair of a head, fp32, where the weights are."""
+    """Radians per token for each pair of a head, fp32, on the device of the weights."""
     attention = model.model.layers[0].self_attn
     rotary = attention.rotary_emb
     return rotary._compute_inv_freq(rotary.base).float().to(attention.qkv_proj.weight.device).contiguous()
 
 
 class Batch(ABC):
-    """The programs of so many sequences, and what their launches read and write."""
+    """The programs for a number of sequences, and what their launches read and write."""
 
     def __init__(self, model: Model, sequences: int) -> None:
         self.model, self.sequences = model, sequences
         self._launches: dict[tuple[int, ...], list[Any]] = {}
 
     def rows(self, columns: int) -> torch.Tensor:
-        """Room for a row of each sequence."""
+        """Space for a row of each sequence."""
         return self.model.weights[0].w_o.new_zeros((self.sequences, columns))
 
     def launches(self, step: Step) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A decode step by whole layers: one program from an attention on to the next layer's qkv."""
+"""A decode step with whole layers: one program from an attention to the next layer's qkv."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .step import Batch, Model, Program, Step, normed, stream_of
 
 
 class WholeLayers(Batch):
-    """Embedding, first norm and qkv, and last norm are vLLM's and PyTorch's."""
+    """vLLM and PyTorch compute embedding, first norm and qkv, and last norm."""
 
     def __init__(self, model: Model, program: Program, sequences: int) -> None:
         super().__init__(model, sequences)

@@ -1,1 +1,1 @@
-"""Candidate to cubin to zip: what compiles, and what a user takes home."""
+"""From a candidate to a cubin and a zip: compilation, and the files that a user fetches."""

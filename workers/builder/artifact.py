@@ -42,11 +42,11 @@ from .nvrtc import compile_options
 from .own_artifact import OwnArtifact, OwnKernels
 from .variants import VariantBuild
 
-#: Least driver branch that loads cubins of a CUDA major version.
-#: Source: CUDA Toolkit release notes, minor version compatibility.
+#: The oldest driver branch that loads cubins of a CUDA major version. Source: CUDA Toolkit release notes, minor version
+#: compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
-#: Bytes of a parameter that each driver takes, and the first branch that takes more. Five ops with their tensor
-#: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
+#: Maximum parameter bytes of every driver, and of drivers from that branch on. Five ops with their tensor maps need
+#: more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
 #: In the order of an op's tensors.
@@ -55,7 +55,7 @@ _ROLES = (
     *("cache", "lengths", "pages", "frequencies"),
 )
 Json = dict[str, Any]
-#: Files of plans: of launches, and of those in their place on a card that holds fewer clusters.
+#: Files of plans: of launches, and of their replacements on a card that holds fewer clusters.
 _PLANS = {"launches": "plan{}.bin", "fallback_launches": "fallback_plan{}.bin"}
 
 _CONCURRENCY = (
@@ -78,13 +78,13 @@ def assemble(
     variants: tuple[VariantBuild, ...] = (),
     own: Sequence[OwnArtifact] = (),
 ) -> ArtifactFiles:
-    """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest, and
-    `spin_limit_cycles` is how long a wait may last. `variants` are the kernel's other builds. Without a product there
-    are neither plans nor a source, but those of `own`, which has each launch op.
+    """Source, plans and cubin (none if simulated) with their manifest; `extra` is added to the manifest, and
+    `spin_limit_cycles` is the maximum duration of a wait. `variants` are the kernel's other builds. Without a product
+    there are no plans and no source except those of `own`, one for each launch op.
 
     Raises:
         ValueError: the candidate has no schedule.
-        LaunchRefused: plans, source and cubin are not those of one kernel of the problem's workload.
+        LaunchRefused: plans, source and cubin do not belong to one kernel of the problem's workload.
     """
     schedule = candidate.schedule
     if schedule is None:
@@ -140,7 +140,7 @@ def assemble(
 
 
 def _format(workload: Workload, own: Sequence[OwnArtifact]) -> int:
-    """The oldest whose programs run it right."""
+    """The oldest format whose readers run it correctly."""
     if any(isinstance(one, OwnKernels) for one in own):
         return MANIFEST_FORMAT
     caches = (op.written_cache for op in workload.tile_ops)
@@ -162,7 +162,7 @@ def _launch_order(
     own: Sequence[OwnArtifact],
     recipes: Sequence[Sequence[Json]],
 ) -> list[dict[str, Any]]:
-    """For all launches the list that each is in, and its place there."""
+    """For each launch, the list that it is in, and its position there."""
     shared = ((plan.graph.op_indices, [{"list": "launches", "index": index}]) for index, plan in enumerate(plans))
     counts, places = dict.fromkeys((one.section for one in own), 0), []
     for one, of_it in zip(own, recipes, strict=True):
@@ -182,7 +182,7 @@ def _products(
     programmatic: bool,
     variants: tuple[VariantBuild, ...],
 ) -> dict[str, Any]:
-    """Kernel and parameter of the products; null where there is none."""
+    """Kernel and parameter of the products; null if there are none."""
     if not workload.tile_ops:
         return {"kernel": None, "parameter": None}
     parameter = parameter_layout(workload, schedule.tiling, spin_limit_cycles)
@@ -206,7 +206,7 @@ def _check_own(workload: Workload, schedule: Schedule, own: Sequence[OwnArtifact
 def _own_recipes(
     own: Sequence[OwnArtifact], environment: Environment, programmatic: bool
 ) -> list[list[dict[str, Any]]]:
-    """Of each launch op those of its launches, in order."""
+    """The recipes of each launch op's launches, in order."""
     found = []
     for one in own:
 
@@ -244,7 +244,8 @@ def _check_tied(
 
 
 def least_driver(cuda: str, parameter_bytes: int) -> str:
-    """The oldest driver that loads a cubin of this CUDA version and takes so large a parameter; empty where unknown."""
+    """The oldest driver that loads a cubin of this CUDA version and accepts a parameter of this size; empty if
+    unknown."""
     least = _LEAST_DRIVER.get(cuda.split(".")[0], "")
     if not least or parameter_bytes <= _SMALL_PARAMETER_BYTES:
         return least
@@ -268,7 +269,7 @@ def _variant(variant: Variant, builds: tuple[VariantBuild, ...]) -> dict[str, An
 def _kernel(
     file: str, name: str, gpu: Gpu, build: str | None, environment: Environment, parameter_bytes: int
 ) -> dict[str, Any]:
-    """How a kernel was compiled; `file` is the name of its files without their ends."""
+    """How a kernel was compiled; `file` is the name of its files without extensions."""
     arch = gpu.arch
     return {
         "name": name,
@@ -322,7 +323,9 @@ def _launch(
 
 
 def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
-    """Arguments of cuTensorMapEncodeTiled for each map of the parameter; with corners of cuTensorMapEncodeIm2col."""
+    """Arguments of cuTensorMapEncodeTiled for each map of the parameter; those with corners are for
+    cuTensorMapEncodeIm2col.
+    """
     if tiling.engine is not Engine.WGMMA:
         return []
     return [
@@ -341,7 +344,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
 
 
 def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
-    """The kernel before the second of two launches on two streams; None where it waits for nothing."""
+    """The kernel before the second of two launches on two streams; None if it waits for nothing."""
     if first.plan.num_signals == 0:
         return None
     return {
@@ -357,9 +360,9 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
 def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> list[dict[str, Any]]:
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
-    A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
-    have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of the
-    squares of rows of the input in front of the dot. `stored` says what the bytes of weights in fewer bits are.
+    A gated op's weight and bias have the gate's rows first, then the up projection's. If an op's heads are rotated,
+    they have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of
+    the squares of rows of the input before the dot. `stored` describes the bytes of weights with fewer bits.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
     names = {tensor["name"] for tensor in tensors}
@@ -392,6 +395,5 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
 
 
 def _place(role: str) -> int:
-    """Place of a role in the list of an op's tensors, which the bytes of packs follow; one that came later is
-    behind."""
+    """Position of a role in the list of an op's tensors, which determines the bytes of packs; newer roles come last."""
     return _ROLES.index(role) if role in _ROLES else len(_ROLES)

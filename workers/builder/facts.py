@@ -1,4 +1,5 @@
-"""What a launch needs, promises and forbids beside its parameter: the manifest's words for programs without tuner."""
+"""What a launch needs, guarantees and forbids, besides its parameter: the manifest's words for programs without
+tuner."""
 
 from __future__ import annotations
 
@@ -17,27 +18,27 @@ from tuner.core.schedule.schedule import Schedule
 from ..source.launch_args import REFUSED_OFFSET_BYTES, WORKSPACE_ALIGNMENT_BYTES, needs_co_residency
 from ..source.variants import reads_weights_before_wait
 
-#: Of every tensor: the copy engine's, and that of the widest load.
-#: Source: CUDA driver API, cuTensorMapEncodeTiled, `globalAddress`.
+#: Alignment of every tensor: that of the copy engine and of the widest load. Source: CUDA driver API,
+#: cuTensorMapEncodeTiled, `globalAddress`.
 TENSOR_ALIGNMENT_BYTES = 16
 #: Alignment of the words of a plan, which are read in vectors of 16 bytes.
 PLAN_ALIGNMENT_BYTES = 16
 
 
 def launch_facts(plan: VerifiedPlan, kind: PlanKind) -> dict[str, Any]:
-    """Of one launch: what it needs of the card and of its neighbours in the stream."""
+    """What one launch needs from the card and from its neighbours in the stream."""
     needs_all_ctas = needs_co_residency(plan)
     return {
         "needs_all_ctas": needs_all_ctas,
         "reads_weights_before_wait": reads_weights_before_wait(plan, programmatic=kind.is_programmatic),
-        # The same cubin without the attribute: what runs before it in the stream has then ended when it begins.
+        # The same cubin without the attribute: it begins only after everything before it in the stream has ended.
         "plain": {"cooperative": needs_all_ctas, "programmatic_dependent_launch": False},
         "plan_alignment_bytes": PLAN_ALIGNMENT_BYTES,
     }
 
 
 def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
-    """Of a launch's workspace: how it is aligned and zeroed, and where a guarded build finds what is its own."""
+    """A launch's workspace: its alignment and zeroing, and where a guarded build keeps its own data."""
     return {
         "alignment_bytes": WORKSPACE_ALIGNMENT_BYTES,
         "zero_bytes": layout["slots"],
@@ -50,7 +51,7 @@ def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
 
 
 def refused_facts(workload: Workload, ops: Sequence[int]) -> dict[str, Any]:
-    """Of the workspace of a launch of those ops: where it tells what it was given of new tokens and cannot use."""
+    """Where the workspace of a launch of those ops reports invalid lengths or pages of new tokens."""
     if workload.cache_op not in ops:
         return {}
     refused = {"offset": REFUSED_OFFSET_BYTES, "fields": ["kind", "sequence", "value", "end"], "meaning": _REFUSED}
@@ -58,10 +59,10 @@ def refused_facts(workload: Workload, ops: Sequence[int]) -> dict[str, Any]:
 
 
 def legal_rows(workload: Workload) -> dict[str, int]:
-    """For which m the kernel may be launched: rows beyond m are read as zeros and never stored, and the plan's tasks of
-    tiles that lie beyond m compute nothing. The parameter's m and the rows of the tensor maps are then that m.
-    Rows of a launch op are fixed, of an attention a slot that is not used has length 0; so are those of a tile op whose
-    kind serves no fewer."""
+    """The values of m for which the kernel may be launched: rows beyond m are read as zeros and never stored, and
+    the plan's tasks for tiles beyond m compute nothing. The parameter's m and the rows of the tensor maps are then
+    this m. A launch op's rows are fixed; an unused slot of an attention has length 0. Rows of a tile op are fixed
+    too, if its kind does not support fewer."""
     rows = {op.m for op in workload.ops}
     most, serves_fewer = max(rows), all(op.SERVES_FEWER_ROWS for op in workload.tile_ops)
     return {"min": 1 if len(rows) == 1 and serves_fewer and not workload.launch_ops else most, "max": most}
@@ -70,8 +71,8 @@ def legal_rows(workload: Workload) -> dict[str, int]:
 def numbers(
     workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedule, fallback: Sequence[VerifiedPlan] = ()
 ) -> dict[str, Any]:
-    """How exact, how repeatable, and in which form. Where the `fallback` adds up in another order than the plans, a
-    row's bits depend on the card: none of these orders is promised."""
+    """How exact and repeatable the results are, and in which form. If the `fallback` adds up in another order than
+    the plans, a row's bits depend on the card, so none of these orders is guaranteed."""
     order = order_of_sums(plans) if plans else OrderOfSums(text="", is_of_rows=True)
     pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
     texts = [text for op, one in pairs if (text := _order_of_sums(op, one))]
@@ -98,7 +99,7 @@ def numbers(
 
 
 def _order_of_sums(op: LaunchOp, schedule: LaunchOpSchedule) -> str:
-    """In the words of its kind; empty where it says nothing of it."""
+    """The order in the words of its kind; empty if the kind does not say it."""
     words = part_of(op.KIND, "words")
     return str(words.order_of_sums(op, schedule)) if words and hasattr(words, "order_of_sums") else ""
 
@@ -110,7 +111,7 @@ _REFUSED = (
 
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
-    """Pairs of tensors that may share one address; no other two may, where one of them is written."""
+    """Pairs of tensors that may share one address; no other two may, if one of them is written."""
     inputs = [read.tensor for op in workload.tile_ops for read in (op.reads[:1] if op.IS_PRODUCT else op.reads)]
     inputs += [read.tensor for op in workload.launch_ops for read in op.reads]
     parts = ((op, part) for op in workload.tile_ops for part in op.parts if part.is_read_first)

@@ -1,6 +1,6 @@
-"""The kernels of a candidate: of each its source and the proven plans of its launches, and how a build is tied to them.
+"""The kernels of a candidate: the source of each and the proven plans of its launches, and how a build is tied to them.
 
-Launches of tile ops share a kernel. Each launch op has one of its own.
+Launches of tile ops share a kernel. Each launch op has its own kernel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SharedKernel:
     plans: tuple[VerifiedPlan, ...]
 
     def source(self, *, traced: bool) -> str:
-        """CUDA C++; `traced` where it stamps its tasks."""
+        """CUDA C++; `traced` if it stamps its tasks."""
         return render(self.workload, self.plans[0].graph.tiling, traced=traced)
 
     def tied(self, built: Built, *, traced: bool) -> Launchable:
@@ -48,7 +48,7 @@ class SharedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnKernel:
-    """Of the launches of one launch op."""
+    """The kernel of one launch op."""
 
     workload: Workload
     #: Index of the op, among launch ops.
@@ -59,7 +59,7 @@ class OwnKernel:
     gpu: Gpu
 
     def source(self, *, traced: bool) -> str:
-        """CUDA C++; `traced` where it stamps its tasks.
+        """CUDA C++; `traced` if it stamps its tasks.
 
         Raises:
             IllegalSchedule: as `own_source` and `traced_tasks_of`.

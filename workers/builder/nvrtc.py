@@ -1,6 +1,7 @@
-"""CUDA source -> cubin and what it uses, by NVRTC, which needs no GPU; cached by content, in killable processes.
+"""Compiles CUDA source to a cubin and reports its resources, by NVRTC, which needs no GPU; cached by content, in
+processes that can be killed.
 
-The log of `--ptxas-options=-v` is the only place that tells spilled bytes, and it carries the warnings of ptxas.
+Only the log of `--ptxas-options=-v` reports spilled bytes, and it also contains the warnings of ptxas.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spil
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the compiler says that one kernel uses."""
+    """The compiler's report on one kernel's resources."""
 
     #: 32-bit registers of a thread.
     registers_per_thread: int
-    #: Bytes of shared memory declared in the source; the ring comes on top.
+    #: Bytes of shared memory declared in the source, without the ring.
     static_smem_bytes: int
     #: Bytes spilled to local memory, stores and loads.
     spill_bytes: int
     #: Bytes of local memory of a thread.
     stack_bytes: int
-    #: Lines of the log that warn (C75xx among them); a candidate with any is refused.
+    #: Warnings in the log (among them C75xx); a candidate with any is refused.
     warnings: tuple[str, ...]
 
 
@@ -69,17 +70,17 @@ class Built:
     compiler: str
     cubin: bytes
     resources: Resources
-    #: Seconds that NVRTC took; of the first build where it came from the cache.
+    #: Seconds that NVRTC took; those of the first build if it came from the cache.
     compile_s: float
     cached: bool
 
 
 class BuildTimeout(BuildError):
-    """The compiler did not end before its deadline and was killed."""
+    """The compiler did not finish before its deadline and was killed."""
 
 
 class SourceRefused(BuildError):
-    """The compiler refused the source; it would again."""
+    """The compiler refused the source, and would do so again."""
 
 
 def nvrtc_version() -> str:
@@ -100,17 +101,18 @@ def nvrtc_version() -> str:
 
 
 def compile_options(compiler: str) -> tuple[str, ...]:
-    """What NVRTC of that version is told, beside the architecture. From version 13 on it has a cache of its own, and a
-    hit in it has no log: it is switched off."""
+    """Options for that version of NVRTC, besides the architecture. From version 13 on, NVRTC has its own cache, and
+    hits produce no log: so it is disabled."""
     return (*_OPTIONS, "--no-cache") if int(compiler.split(".")[0]) >= 13 else _OPTIONS
 
 
 def compile_source(source: str, arch: str, options: Sequence[str] | None = None) -> tuple[bytes, str]:
-    """One NVRTC run in this process: cubin and log. `arch` is e.g. ``sm_90a``; `options` stand for `compile_options`.
+    """Runs NVRTC once in this process; returns cubin and log. `arch` is e.g. ``sm_90a``; `options` replaces
+    `compile_options`.
 
     Raises:
         SourceRefused: with the compiler's log.
-        BuildError: the compiler failed otherwise, e.g. for lack of memory.
+        BuildError: the compiler failed for another reason, e.g. lack of memory.
     """
     from cuda.bindings import nvrtc
 
@@ -143,7 +145,8 @@ def compile_source(source: str, arch: str, options: Sequence[str] | None = None)
 
 
 def compile_own_source(source: str, arch: str, options: Sequence[str] = ()) -> bytes:
-    """The cubin of a user's own source, with the toolkit's headers where they are found; as `compile_source`."""
+    """The cubin of a user's own source, with the toolkit's headers if they are found; otherwise like
+    `compile_source`."""
     from cuda.pathfinder import find_nvidia_header_directory
 
     found = dict.fromkeys(filter(None, map(find_nvidia_header_directory, ("cudart", "cccl"))))
@@ -152,10 +155,10 @@ def compile_own_source(source: str, arch: str, options: Sequence[str] = ()) -> b
 
 
 def parse_log(log: str) -> Resources:
-    """What ptxas printed, the largest figure where a source holds several kernels.
+    """Parses the output of ptxas; returns the largest figure if a source contains several kernels.
 
     Raises:
-        BuildError: the log tells no registers.
+        BuildError: the log has no register counts.
     """
 
     def largest(pattern: str) -> int:
@@ -185,7 +188,7 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 
 
 def _begin_process(parent_pid: int, modules: Sequence[str]) -> None:
-    """What each process does first: it loads what it will need."""
+    """Runs first in each process: imports what it will need."""
     die_with_parent(parent_pid)
     nvrtc_version()
     for module in modules:
@@ -196,19 +199,19 @@ def _do_nothing() -> None:
     pass
 
 
-#: Compiles for each process that is there for what is short. A proof must not wait behind compiles: those that came
-#: before it may keep every process busy for seconds.
+#: Number of compiles for each process that is reserved for short calls. A proof must not wait behind compiles, which
+#: may keep every process busy for seconds.
 _COMPILES_PER_SHORT = 4
-#: Where fewer compiles run at once, what is short is done by the thread that asks: so few cores keep no interpreter
-#: busy, and one more process would take one of them to start.
+#: If fewer compiles run at the same time, the calling thread itself runs short calls: so few cores do not keep an
+#: interpreter busy, and the start of another process would take one of them.
 _LEAST_COMPILES = 3
 
 
 class Builder:
-    """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key).
+    """Compiles in processes that can be killed, and keeps the results in `cache_dir` (source, cubin, resources by key).
 
-    Any thread may build; what several want at a time is compiled once. A source that the compiler refused is refused
-    again without it: many orderings share a tiling, and so a source.
+    Any thread may build; if several threads request the same build, it is compiled once. A source that the compiler
+    refused is refused again without compiling: many orderings share a tiling, and so a source.
     """
 
     def __init__(
@@ -219,18 +222,19 @@ class Builder:
         num_processes: int = 1,
         modules: Sequence[str] = (),
     ) -> None:
-        """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
-        too. `num_processes` is how many compiles may run at once; a few more processes do what `run` is given, where
-        there are cores for them. `modules` are those of what `run` will be given: the processes import them first."""
+        """`limits` bounds one compile. A process must first start and read the source, and `limits` bounds that
+        wait, too. `num_processes` is the maximum number of parallel compiles; a few more processes run the functions
+        passed to `run`, if there are enough cores. `modules` are the modules of these functions: the processes
+        import them first."""
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
         num_short = math.ceil(num_processes / _COMPILES_PER_SHORT) if num_processes >= _LEAST_COMPILES else 0
         self._free = threading.BoundedSemaphore(num_processes)
         self._free_for_short = threading.BoundedSemaphore(num_short) if num_short else None
         self._once = Once[str, Built]()
-        #: By key, why the compiler refused a source. Nobody changes a key after it was set, so no lock is needed.
+        #: Why the compiler refused a source, by key. A key never changes after it was set, so no lock is needed.
         self._refused: dict[str, SourceRefused] = {}
-        #: Done when the compilers are closed: a pool that is stopped leaves its futures open.
+        #: Done when the compilers are closed: a stopped pool does not complete its futures.
         self._end = Future[None]()
         self._num_users = 1
         self._users_lock = threading.Lock()
@@ -243,7 +247,7 @@ class Builder:
             initializer=_begin_process,
             initargs=(os.getpid(), tuple(modules) if num_short else ()),
         )
-        #: Guards `_pool`, which is another one where the first broke, and its end.
+        #: Guards `_pool`, which is replaced if it breaks, and its end.
         self._pool_lock = threading.Lock()
         self._pool = self._make_pool()
 
@@ -253,17 +257,17 @@ class Builder:
         return self._compiler
 
     def begin(self) -> None:
-        """Starts the processes, so that what is built first does not wait for them; they end with this thread. Without
-        it the first build starts them."""
+        """Starts the processes, so that the first build does not wait for them; they end with this thread. Otherwise
+        the first build starts them."""
         self._schedule(_do_nothing)
 
     def build(self, source: str, arch: str) -> Built:
-        """The cubin of `source` for `arch`, from the cache where it is there.
+        """The cubin of `source` for `arch`, from the cache if it is there.
 
         Raises:
-            BuildTimeout: the deadline passed, and the compiler was killed; or none took the source.
-            BuildError: the compiler refused, or died.
-            WorkerError: it was closed meanwhile.
+            BuildTimeout: the deadline passed and the compiler was killed, or no compiler accepted the source.
+            BuildError: the compiler refused the source, or died.
+            WorkerError: the builder was closed meanwhile.
         """
         key = build_key(source, arch, self._compiler)
         if key in self._refused:
@@ -272,12 +276,12 @@ class Builder:
         return replace(built, cached=True) if is_theirs else built
 
     def build_own(self, source: str, arch: str, options: Sequence[str]) -> bytes:
-        """The cubin of a user's own source, which is not kept; raises as `build`."""
+        """The cubin of a user's own source, which is not cached; raises as `build`."""
         return self._run(self._free, compile_own_source, source, arch, options)
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a short function gives, in one of the processes where the machine has cores for them; any thread may
-        call. What goes there and comes back is pickled.
+        """Calls a short function, in one of the processes if the machine has enough cores; any thread may call this.
+        Arguments and result are pickled.
 
         Raises:
             BuildTimeout, BuildError, WorkerError: as `build`; and whatever the function raises.
@@ -287,8 +291,8 @@ class Builder:
         return self._run(self._free_for_short, function, *args, **kwargs)
 
     def _run(self, free: threading.BoundedSemaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """In a process that `free` has."""
-        with free:  # so that none waits for another's compile, and its wait is bounded
+        """Runs it in a process of the pool `free`."""
+        with free:  # so that no call waits for another's compile, and its wait is bounded
             deadline_s = self._limits.build_deadline_s
             future = self._schedule(function, args=args, kwargs=kwargs, timeout=deadline_s)
             limit_s = deadline_s + self._limits.start_deadline_s
@@ -307,8 +311,8 @@ class Builder:
             raise BuildError(f"the compiler's process died: {error}") from error
 
     def _schedule(self, function: Callable[..., T], **options: Any) -> ProcessFuture[T]:
-        """Has the pool call it. Where a process dies that does nothing, which memory may end, the pool gives up, and
-        another one takes its place. The first call starts the processes."""
+        """Schedules the call in the pool. If an idle process dies, e.g. for lack of memory, the pool breaks, and
+        another one replaces it. The first call starts the processes."""
         with self._pool_lock:
             if self._end.done():
                 raise WorkerError("the compilers are closed")
@@ -336,13 +340,13 @@ class Builder:
         return built
 
     def share(self) -> Self:
-        """This builder for one more user, who closes it, too."""
+        """This builder for one more user, who also has to close it."""
         with self._users_lock:
             self._num_users += 1
         return self
 
     def close(self) -> None:
-        """Ends the processes, a compile under way included, when the last user closes it."""
+        """Ends the processes, even during a compile, when the last user closes it."""
         with self._users_lock:
             self._num_users -= 1
             if self._num_users:
@@ -371,13 +375,13 @@ class Builder:
 
 
 def _end_pool(pool: ProcessPool) -> None:
-    """Ends its processes, and waits for their end."""
+    """Ends its processes, and waits until they have ended."""
     pool.stop()  # type: ignore[no-untyped-call]
     pool.join()
 
 
 def keep_build(cache_dir: Path, built: Built, source: str) -> None:
-    """Puts a build where a `Builder` over the same folder finds it."""
+    """Stores a build where a `Builder` with the same folder finds it."""
     facts = {
         "compile_s": built.compile_s,
         "cubin_sha256": hashlib.sha256(built.cubin).hexdigest(),
@@ -389,7 +393,7 @@ def keep_build(cache_dir: Path, built: Built, source: str) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Either the whole of `data` stands at `path` afterwards, or what stood there before."""
+    """Afterwards `path` has either all of `data`, or its previous content."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

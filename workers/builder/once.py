@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class Once(Generic[K, T]):
-    """What is being made now, by key. Nothing is remembered afterwards: that is a cache's business."""
+    """Values that are being made now, by key. Nothing is remembered afterwards: caches do that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._making: dict[K, Future[T]] = {}
 
     def get(self, key: K, make: Callable[[], T]) -> tuple[T, bool]:
-        """What `make` returns, and whether another thread's call returned it. An error is everybody's."""
+        """The result of `make`, and whether another thread's call computed it. An error is everybody's."""
         with self._lock:
             theirs = self._making.get(key)
             if theirs is None:

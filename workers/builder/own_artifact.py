@@ -1,4 +1,4 @@
-"""What an artifact has of a launch op: its files, the tensors that it names, and a recipe of each launch."""
+"""The parts of an artifact for a launch op: its files, its tensors, and a recipe for each launch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ..source.own_source import own_source
 from .nvrtc import Built
 
 Json = dict[str, Any]
-#: How a kernel was compiled, as a manifest has it: of a file's name without its end, the kernel's name, and its build's
-#: key or None, and the bytes of its parameter.
+#: How a kernel was compiled, in the form of a manifest: a function of a file's name without extension, the kernel's
+#: name, its build's key or None, and the bytes of its parameter.
 Compiled = Callable[[str, str, str | None, int], Json]
 
 
 class OwnArtifact(Protocol):
-    """What `assemble` asks of a launch op."""
+    """What `assemble` needs from a launch op."""
 
     #: The manifest's list of its recipes.
     section: ClassVar[str]
@@ -39,7 +39,7 @@ class OwnArtifact(Protocol):
 
     @property
     def gpu(self) -> Gpu:
-        """For which it is compiled."""
+        """The GPU for which it is compiled."""
 
     @property
     def index(self) -> int:
@@ -47,7 +47,7 @@ class OwnArtifact(Protocol):
 
     @property
     def schedule(self) -> Any:
-        """What was chosen of the op."""
+        """The chosen schedule of the op."""
 
     @property
     def source(self) -> str:
@@ -55,7 +55,7 @@ class OwnArtifact(Protocol):
 
     @property
     def launchable(self) -> OwnLaunchable | None:
-        """What was built; None where nothing was compiled."""
+        """The build; None if nothing was compiled."""
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -65,12 +65,12 @@ class OwnArtifact(Protocol):
         """Recipes of each launch, in order."""
 
     def tensors(self) -> list[Json]:
-        """What its launches read and write."""
+        """The tensors that its launches read and write."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnKernels:
-    """Of a launch op by what its launches are told alone."""
+    """The artifact parts of a launch op, from its launches' arguments alone."""
 
     section: ClassVar[str] = "own_launches"
 
@@ -83,9 +83,9 @@ class OwnKernels:
     #: Digest of its proof, hex.
     proof: str
     source: str
-    #: None where nothing was compiled.
+    #: None if nothing was compiled.
     launchable: OwnLaunchable | None = None
-    #: How long one wait may last.
+    #: Maximum duration of a wait.
     spin_limit_cycles: int = Limits.spin_limit_cycles
 
     @property
@@ -104,7 +104,7 @@ class OwnKernels:
         return f"{self._file}_{launch}_{field.name}.bin"
 
     def recipes(self, compiled: Compiled, *, programmatic: bool) -> list[Json]:
-        """Recipes of each launch, in order; all work in one memory."""
+        """Recipes of each launch, in order; all use the same workspace."""
         build = self.launchable.ties.build if self.launchable else None
         return [
             self._recipe(number, one, compiled(self._file, one.kernel, build, one.parameter_bytes), programmatic)
@@ -139,7 +139,9 @@ class OwnKernels:
         }
 
     def tensors(self) -> list[Json]:
-        """All that it names and owns; row-major, contiguous. What a launch brings has the range of its elements."""
+        """All tensors that it names and owns; row-major, contiguous. Arguments of a launch include the range of their
+        elements.
+        """
         op, workload = self.workload.launch_ops[self.index], self.workload
         written, found = {other.name for other in workload.ops}, []
         for tensor in op.tensors(workload.dtype):
@@ -155,8 +157,8 @@ class OwnKernels:
         return found
 
 
-#: More CTAs than any card's clusters have need a kernel's leave. Source: CUDA C++ Programming Guide, "Thread Block
-#: Clusters".
+#: Larger clusters than those of every card need an opt-in by the kernel. Source: CUDA C++ Programming Guide, "Thread
+#: Block Clusters".
 _MOST_PORTABLE_CLUSTER = 8
 
 
@@ -169,8 +171,9 @@ def own_kernels(
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> tuple[OwnArtifact, ...]:
-    """Of each launch op of a candidate's. `launchables` are their builds, and `built` compiles what else a kind has in
-    an artifact, where anything is compiled. A kind with a file ``artifact`` says there itself what it has.
+    """The artifact parts of each launch op of a candidate. `launchables` are their builds, and `built` compiles other
+    sources that a kind has in an artifact, if anything is compiled. A kind with a file ``artifact`` defines its parts
+    there.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.

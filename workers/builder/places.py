@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-#: Memory that one compile may take, bytes; a process that compiled `wgmma` kernels with NVRTC 13.0 took a third of it.
+#: Maximum memory of one compile, bytes; a process that compiled `wgmma` kernels with NVRTC 13.0 used a third of it.
 BUILD_BYTES = 512 * 2**20
 
 
 def num_places(num_cores: int, free_bytes: int) -> int:
-    """All cores but one, which feeds the card, and no more than the memory holds; at least 1."""
+    """All cores but one, which serves the card, and no more than the memory allows; at least 1."""
     return max(1, min(num_cores - 1, free_bytes // BUILD_BYTES))
 
 
 def places_here() -> int:
-    """As many as this machine has cores and memory for, now."""
+    """The number for this machine's cores and its free memory now."""
     return num_places(len(os.sched_getaffinity(0)), _free_bytes())
 
 
 def _free_bytes() -> int:
-    """What the kernel says is available; and what a container may take, where that is less."""
+    """The memory that the kernel reports as available, or a container's limit, if that is smaller."""
     meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(meminfo["MemAvailable"].split()[0]) * 1024
     try:

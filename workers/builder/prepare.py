@@ -1,4 +1,4 @@
-"""A candidate made ready for the card: plans proven, source rendered and built, proof repeated."""
+"""Prepares a candidate for the card: proves its plans, renders and builds the source, and proves again."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from .variants import refusal_of
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedKernel(Prepared):
-    """All that the card, and an artifact, need of a candidate."""
+    """What the card, and an artifact, need for a candidate."""
 
     work: Work
-    #: Of each of the work's launchables, its source and build; none of the library.
+    #: For each launchable of the work, its source and build; empty for the library.
     kernels: tuple[BuiltKernel, ...] = ()
-    #: Why the build may not be launched; empty where it may.
+    #: Why the build may not be launched; empty if it may.
     refusal: str = ""
 
     @property
     def plans(self) -> tuple[VerifiedPlan, ...]:
-        """Plans of the launches of tile ops, with the resources that the compiler told; none for the library."""
+        """Plans of the launches of tile ops, with the resources that the compiler reported; empty for the library."""
         return self.work.plans
 
     @property
     def shared(self) -> BuiltKernel | None:
-        """The kernel of tile ops; None for the library, and where there is no tile op."""
+        """The kernel of tile ops; None for the library, and if there is no tile op."""
         pairs = zip(self.work.launchables, self.kernels, strict=True)
         return next((kernel for one, kernel in pairs if one is self.work.shared), None)
 
     @property
     def source(self) -> str:
-        """Source of that kernel; empty where there is none."""
+        """Source of that kernel; empty if there is none."""
         return self.shared.source if self.shared else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proven:
-    """Our candidate whose plans were proven, and the sources of its kernels."""
+    """Our candidate with proven plans, and the sources of its kernels."""
 
     workload: Workload
     gpu: Gpu
@@ -61,7 +61,7 @@ class Proven:
     kernels: tuple[Kernel, ...]
     #: Sources of each kernel.
     sources: tuple[str, ...]
-    #: Whether the builds are to stamp their tasks.
+    #: Whether the builds stamp their tasks.
     traced: bool
     #: Seconds by stage.
     stage_s: dict[str, float]
@@ -77,15 +77,15 @@ def prepare(
     spin_limit_cycles: int = Limits.spin_limit_cycles,
     traced: bool = False,
 ) -> PreparedKernel:
-    """Proves, renders, builds, and proves again; seconds by stage go into `stage_s`. A wait may last
+    """Proves, renders, builds, and proves again; `stage_s` receives the seconds of each stage. A wait may last
     `spin_limit_cycles`.
 
-    A `traced` build stamps its tasks. It needs a few registers more, so it may spill where the timed one does not.
+    A `traced` build stamps its tasks. It needs a few more registers, so it may spill although the timed one does not.
 
     Raises:
-        IllegalSchedule: the schedule is outside of the legal space.
-        PlanError: a plan is refused, before the build or with what it reported.
-        LaunchRefused: the build is not that of the plans' kernel.
+        IllegalSchedule: the schedule is not in the legal space.
+        PlanError: a plan is refused, before the build or with the reported resources.
+        LaunchRefused: the build does not belong to the plans' kernel.
         BuildError: the source does not compile, or not in time.
     """
     if candidate.schedule is None:
@@ -102,8 +102,8 @@ def try_prepare(
     *,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> PreparedKernel | Rejected | Failed:
-    """What `prepare` makes, with its forecast, or why that may not be launched, as an outcome. All that needs a core
-    is handed to the builder: where that has processes for it, little is left for the interpreter that asks."""
+    """The result of `prepare` with its forecast, or, as an outcome, why it may not be launched. The builder does
+    everything that needs a core: if it has processes, little is left for the calling interpreter."""
     if candidate.schedule is None:
         return _library(candidate)
     stage_s: dict[str, float] = {}
@@ -127,7 +127,7 @@ def _library(candidate: Candidate) -> PreparedKernel:
 
 
 def _try_prove(workload: Workload, gpu: Gpu, candidate: Candidate) -> Proven | Rejected:
-    """As `_prove`, in a process."""
+    """Runs `_prove` in a process."""
     stage_s: dict[str, float] = {}
     try:
         return _prove(workload, gpu, candidate, stage_s)
@@ -138,7 +138,7 @@ def _try_prove(workload: Workload, gpu: Gpu, candidate: Candidate) -> Proven | R
 def _try_tie(
     proven: Proven, builds: tuple[Built, ...], stage_s: dict[str, float], spin_limit_cycles: int
 ) -> PreparedKernel | Rejected:
-    """As `_tie`, in a process, with the forecast."""
+    """Runs `_tie` in a process, with the forecast."""
     try:
         prepared = _tie(proven, builds, stage_s, spin_limit_cycles)
     except (PlanError, LaunchRefused) as error:
@@ -177,7 +177,7 @@ def _build(proven: Proven, builder: Builder, stage_s: dict[str, float]) -> tuple
 def _tie(
     proven: Proven, builds: tuple[Built, ...], stage_s: dict[str, float], spin_limit_cycles: int
 ) -> PreparedKernel:
-    """Proves again with what the compiler told."""
+    """Proves again with the resources that the compiler reported."""
     tied = zip(proven.kernels, builds, strict=True)
     made = zip(proven.sources, builds, strict=True)
     refusals = (refusal for built in builds if (refusal := refusal_of(built.resources)))

@@ -1,7 +1,7 @@
-"""A kernel that was prepared on one machine and is measured on another: what travels, and how it is taken in.
+"""A kernel that is prepared on one machine and measured on another: what is sent, and how it is received.
 
-The builds travel. The proof does not: whoever measures proves the candidate again, which takes milliseconds, so that no
-plan is run that this machine has not proven.
+The builds travel. The proof is not sent: the measuring machine proves the candidate again, which takes milliseconds, so
+no machine runs a plan that it has not proven itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ShippedKernel(Prepared):
 
 
 def ship(candidate: Candidate, prepared: PreparedKernel) -> ShippedKernel:
-    """What another machine needs of `prepared`."""
+    """What another machine needs from `prepared`."""
     return ShippedKernel(
         candidate=candidate,
         kernels=prepared.kernels,
@@ -41,11 +41,11 @@ def ship(candidate: Candidate, prepared: PreparedKernel) -> ShippedKernel:
 
 
 def adopt(shipped: ShippedKernel, build_cache: Path) -> None:
-    """Puts the builds where this machine's builder finds them. It does where its compiler is of the same version; else
-    it builds once more.
+    """Stores the builds where this machine's builder finds them. The builder uses them if its compiler has the same
+    version; otherwise it builds again.
 
     Raises:
-        WorkerError: what came is no build.
+        WorkerError: the received data is not a build.
     """
     for kernel in shipped.kernels:
         if not _KEY.fullmatch(kernel.built.key):  # it names files

@@ -1,4 +1,4 @@
-"""The one way from proven plans, a build and a workload to what may be launched."""
+"""The only way from proven plans, a build and a workload to something that may be launched."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def tie(
     traced: bool = False,
     variant: Variant = Variant.MEASURED,
 ) -> Launchable:
-    """Proves the plans again with what the compiler told, and ties them to the build; `traced` and `variant` as it was
-    rendered.
+    """Proves the plans again with the reported resources, and ties them to the build; `traced` and `variant` are those
+    of its source.
 
     Raises:
-        LaunchRefused: the plans are not of this workload and of one tiling, or the build is not that of their kernel.
-        ResourceError: with what the compiler told, a grid does not fit any more.
+        LaunchRefused: the plans do not belong to this workload and one tiling, or the build does not belong to their
+            kernel.
+        ResourceError: with the reported resources, a grid does not fit any more.
     """
     tiling, gpu = plans[0].graph.tiling, plans[0].gpu
     for index, plan in enumerate(plans):
@@ -78,8 +79,8 @@ def tie_own(
     """Ties a proven plan of a launch op to the build of its kernels, which stamp this many tasks of each CTA.
 
     Raises:
-        LaunchRefused: the build is not that of the op, or has not the kernels that its launches name.
-        ResourceError: with what the compiler told, an SM does not hold a CTA.
+        LaunchRefused: the build does not belong to the op, or lacks a kernel that its launches name.
+        ResourceError: with the reported resources, an SM cannot hold a CTA.
     """
     op = workload.launch_ops[index]
     if build_key(own_source(op, schedule, workload.dtype, traced_tasks), gpu.arch, built.compiler) != built.key:

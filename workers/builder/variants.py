@@ -1,4 +1,4 @@
-"""Builds a kernel's variants for its artifact, where the compiler and the card allow them."""
+"""Builds a kernel's variants for its artifact, if the compiler and the card allow them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class VariantBuild:
     """One variant of an artifact's kernel, or why there is none."""
 
     variant: Variant
-    #: None where it may not be launched.
+    #: None if it may not be launched.
     launchable: Launchable | None
-    #: Why not; empty where it may.
+    #: Why not; empty if it may.
     refusal: str = ""
 
 
 def refusal_of(resources: Resources) -> str:
-    """Why a build with these may not be launched; empty where it may."""
+    """Why a build with these resources may not be launched; empty if it may."""
     if resources.spill_bytes:
         return f"the compiler spills {resources.spill_bytes} bytes of registers: a smaller warp tile would fit"
     if resources.warnings:
@@ -38,8 +38,8 @@ def refusal_of(resources: Resources) -> str:
 def build_variants(
     plans: tuple[VerifiedPlan, ...], builder: Builder, *, programmatic: bool
 ) -> tuple[VariantBuild, ...]:
-    """Every variant that an artifact of these plans has, built side by side where the builder has room; the plans are
-    proven again with what each build uses."""
+    """Every variant that an artifact of these plans needs, built in parallel if the builder has room; the plans are
+    proven again with the resources of each build."""
     variants = variants_of(plans, programmatic=programmatic)
     with ThreadPoolExecutor(len(variants)) as threads:
         return tuple(threads.map(lambda variant: _build(plans, builder, variant), variants))

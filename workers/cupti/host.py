@@ -1,6 +1,6 @@
-"""The host half of the profiler: which metrics a chip has, what must be configured for some, what they came to.
+"""The host half of the profiler: which metrics a chip has, what must be configured for them, and their values.
 
-Runs without a GPU: a chip is known by its name, e.g. ``GH100``.
+Runs without a GPU: a chip is identified by its name, e.g. ``GH100``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .library import Cupti, CuptiError
 from .metrics import CATALOGUE
 from .structs import METRIC_TYPES, RANGE_PROFILER, byte_array, names_array
 
-#: CUPTI's name of a unit -> ours; others are shown as they are.
+#: CUPTI's name of a unit -> our name; other units keep CUPTI's.
 _UNITS = {"byte": "bytes", "nanosecond": "ns", "second": "s", "instruction": "", "percent": "%"}
 
 
@@ -34,12 +34,12 @@ class Chosen:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What the device half is handed."""
+    """What the device half receives."""
 
     metrics: tuple[str, ...]
     #: The configuration image, a C array.
     image: Any
-    #: Runs that it takes to read all metrics.
+    #: Runs that are needed to read all metrics.
     num_passes: int
 
 
@@ -47,7 +47,7 @@ class ProfilerHost:
     """CUPTI's host object for one chip; a context manager."""
 
     def __init__(self, cupti: Cupti, chip: str, availability: Any = None) -> None:
-        """`availability` is the card's image of the counters that it lets be read; without it, all.
+        """`availability` is the card's image of the counters that may be read; without it, all may.
 
         Raises:
             CuptiError: CUPTI does not know the chip.
@@ -87,7 +87,7 @@ class ProfilerHost:
         return found
 
     def endings(self, base: str) -> list[str]:
-        """What may follow a base metric, e.g. ``sum``, ``avg.per_second``, ``pct``."""
+        """The suffixes of a base metric, e.g. ``sum``, ``avg.per_second``, ``pct``."""
         listed = self._cupti.call(
             "cuptiProfilerHostGetSubMetrics",
             pHostObject=self._host,
@@ -97,10 +97,10 @@ class ProfilerHost:
         return [ending.lstrip(".") for ending in _strings(listed.ppSubMetrics, listed.numOfSubmetrics)]
 
     def choose(self, metrics: Iterable[str]) -> Chosen:
-        """Which of them this chip can read, metric by metric.
+        """The metrics that this chip can read, checked one by one.
 
         Raises:
-            InvalidInput: one is known neither to the chip nor to us; the message names near ones.
+            InvalidInput: neither the chip nor this program knows one of them; the message names similar ones.
         """
         readable, absent = [], {}
         for metric in dict.fromkeys(metrics):
@@ -161,7 +161,7 @@ class ProfilerHost:
         return Config(metrics=metrics, image=image, num_passes=int(passes))
 
     def evaluate(self, counter_data: Any, metrics: tuple[str, ...]) -> tuple[float, ...]:
-        """What the metrics came to in the first range of a decoded counter data image; NaN where it has nothing.
+        """The metrics' values in the first range of a decoded counter data image; NaN if it has none.
 
         Raises:
             CuptiError: the image does not belong to these metrics.

@@ -1,4 +1,4 @@
-"""Finds and loads libcupti, and calls it: every call's status is judged, and said in a sentence."""
+"""Finds and loads libcupti, and calls it: the status of every call is checked and translated into a sentence."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tuner.errors import WorkerError
 
 from .structs import CALLS
 
-#: CUDA majors whose CUPTI has the calls.
+#: CUDA major versions whose CUPTI has the calls.
 _MAJORS = (13, 12)
-#: CUptiResult -> what it means to who asked for counters. Source: cupti_result.h.
+#: CUptiResult -> its meaning for the user who requested counters. Source: cupti_result.h.
 _SENTENCES = {
     14: "the driver is too old for this CUPTI",
     26: "another profiler uses the GPU's counters",
@@ -38,7 +38,7 @@ _SENTENCES = {
 
 
 class CuptiError(WorkerError):
-    """A call failed, or the library cannot be had; the message is a sentence."""
+    """A call failed, or the library cannot be loaded; the message is a sentence."""
 
 
 class Cupti:
@@ -51,7 +51,7 @@ class Cupti:
             CuptiError: it cannot be loaded.
         """
         try:
-            # libcupti opens libnvperf_host by its bare name: the loader then takes the one that is there already.
+            # libcupti opens libnvperf_host by its bare name: the loader then finds the one that is already loaded.
             self._host = ctypes.CDLL(str(folder / "libnvperf_host.so"), mode=ctypes.RTLD_GLOBAL)
             self._lib = ctypes.CDLL(str(folder / soname))
         except OSError as error:
@@ -62,7 +62,7 @@ class Cupti:
         self._initialized = False
 
     def call(self, function: str, **fields: Any) -> Any:
-        """Calls `function` with these fields; the structure as the call left it.
+        """Calls `function` with these fields; returns the structure after the call.
 
         Raises:
             CuptiError: it failed.
@@ -74,10 +74,10 @@ class Cupti:
         return params
 
     def initialize(self) -> None:
-        """What must come before all calls of the device half; once per process.
+        """Required before all calls of the device half; once per process.
 
         Raises:
-            CuptiError: there is no driver, or it does not take this CUPTI.
+            CuptiError: there is no driver, or it does not support this CUPTI.
         """
         if not self._initialized:
             self.call("cuptiProfilerInitialize")
@@ -104,7 +104,7 @@ def load_cupti() -> Cupti:
 
 
 def _majors() -> list[int]:
-    """The majors to look for, that of cuda-bindings first: one process takes one."""
+    """The major versions to look for, that of cuda-bindings first: a process uses one."""
     try:
         installed = int(metadata.version("cuda-bindings").split(".")[0])
     except metadata.PackageNotFoundError:

@@ -1,4 +1,5 @@
-"""The metrics that we know by name: unit, one sentence, and the base set. Any other of the GPU's can be requested."""
+"""The metrics with names of ours: unit, one sentence, and the base set. Any other metric of the GPU can be
+requested."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _STALLS = {
     "wait": "a previous instruction with a fixed latency",
 }
 
-#: Metric -> what it says; all of them are the base set.
+#: Metric -> its description; all of them are the base set.
 CATALOGUE: Mapping[str, MetricInfo] = {
     DURATION_NS: MetricInfo(unit="ns", description="Time of the run under the profiler, which slows it down."),
     DRAM_READ_BYTES: MetricInfo(unit="bytes", description="Bytes read from DRAM."),

@@ -1,7 +1,7 @@
 """The device half of the profiler: reads the counters of the current context around a callable.
 
-One range, replayed by us: the callable is run once a pass, and whatever works on the device within it is counted.
-Times measured in a process that does this are wrong from then on.
+There is one range, which we replay: the callable runs once per pass, and all work on the device during it is counted.
+Times measured later in the same process are wrong.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .host import Config
 from .library import Cupti, CuptiError
 from .structs import SUPPORTED, USER_RANGE, USER_REPLAY, byte_array, names_array
 
-#: A pass more than the host half predicted would be a fault of CUPTI's; without a limit it would last for ever.
+#: One pass more than the host half predicted would be a bug in CUPTI; without a limit it would last forever.
 _MAX_EXTRA_PASSES = 8
-#: Field of the answer -> what it stands for, where the device cannot be profiled.
+#: Field of the answer -> what prevents profiling of the device.
 _OBSTACLES = {
     "architecture": "the GPU is too old",
     "sli": "GPUs are linked (SLI)",
@@ -28,7 +28,7 @@ _OBSTACLES = {
 
 
 def chip_name(cupti: Cupti, device: int) -> str:
-    """What the host half calls the chip of device `device`, e.g. ``GH100``.
+    """The host half's name of the chip of device `device`, e.g. ``GH100``.
 
     Raises:
         CuptiError: the device cannot be profiled; the message says why.
@@ -45,7 +45,7 @@ def counter_availability(cupti: Cupti, context: int) -> Any:
     """The image of the counters that may be read in a context, a C array.
 
     Raises:
-        CuptiError: none may be read; here it shows whether the driver permits it at all.
+        CuptiError: none may be read; this is also raised if the driver does not permit it.
     """
     call = "cuptiProfilerGetCounterAvailability"
     size = cupti.call(call, ctx=context).counterAvailabilityImageSize
@@ -57,9 +57,9 @@ def counter_availability(cupti: Cupti, context: int) -> Any:
 def collect(
     cupti: Cupti, context: int, config: Config, run: Callable[[], None], before: Callable[[], None]
 ) -> tuple[Any, int]:
-    """The decoded counter data of one range, a C array, and how often `run` was run.
+    """The decoded counter data of one range, a C array, and the number of calls of `run`.
 
-    `before` precedes each run and is not counted. Both return only when the device is done.
+    `before` is called before each run and is not counted. Both return only when the device has finished.
 
     Raises:
         CuptiError: the profiler failed.
@@ -107,7 +107,7 @@ def _enabled(cupti: Cupti, context: int) -> Iterator[int]:
     try:
         yield profiler
     except BaseException:
-        with suppress(CuptiError):  # what broke first is what counts
+        with suppress(CuptiError):  # the first error is what counts
             cupti.call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)
         raise
     cupti.call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)

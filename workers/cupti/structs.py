@@ -1,7 +1,7 @@
-"""The calls of CUPTI that we make, and their parameter structures, by C's own names of functions and fields.
+"""The calls of CUPTI that we use, and their parameter structures, with C's names of functions and fields.
 
-Source: cupti_profiler_target.h, cupti_target.h, cupti_profiler_host.h and cupti_range_profiler.h; those of CUPTI 12.8,
-12.9 and 13.0 declare them alike, and later ones append to them.
+Source: cupti_profiler_target.h, cupti_target.h, cupti_profiler_host.h and cupti_range_profiler.h; CUPTI 12.8, 12.9 and
+13.0 declare them identically, and later versions append to them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
 from typing import Any, Self
 
-#: Of CUpti_ProfilerType, CUpti_ProfilerRange and CUpti_ProfilerReplayMode, what we choose.
+#: Our values of CUpti_ProfilerType, CUpti_ProfilerRange and CUpti_ProfilerReplayMode.
 RANGE_PROFILER, USER_RANGE, USER_REPLAY = 0, 2, 3
-#: Of CUpti_Profiler_Support_Level: from here on, profiling works.
+#: A value of CUpti_Profiler_Support_Level: from here on, profiling works.
 SUPPORTED = 3
 #: CUpti_MetricType: counter, ratio, throughput.
 METRIC_TYPES = (0, 1, 2)
@@ -22,20 +22,20 @@ _Bytes = POINTER(c_uint8)
 
 
 class Params(Structure):
-    """What all of them begin with."""
+    """The first fields of all of them."""
 
     #: Name of the structure in C.
     c_name: str
 
     @classmethod
     def num_bytes(cls) -> int:
-        """What CUPTI calls STRUCT_SIZE: up to the end of the last field, the padding behind it not counted."""
+        """CUPTI's STRUCT_SIZE: up to the end of the last field, without the padding after it."""
         last = getattr(cls, next(reversed(list(cls._fields_)))[0])
         return int(last.offset + last.size)
 
     @classmethod
     def make(cls, **fields: Any) -> Self:
-        """Its own size, `fields`, and zeros."""
+        """A structure with its size, `fields`, and zeros."""
         return cls(structSize=cls.num_bytes(), **fields)
 
 
@@ -52,7 +52,7 @@ def _host(c_name: str, **fields: Any) -> type[Params]:
     return _params(f"CUpti_Profiler_Host_{c_name}_Params", pHostObject=c_void_p, **fields)
 
 
-#: Function -> the structure that it takes.
+#: Function -> its parameter structure.
 CALLS: Mapping[str, type[Params]] = {
     "cuptiProfilerInitialize": _params("CUpti_Profiler_Initialize_Params"),
     "cuptiProfilerDeviceSupported": _params(

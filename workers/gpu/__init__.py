@@ -1,1 +1,1 @@
-"""What runs inside the disposable child that owns one GPU."""
+"""Code that runs in the disposable child process that owns one GPU."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _PR_SET_PDEATHSIG = 1
-#: Seconds to wait for a dying predecessor's lock.
+#: Seconds to wait for the lock of a predecessor that is ending.
 _LOCK_PATIENCE_S = 5.0
 
 
@@ -46,8 +46,9 @@ def lock_path(uuid: str) -> Path:
 
 
 def lock_card(uuid: str) -> IO[str] | None:
-    """The open, locked file, held until this process ends; None if another process keeps it, or another user's did."""
-    try:  # everybody may put a link there
+    """The open, locked file, held until this process ends; None if another process holds it, or another user owns
+    it."""
+    try:  # any user could put a link there
         number = os.open(lock_path(uuid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
     except OSError:
         return None
@@ -68,7 +69,7 @@ def lock_card(uuid: str) -> IO[str] | None:
 
 
 def main(connection: Connection, uuid: str, parent_pid: int) -> None:
-    """Imports, waits for the word to start, takes the card, and serves requests until the pipe closes or the context
+    """Imports, waits for the start request, opens the card, and serves requests until the pipe closes or the context
     is poisoned."""
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
@@ -85,7 +86,7 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
         if missing is not None:
             raise missing
         session, hello = _open(start.tools_cubin, uuid)
-    except Exception as error:  # whatever it is, the supervisor must hear it
+    except Exception as error:  # whatever the error is, the supervisor must receive it
         reason = str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
         connection.send(Refusal(reason=reason))
         return
@@ -98,12 +99,13 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
                 return
             try:
                 session.await_busily(connection.poll)
-            except Exception:  # nobody's fault: whoever asks next finds no process, and starts one
+            except Exception:  # no candidate is to blame: the next caller finds no process, and starts one
                 return
 
 
 def _import_all() -> Exception | None:
-    """Loads what takes long to load, without a context; the error of what is not installed is told later."""
+    """Imports everything that takes long to load, without a context; an error of a missing package is reported
+    later."""
     try:
         import cupyx  # noqa: F401 - CuPy itself does with its first kernel, which takes half a second
 
@@ -141,15 +143,17 @@ def _answer(session: Session, request: Request) -> Answer:
                 return session.trace(problem, work)
             case StartRequest():
                 raise WorkerError("it has started already")
-    except Exception as error:  # of a finalist's kernel, or of this program: told, and the child replaced
+    except (
+        Exception
+    ) as error:  # an error of a finalist's kernel, or of this program: it is reported, and the child is replaced
         return EvaluateAnswer(outcome=session.failure(error), poisoned=True)
 
 
 def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
-    """Makes the context and checks that the card is fit.
+    """Creates the context and checks that the card works.
 
     Raises:
-        WorkerError: it is not; the message says why.
+        WorkerError: it does not; the message says why.
     """
     from .measuring.card import CardView
     from .session import Session
@@ -167,7 +171,7 @@ def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
 
 
 def live_facts(uuid: str, clusters: tuple[tuple[int, int], ...] = ()) -> LiveFacts:
-    """What the driver says of the visible card, beside the `clusters` that it holds."""
+    """What the driver reports on the visible card, plus the `clusters` that it holds."""
     import cupy
 
     p = cupy.cuda.runtime.getDeviceProperties(0)
@@ -197,7 +201,7 @@ def _driver_version() -> str:
 
 
 def _clocks(uuid: str) -> dict[str, int]:
-    """Highest SM and memory clock, MHz, as NVML tells; empty where it does not."""
+    """Maximum SM and memory clock, MHz, from NVML; empty if it reports none."""
     import pynvml
 
     try:

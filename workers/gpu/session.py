@@ -1,4 +1,4 @@
-"""What the child does with one card: prepares a problem once, then checks and times candidate after candidate."""
+"""The child's work with one card: prepares a problem once, then checks and times candidate after candidate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Session:
     """One card, one problem at a time."""
 
     def __init__(self, tools_cubin: bytes, view: CardView | None = None) -> None:
-        """`tools_cubin` is tools.cu compiled for this card; `view` tells of its other users."""
+        """`tools_cubin` is tools.cu compiled for this card; `view` reports its other users."""
         self._tools = cupy.cuda.function.Module()
         self._tools.load(tools_cubin)
         self._vendor = open_vendor()
@@ -60,7 +60,7 @@ class Session:
         self._prepared: ProblemOnCard | None = None
 
     def trouble(self) -> str:
-        """Why the card is not fit to measure on; empty where it is, or where nobody looks."""
+        """Why the card cannot be used for measurements; empty if it can, or if nothing is checked."""
         return card_trouble(self._view, self._tools, seed=os.getpid()) if self._view else ""
 
     def clusters(self) -> tuple[tuple[int, int], ...]:
@@ -68,16 +68,16 @@ class Session:
         return held_clusters(self._tools.get_function("tuner_probe").ptr)
 
     def prepare(self, problem: Problem, picked: Picked | None = None) -> PrepareAnswer | EvaluateAnswer:
-        """Makes the problem's inputs, references and baseline, unless they are there; `picked` as an earlier process
-        picked it."""
+        """Makes the problem's inputs, references and baseline, unless they exist; `picked` as an earlier process
+        chose it."""
         try:
             prepared = self._prepare(problem, picked)
-        except Exception as error:  # told by what CUDA says of it
+        except Exception as error:  # reported with CUDA's own message
             return EvaluateAnswer(outcome=self.failure(error), poisoned=True)
         return PrepareAnswer(picked=prepared.picked, stage_s=prepared.stage_s)
 
     def failure(self, error: Exception) -> Failed:
-        """What a request that ended with `error` has come to."""
+        """The answer to a request that ended with `error`."""
         return _failure(Stage.LAUNCH, error, {})
 
     def evaluate(self, problem: Problem, work: Work, incumbent_speedup: float | None = None) -> EvaluateAnswer:
@@ -86,15 +86,15 @@ class Session:
         answer = self._evaluate(problem, work, kernels, incumbent_speedup)
         if answer.poisoned:
             return answer
-        try:  # only now: until its frames were gone, a failure kept what it was working with
+        try:  # only now: a failure kept its objects until its frames were gone
             kernels.unload()
         except Exception as error:
             return EvaluateAnswer(outcome=_failure(Stage.TIME, error, answer.outcome.stage_s), poisoned=True)
         return answer
 
     def await_busily(self, is_there: Callable[[], bool]) -> None:
-        """Keeps the card in the power state of the problem's samples until the next request `is_there`, or as long as
-        that is worth it."""
+        """Keeps the card in the power state of the problem's samples until the next request `is_there`, or as long
+        as that is useful."""
         if self._prepared is not None:
             self._prepared.await_busily(is_there)
 
@@ -130,7 +130,7 @@ class Session:
             finish(Stage.CHECK, "check_after")
         except LaunchRefused as error:
             return EvaluateAnswer(outcome=Rejected(stage=Stage.LAUNCH, reason=str(error), stage_s=stage_s))
-        except Exception as error:  # told by what it is, or by what CUDA says of it
+        except Exception as error:  # reported with its type, or with CUDA's own message
             stage_s[str(stage)] = time.perf_counter() - begin
             worst = _worst(error, prepared, runner)
             return EvaluateAnswer(outcome=_failure(stage, worst, stage_s), poisoned=not isinstance(worst, _HARMLESS))
@@ -149,8 +149,8 @@ class Session:
         num_rounds: int,
         others: tuple[TorchCalls | OwnProgram, ...] = (),
     ) -> FinalsAnswer:
-        """All works in the same rounds, and other programs where asked; each is checked first, and one that fails has
-        a reason instead of times."""
+        """All works in the same rounds, with other programs if requested; each is checked first, and one that fails
+        has a reason instead of times."""
         prepared = self._prepare(problem)
         kernels, watch = Kernels(), Stopwatch()
         runners: list[Runner] = []
@@ -196,7 +196,7 @@ class Session:
         )
 
     def energy(self, problem: Problem, work: Work) -> EnergyAnswer:
-        """Of one run, once its numbers are right; a candidate's fault is the report's reason."""
+        """The energy of one run, after a check of its numbers; a candidate's fault is the report's reason."""
         prepared = self._prepare(problem)
         kernels = Kernels()
         try:
@@ -241,12 +241,12 @@ class Session:
         return self._prepared
 
 
-#: Failures after which the process can be used on, its memory being intact.
+#: Failures after which the process can still be used, since its memory is intact.
 _HARMLESS = (WrongNumbers, Aborted)
 
 
 def _worst(error: Exception, prepared: ProblemOnCard | None, runner: Runner | None) -> Exception:
-    """`error`; or, where that alone leaves the process usable, that something was overwritten too."""
+    """`error`; or, if that alone would leave the process usable, that something was overwritten too."""
     if prepared is None or runner is None or not isinstance(error, _HARMLESS):
         return error
     try:
@@ -257,7 +257,7 @@ def _worst(error: Exception, prepared: ProblemOnCard | None, runner: Runner | No
 
 
 def _failure(stage: Stage, error: Exception, stage_s: dict[str, float]) -> Failed:
-    """What `error` says of the candidate."""
+    """The candidate's failure according to `error`."""
     match error:
         case WrongNumbers():
             kind, reason = FailureKind.WRONG_NUMBERS, str(error)
@@ -273,8 +273,8 @@ def _failure(stage: Stage, error: Exception, stage_s: dict[str, float]) -> Faile
 
 
 def _cuda_message(error: Exception) -> str:
-    """What the runtime says where a fault of a kernel came up first in another call, such as a library's; else the
-    error itself."""
+    """The runtime's message if a kernel's fault appeared first in another call, such as a library's; else the error
+    itself."""
     message = f"{type(error).__name__}: {error}"
     try:
         cupy.cuda.Device().synchronize()
@@ -284,7 +284,7 @@ def _cuda_message(error: Exception) -> str:
 
 
 def _foreign_metric(before: int | None, after: int | None) -> tuple[Metric, ...]:
-    """The most compute processes seen on the card beside ours while it was timed."""
+    """The maximum number of other compute processes on the card during the timing."""
     if before is None or after is None:
         return ()
     return (Metric(tag="foreign_processes", unit="", value=max(before, after)),)
@@ -310,7 +310,7 @@ class Kernels:
         return loaded
 
     def unload(self) -> None:
-        """Frees them; nothing may use them any more."""
+        """Frees them; they must not be used any more."""
         cupy.cuda.Device().synchronize()
         for kernel in self._loaded:
             kernel.unload()
@@ -318,10 +318,10 @@ class Kernels:
 
 
 def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced: bool = False) -> Runner:
-    """What runs the work over a problem, its kernels loaded; `traced` where they leave stamps.
+    """A runner of the work over a problem, with its kernels loaded; `traced` if they leave stamps.
 
     Raises:
-        LaunchRefused: it is of another workload, or the card does not hold it.
+        LaunchRefused: it belongs to another workload, or the card cannot hold it.
     """
     if not work.plan_kind.is_ours:
         return prepared.library
@@ -329,29 +329,29 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced
     own = kernels.load_own(work)
     if own and work.shared is None:
         return OwnRunner(own, None)
-    squares = None if traced else prepared.input_squares  # those that come with the input are there
+    squares = None if traced else prepared.input_squares  # the input's own squares exist
     products = runner_of(work, kernels.load(work), traced=traced, input_squares=squares)
     return OwnRunner(own, products) if own else products
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
-    """Checks that a candidate is of the problem that is on the card.
+    """Checks that a candidate belongs to the problem that is on the card.
 
     Raises:
-        LaunchRefused: it is of another workload.
+        LaunchRefused: it belongs to another workload.
     """
     asked = prepared.problem.workload
     if not work.ties:
-        launchable_of(work)  # says that there is nothing to launch
+        launchable_of(work)  # raises if there is nothing to launch
     if tied := next((ties.workload for ties in work.ties if ties.workload != asked.digest), ""):
         raise LaunchRefused(f"the candidate is of workload {tied}, the problem is {asked.digest}: {asked.describe()}")
 
 
 def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
-    """What is wrong with its numbers; empty where nothing is.
+    """What is wrong with its numbers; empty if nothing is.
 
     Raises:
-        Overwritten: it wrote where it must not.
+        Overwritten: it wrote to memory that it must not write.
     """
     reason = ""
     try:
@@ -363,10 +363,10 @@ def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
 
 
 def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
-    """Of a runner whose numbers are right.
+    """The energy of a runner whose numbers are right.
 
     Raises:
-        Overwritten: it wrote where it must not.
+        Overwritten: it wrote to memory that it must not write.
     """
     found = measure_energy(prepared.timer, prepared.timer.capture(runner))
     prepared.check_intact(runner)

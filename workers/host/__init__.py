@@ -1,1 +1,1 @@
-"""The supervisor of a card, its child process, and which cards there are."""
+"""The supervisor of a card, its child process, and the list of cards."""

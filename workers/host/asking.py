@@ -1,4 +1,4 @@
-"""What is asked of the process at a card beside trials: an answer of one kind comes, or the process is lost."""
+"""Requests to the process at a card other than trials: an answer of one kind arrives, or the process is lost."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ A = TypeVar("A", bound=messages.Answer)
 
 
 class Asking:
-    """Asks the process that is there, with a problem in it."""
+    """Sends requests to the process, which has a problem loaded."""
 
     def __init__(self, processes: GpuProcesses, limits: Limits) -> None:
         self._processes = processes
         self._limits = limits
 
     def ask(self, problem: Problem, request: messages.Request, wanted: type[A], deadline_s: float, what: str) -> A:
-        """What it answers; `what` is the request in words.
+        """Its answer; `what` describes the request in words.
 
         Raises:
-            ChildLost: it died of the request or was killed at the deadline, or it answered something else.
+            ChildLost: it died, was killed at the deadline, or answered something else.
             WorkerError: the card itself does not work any more.
         """
         answer = self._processes.ready(problem) or self._processes.ask(request, deadline_s)
@@ -45,10 +45,10 @@ class Asking:
         num_rounds: int,
         others: tuple[TorchCalls | messages.OwnProgram, ...] = (),
     ) -> messages.FinalsAnswer:
-        """Has each of the works checked, then all timed in the same rounds, and other programs where asked.
+        """Has each of the works checked, then all timed in the same rounds, with other programs if requested.
 
         Raises:
-            ChildLost: a work took the process along, or the deadline passed.
+            ChildLost: a work ended the process, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
         request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, others=others)
@@ -59,10 +59,10 @@ class Asking:
         return self.ask(problem, request, messages.FinalsAnswer, deadline_s, what)
 
     def energy(self, problem: Problem, work: messages.Work) -> EnergyReport:
-        """Has a work checked, and the energy of a run of it measured.
+        """Has a work checked, and the energy of one run measured.
 
         Raises:
-            ChildLost: it took the process along, or the deadline passed.
+            ChildLost: it ended the process, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
         request = messages.EnergyRequest(problem=problem, work=work)

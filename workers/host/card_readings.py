@@ -1,4 +1,4 @@
-"""What the driver says of the cards of this machine now, by NVML, which makes no CUDA context."""
+"""What the driver reports on the cards of this machine now, by NVML, which creates no CUDA context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class CardReading:
-    """A card as the driver sees it now; None where it does not say."""
+    """The driver's current values for a card; None if it does not report them."""
 
     #: ``GPU-…``.
     uuid: str
@@ -28,7 +28,7 @@ class CardReading:
 
 
 def read_cards() -> list[CardReading]:
-    """All cards that the driver lists; none where there is no driver, or no NVML."""
+    """All cards that the driver lists; none if there is no driver, or no NVML."""
     if importlib.util.find_spec("pynvml") is None:
         return []
     import pynvml

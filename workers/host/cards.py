@@ -1,4 +1,4 @@
-"""The cards that the driver lists, by NVML, which makes no CUDA context."""
+"""The cards that the driver lists, by NVML, which creates no CUDA context."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Card:
     name: str
     compute_capability: tuple[int, int]
     driver: str
-    #: Whether it is cut into slices (MIG), of which CUDA gives a process one.
+    #: Whether it is cut into slices (MIG), one of which CUDA assigns to a process.
     is_sliced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which of the driver's cards are tuned for."""
+    """The driver's cards that are used for tuning."""
 
     usable: tuple[Card, ...]
-    #: Why each of the others is not, a sentence a card.
+    #: Why each of the others is not used, one sentence per card.
     refused: tuple[str, ...]
 
 
@@ -49,8 +49,8 @@ def usable_gpus() -> list[Card]:
 
 
 def choice_of_gpus() -> Choice:
-    """The cards that can be tuned for: sm_80 or later, whole, with CuPy and NVRTC installed; those that
-    CUDA_VISIBLE_DEVICES names, where it is set.
+    """The cards that can be used for tuning: sm_80 or later, whole, with CuPy and NVRTC installed; only those in
+    CUDA_VISIBLE_DEVICES, if it is set.
 
     Raises:
         WorkerError: none is usable; the message says why.
@@ -81,7 +81,7 @@ def choice_of_gpus() -> Choice:
 
 
 def choose(cards: Sequence[Card], chosen: str | None) -> Choice:
-    """Those of the driver's cards that can be tuned for; `chosen` is the value of CUDA_VISIBLE_DEVICES.
+    """The driver's cards that can be used for tuning; `chosen` is the value of CUDA_VISIBLE_DEVICES.
 
     Raises:
         WorkerError: none is usable; the message says why.
@@ -102,7 +102,7 @@ def choose(cards: Sequence[Card], chosen: str | None) -> Choice:
 
 
 def _is_sliced(handle: object) -> bool:
-    """Whether MIG is on. A card that knows no MIG has it off."""
+    """Whether MIG is on. For a card without MIG, it is off."""
     import pynvml
 
     try:
@@ -112,10 +112,10 @@ def _is_sliced(handle: object) -> bool:
 
 
 def compute_pids(uuid: str) -> frozenset[int]:
-    """Processes that compute on a card, as the driver lists them; none where it does not say.
+    """Processes that compute on a card, as the driver lists them; none if it does not report them.
 
     Raises:
-        WorkerError: no driver answers, or it knows no such card.
+        WorkerError: there is no driver, or it does not know this card.
     """
     import pynvml
 
@@ -128,9 +128,9 @@ def compute_pids(uuid: str) -> frozenset[int]:
 
 
 def visible_of(cards: Sequence[Card], chosen: str) -> list[Card]:
-    """The cards that a value of CUDA_VISIBLE_DEVICES names, in its order: numbers, and UUIDs or the beginnings of such.
-    As in CUDA, what names no card ends the list. The numbers are the driver's, CUDA's own where CUDA_DEVICE_ORDER is
-    PCI_BUS_ID or the cards are of one model."""
+    """The cards that a value of CUDA_VISIBLE_DEVICES names, in its order: numbers, and UUIDs or prefixes of them. As
+    in CUDA, a name without a card ends the list. The numbers are the driver's, which CUDA also uses if
+    CUDA_DEVICE_ORDER is PCI_BUS_ID or all cards are of one model."""
     visible: list[Card] = []
     for name in (part.strip() for part in chosen.split(",")):
         numbered = cards[int(name) : int(name) + 1] if name.isdecimal() else ()

@@ -1,4 +1,4 @@
-"""The finals at one card: the same rounds in the process that is warm, and again in a fresh one."""
+"""The finals at one card: the same rounds in the warm process, and again in a fresh one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..protocol.stopwatch import Stopwatch
 from .asking import Asking
 from .gpu_process import ChildLost, GpuProcesses
 
-#: Is told the works and their times in the warm process, while the fresh one starts.
+#: Gets the works and their times in the warm process, while the fresh one starts.
 Foresight = Callable[[tuple[messages.Work, ...], messages.FinalsAnswer], None]
 
 
@@ -24,7 +24,7 @@ def hold_finals(
     num_rounds: int,
     foresee: Foresight = lambda works, answer: None,
 ) -> FinalsTimes:
-    """Where a finalist takes the process along, each is tried alone, and the finals continue without the guilty.
+    """If a finalist ends the process, each is tried alone, and the finals continue without the faulty ones.
 
     Raises:
         WorkerError: the card itself does not work any more.
@@ -78,7 +78,7 @@ def _finals_twice(
 
 
 def _fault_alone(asking: Asking, problem: Problem, work: messages.Work) -> str:
-    """Why a finalist cannot be timed even alone; empty where it can."""
+    """Why a finalist cannot be timed even alone; empty if it can."""
     try:
         return asking.time_together(problem, (work,), 1).reasons[0]
     except ChildLost as lost:

@@ -1,8 +1,8 @@
-"""The process at the card as its supervisor sees it: a pipe, a deadline on every exchange, SIGKILL; and its spares.
+"""The supervisor's side of the process at a card: a pipe, a deadline for every exchange, SIGKILL; and spare processes.
 
 A hung kernel cannot be interrupted and a faulting one poisons its process, so the process is disposable. The next one
-is spawned before it is needed: it has done its imports, and waits without lock and context for its word to start.
-A process asks to be killed when the *thread* that spawned it ends (PR_SET_PDEATHSIG), so use these objects from threads
+is spawned before it is needed: it has done its imports, and waits without lock and context for the start request. A
+process asks to be killed when the *thread* that spawned it ends (PR_SET_PDEATHSIG), so use these objects from threads
 that live as long.
 """
 
@@ -30,18 +30,18 @@ from ..gpu import child
 from ..protocol import messages
 from ..timing.library_choice import Picked
 
-#: Enough to read an answer that lies there already, and for a process to end after its pipe, seconds.
+#: Seconds that are enough to read an answer that is already there, and for a process to end after its pipe.
 _GRACE_S = 2.0
 
-#: What the process runs: pipe, UUID of the card, process id of the supervisor.
+#: The process's main function: pipe, UUID of the card, process id of the supervisor.
 Main = Callable[[Connection, str, int], None]
 
-#: Spares at most. Imports take some seconds, and the finals of a ladder's jobs take a process every two.
+#: Spares at most. Imports take some seconds, and the finals of a ladder's jobs use a process every two seconds.
 _MOST_SPARES = 2
-#: A spare that takes over younger than that, seconds, may be importing still: then one more is kept.
+#: If a spare is younger than this, in seconds, it may still be importing: then one more is kept.
 _IMPORTED_S = 10.0
 
-#: Problems whose library algorithms are remembered.
+#: Number of problems whose library algorithms are remembered.
 _MAX_PICKED = 64
 
 
@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 def _alone(method: Callable[Concatenate[GpuProcesses, P], R]) -> Callable[Concatenate[GpuProcesses, P], R]:
-    """A method of `GpuProcesses` that nobody enters while another thread is in such a one."""
+    """A method of `GpuProcesses` that no thread enters while another one is in such a method."""
 
     @wraps(method)
     def locked(self: GpuProcesses, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -75,13 +75,13 @@ class GpuProcess:
     """One process: spawned, started, asked, killed."""
 
     def __init__(self, uuid: str, main: Main = child.main) -> None:
-        """Spawns it; nothing is waited for."""
+        """Spawns it; does not wait."""
         self._spawned_at = time.monotonic()
         self._pipe, theirs = SPAWN.Pipe()
         self._process = SPAWN.Process(target=main, args=(theirs, uuid, os.getpid()), name=f"tuner {uuid}", daemon=True)
         self._process.start()
         theirs.close()
-        #: Who closes the pipe, or needs it open, holds it: its number belongs to another file afterwards.
+        #: Held while the pipe is closed or must stay open: after it was closed, its number may belong to another file.
         self._pipe_lock = threading.Lock()
 
     @property
@@ -99,10 +99,10 @@ class GpuProcess:
         return self._process.is_alive()
 
     def send(self, request: messages.Request, deadline_s: float) -> None:
-        """Hands a request over; its answer is due after those of the requests before it.
+        """Sends a request; its answer comes after those of the earlier requests.
 
         Raises:
-            ChildLost: it died, or took nothing for `deadline_s` and was killed.
+            ChildLost: it died, or did not read for `deadline_s` and was killed.
         """
         with self._deadline(deadline_s):
             self._pipe.send(request)
@@ -111,7 +111,7 @@ class GpuProcess:
         """The next answer.
 
         Raises:
-            ChildLost: it died, it answered garbage, or the deadline passed; in each case it is dead now.
+            ChildLost: it died, its answer was invalid, or the deadline passed; in each case it is dead now.
         """
         with self._deadline(deadline_s):
             answer = pickle.loads(self._pipe.recv_bytes())
@@ -120,15 +120,15 @@ class GpuProcess:
         return answer
 
     def end(self) -> None:
-        """SIGKILL, and its pipe hung up, so that nobody waits for an answer; any thread may call. A process that waits
-        inside the driver outlives its SIGKILL, with its end of the pipe open."""
+        """SIGKILL, and closes its pipe, so that no thread waits for an answer; any thread may call this. A process
+        that waits inside the driver survives SIGKILL for a while, with its end of the pipe open."""
         with suppress(ValueError):  # closed meanwhile
             self._process.kill()
         with self._pipe_lock, suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:
             pipe.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
-        """SIGKILL, and its end waited for, by the thread that asks it."""
+        """SIGKILL, and waits for its end; for the thread that uses it."""
         self._process.kill()
         self._process.join(10)
         with self._pipe_lock:
@@ -136,7 +136,7 @@ class GpuProcess:
 
     @contextmanager
     def _deadline(self, deadline_s: float) -> Iterator[None]:
-        """Ends it when the block lasts too long: reading half a message blocks as well as waiting for one."""
+        """Ends it if the block lasts too long: reading half a message blocks as well as waiting for one."""
         has_expired = threading.Event()
 
         def expire() -> None:
@@ -148,7 +148,7 @@ class GpuProcess:
         watch.start()
         try:
             yield
-        except Exception as error:  # whatever it is, the process is of no use any more
+        except Exception as error:  # whatever the error is, the process cannot be used any more
             watch.cancel()
             if isinstance(error, (EOFError, OSError)):
                 self._process.join(_GRACE_S)  # the pipe ends a little before the process
@@ -166,9 +166,9 @@ class GpuProcess:
 
 
 class GpuProcesses:
-    """The process at one card, with a problem in it, and the spares that take over when it is lost.
+    """The process at one card, with a problem loaded, and the spares that replace it when it is lost.
 
-    One thread asks. Any other may call `leave`, and `close`, which waits until the one that asks has its answer.
+    One thread asks. Other threads may call `leave`, and `close`, which waits until the calling thread has its answer.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class GpuProcesses:
         main: Main = child.main,
         away: Callable[[], str] = str,
     ) -> None:
-        """Of `limits` the start and the preparing of a problem have theirs; a request brings its own. While `away`
-        says why, no process goes to the card."""
+        """`limits` gives the deadlines for the start and for preparing a problem; each request has its own. While
+        `away` returns a reason, no process is started on the card."""
         self._uuid = uuid
         self._tools_cubin = tools_cubin
         self._limits = limits
@@ -190,18 +190,18 @@ class GpuProcesses:
         #: The oldest first.
         self._spares = deque[GpuProcess]()
         self._current: GpuProcess | None = None
-        #: What the process at the card said first; None while it starts.
+        #: The first message of the process at the card; None while it starts.
         self._hello: messages.Hello | None = None
-        #: The problem that it holds, or was sent.
+        #: The problem that it has, or was sent.
         self._problem: Problem | None = None
         self._is_preparing = False
-        #: What was picked for the problems seen, the last ones last.
+        #: The chosen algorithms of recent problems, the latest last.
         self._picked: dict[Problem, Picked] = {}
         self._start_by = 0.0
         self._is_closed = False
-        #: Held by whoever starts, asks or drops processes.
+        #: Held while a process is started, asked or dropped.
         self._lock = threading.RLock()
-        #: Seconds by stage of starting and preparing, since they were taken last.
+        #: Seconds of starting and preparing, by stage, since they were last taken.
         self._start_s: dict[str, float] = {}
 
     @property
@@ -211,7 +211,7 @@ class GpuProcesses:
 
     @_alone
     def hello(self) -> messages.Hello:
-        """The first word of the process at the card, which has probed it.
+        """The first message of the process at the card, which has probed it.
 
         Raises:
             Quarantined: the card, the driver or an installed package does not work; the message says which.
@@ -222,11 +222,11 @@ class GpuProcesses:
 
     @_alone
     def ready(self, problem: Problem) -> messages.Answer | None:
-        """Has the child prepare `problem`; its reason where it cannot, else None.
+        """Has the child prepare `problem`; returns the reason if it cannot, else None.
 
         Raises:
             Quarantined: the card does not work.
-            WorkerError: the process was lost on the way, which is no fault of a candidate's.
+            WorkerError: the process was lost meanwhile, which is not a candidate's fault.
         """
         process = self._started()
         try:
@@ -250,18 +250,18 @@ class GpuProcesses:
         return answer
 
     def take_start_s(self) -> dict[str, float]:
-        """Seconds that processes took to start and to prepare problems since the last call, by stage. Part of them may
-        have passed while nobody waited."""
+        """Seconds that processes took to start and to prepare problems since the last call, by stage. No thread may
+        have waited for part of them."""
         taken, self._start_s = self._start_s, {}
         return taken
 
     @_alone
     def ask(self, request: messages.Request, deadline_s: float) -> messages.Answer:
-        """What the process, which is ready, answers; one that is lost or poisoned by it is replaced.
+        """The answer of the process, which is ready; a process that is lost or poisoned is replaced.
 
         Raises:
             ChildLost: it died, or the deadline passed and it was killed.
-            Quarantined: the card was left while it was asked; that is nobody's fault.
+            Quarantined: the card was given up during the request; that is no candidate's fault.
         """
         assert self._current is not None
         try:
@@ -288,15 +288,15 @@ class GpuProcesses:
         self._current, self._hello, self._problem, self._is_preparing = None, None, None, False
 
     def leave(self) -> None:
-        """Takes the process away from the card at once, whatever it does; any thread may call. Whoever waits for its
-        answer gets the quarantine."""
+        """Kills the process at the card at once, whatever it does; any thread may call this. A thread that waits for
+        its answer gets Quarantined."""
         current = self._current
         if current is not None:
             current.end()
 
     def close(self) -> None:
-        """Kills all, and none comes after them; any thread may call. Whoever waits for an answer gets the quarantine
-        first."""
+        """Kills all processes, and starts no more; any thread may call this. A thread that waits for an answer gets
+        Quarantined first."""
         self._is_closed = True
         self.leave()
         with self._lock:
@@ -305,14 +305,14 @@ class GpuProcesses:
                 self._spares.popleft().kill()
 
     def _absence(self) -> str:
-        """Why no process may go to the card now; empty where one may."""
+        """Why no process may be started on the card now; empty if one may."""
         return "this worker is closed" if self._is_closed else self._away()
 
     def _begin(self, problem: Problem | None) -> None:
-        """Has a spare take over, and spawns the next one.
+        """Lets a spare take over, and spawns the next one.
 
         Raises:
-            Quarantined: the card is not ours now.
+            Quarantined: the card is not available now.
         """
         if reason := self._absence():
             raise Quarantined(reason)
@@ -325,14 +325,14 @@ class GpuProcesses:
             process.send(messages.StartRequest(tools_cubin=self._tools_cubin), self._limits.start_deadline_s)
             if problem is not None:
                 self._send_problem(process, problem)
-        except ChildLost:  # told when it is needed: the first answer is missing
+        except ChildLost:  # reported when it matters: the first answer is missing
             pass
         num_spares = _MOST_SPARES if spare and spare.age_s < _IMPORTED_S else 1
         while len(self._spares) < num_spares:
             self._spares.append(GpuProcess(self._uuid, self._main))
 
     def _taken_spares(self) -> Iterator[GpuProcess]:
-        """The spares, each taken off when it is looked at."""
+        """The spares, each removed when it is looked at."""
         while self._spares:
             yield self._spares.popleft()
 
@@ -342,13 +342,13 @@ class GpuProcesses:
         self._problem, self._is_preparing = problem, True
 
     def _started(self) -> GpuProcess:
-        """The process at the card, which lives and has probed it.
+        """The process at the card, alive and with a probed card.
 
         Raises:
-            Quarantined: it does not come up.
+            Quarantined: it does not start.
         """
         if self._current is not None and self._hello is not None and not self._current.is_alive():
-            self.drop()  # died between two candidates: nobody's fault
+            self.drop()  # it died between two candidates: no candidate's fault
         if self._current is None:
             self._begin(None)
         assert self._current is not None
@@ -368,7 +368,7 @@ class GpuProcesses:
         return self._current
 
     def _settle(self, process: GpuProcess) -> messages.Answer:
-        """The answer to a problem on its way; where none is, that all is well."""
+        """The pending answer to a problem; success if there is none."""
         if not self._is_preparing:
             return messages.PrepareAnswer()
         self._is_preparing = False

@@ -1,4 +1,4 @@
-"""A card that is lent: measured on while nobody else uses it, and left within a second when somebody does."""
+"""A card that is lent: used only while nobody else uses it, and released within a second when somebody does."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-#: Seconds between two looks. To see somebody, and the process's end, take little more.
+#: Seconds between two looks. Detecting another process, and ending ours, take little more.
 READ_EVERY_S = 0.25
-#: Seconds for which nobody else must have been there before it is measured on again.
+#: Seconds without another process before the card is used again.
 QUIET_S = 10.0
 
 
 def num_others(listed: Collection[int], own: Collection[int], *, is_there: bool) -> int:
-    """Processes on a card besides our own.
+    """Processes on a card other than our own.
 
     Args:
         listed: process ids that the driver lists.
-        own: ours, as this machine calls them.
-        is_there: whether one of ours is on the card now. Where the driver calls it by another number, as it does for a
-            container, one of those listed stands for it.
+        own: our process ids, as this machine numbers them.
+        is_there: whether one of ours is on the card now. If the driver has another number for it, as in a container,
+            one of those listed stands for it.
     """
     others = set(listed) - set(own)
     stands_for_ours = is_there and len(others) == len(set(listed))
@@ -27,7 +27,7 @@ def num_others(listed: Collection[int], own: Collection[int], *, is_there: bool)
 
 
 class Lending:
-    """Watches one card in a thread of its own. `away` may be asked by any thread."""
+    """Watches one card in its own thread. Any thread may call `away`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Lending:
         quiet_s: float = QUIET_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`count_others` says how many others use the card; `leave` takes our process away from it at once."""
+        """`count_others` returns how many others use the card; `leave` removes our process from it at once."""
         self._count_others = count_others
         self._leave = leave
         self._every_s = every_s
@@ -60,13 +60,13 @@ class Lending:
 
     @property
     def away(self) -> str:
-        """Why the card is not ours now; empty where it is."""
+        """Why the card is not available now; empty if it is."""
         if self._seen_at is None or self._clock() - self._seen_at >= self._quiet_s:
             return ""
         return "another process uses the card, which this service may only use in idle hours"
 
     def read(self) -> None:
-        """One look: leaves where somebody is there."""
+        """Checks once, and leaves if another process is there."""
         if self._count_others():
             self._seen_at = self._clock()
             self._leave()

@@ -1,4 +1,5 @@
-"""Programs of a user's own beside the finalists of a job: each alone first, so that the guilty is known by its name."""
+"""A user's own programs next to the finalists of a job: each is tried alone first, so that a faulty one is
+identified."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ def time_baselines(
     num_rounds: int,
     winner: int,
 ) -> tuple[BaselineTime, ...]:
-    """Of each, its time in rounds that it shares with `works` and those of the others that run. The first work is the
-    library, and `winner` the index of the winner. `compiled` is the cubin of a source. The process at the card ends
-    with them: PyTorch would keep its memory, and what else they leave there nobody knows.
+    """The time of each program, in rounds that it shares with `works` and the other programs that run. The first work
+    is the library, and `winner` the index of the winner. `compiled` returns the cubin of a source. The process at the
+    card ends afterwards: PyTorch would keep its memory, and what else a program leaves there is unknown.
 
-    No fault of a program is raised: whatever it does is the reason in the place of its time.
+    A program's fault is not raised: it is reported as the reason why there is no time.
     """
     programs, reasons = _compiled_ones(compiled, baselines)
     for name, program in programs.items():
@@ -44,7 +45,7 @@ def time_baselines(
 def _compiled_ones(
     compiled: Callable[[CudaSource], bytes], baselines: Sequence[Baseline]
 ) -> tuple[dict[str, messages.OwnProgram], dict[str, str]]:
-    """The programs as a card takes them, and why the others cannot be compiled."""
+    """The programs in the form for a card, and why the others cannot be compiled."""
     programs, reasons = dict[str, messages.OwnProgram](), dict[str, str]()
     for one in baselines:
         if not isinstance(one.program, CudaSource):
@@ -62,13 +63,13 @@ def _compiled_ones(
 def _fault_alone(
     asking: Asking, processes: GpuProcesses, problem: Problem, library: messages.Work, program: messages.OwnProgram
 ) -> str:
-    """Why it cannot be timed beside the library; empty where it can."""
+    """Why it cannot be timed next to the library; empty if it can."""
     try:
         (times,) = asking.time_together(problem, (library,), 1, (program,)).others
     except WorkerError as error:  # a lost process too
         return str(error)
     if times.reason:
-        processes.drop()  # a capture that failed, or worse, may be left there
+        processes.drop()  # it may have left a failed capture, or worse
     return times.reason
 
 

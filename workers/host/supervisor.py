@@ -1,6 +1,6 @@
-"""One card's evaluator: proves and builds here, measures in a disposable child. Never touches CUDA itself.
+"""The evaluator of one card: proves and builds here, measures in a disposable child. Never touches CUDA itself.
 
-One request in flight, a deadline, SIGKILL, another child, which probes the card before the next candidate.
+One request at a time, a deadline, SIGKILL, then another child, which probes the card before the next candidate.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class GpuSupervisor:
         when_idle: bool = False,
         torch_baseline: bool = False,
     ) -> None:
-        """Starts the child, which probes the card; `limits` are the usual ones where they are not given, and
-        `builder`, which cards of one machine share, one that compiles one source at a time. With `when_idle` it is
-        measured on only while nobody else uses the card. With `torch_baseline` each finals are followed by PyTorch's
-        eager calls, where they do not ask for torch.compile.
+        """Starts the child, which probes the card; `limits` default to the usual ones, and `builder`, which cards of
+        one machine share, to one that compiles one source at a time. With `when_idle`, it measures only while nobody
+        else uses the card. With `torch_baseline`, PyTorch's eager calls are timed after each finals, unless these
+        request torch.compile.
 
         Raises:
             WorkerError: the card, the driver or an installed package does not work; the message says which.
@@ -93,11 +93,11 @@ class GpuSupervisor:
             self._lending.start()
 
     def _away(self) -> str:
-        """Why the card is not ours now; empty where it is."""
+        """Why the card is not available now; empty if it is."""
         return self._lending.away if self._lending is not None else ""
 
     def _num_others(self) -> int:
-        """Others on the card; 0 where the driver does not say."""
+        """Other processes on the card; 0 if the driver does not report them."""
         own = {os.getpid(), *([self._processes.pid] if self._processes.pid else [])}
         with suppress(WorkerError):
             return num_others(compute_pids(self._card.uuid), own, is_there=self._processes.pid is not None)
@@ -105,7 +105,7 @@ class GpuSupervisor:
 
     @property
     def target(self) -> Target:
-        """The card as the catalogue knows it, with its own facts."""
+        """The card's catalogue entry, with its own facts."""
         return self._target
 
     @property
@@ -123,7 +123,7 @@ class GpuSupervisor:
         return self._environment
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
-        """Prove, render, build; every fault of the candidate is an outcome. Any thread may call it."""
+        """Proves, renders and builds; every fault of the candidate is an outcome. Any thread may call this."""
         return try_prepare(
             problem.workload,
             self._target.gpu,
@@ -138,12 +138,12 @@ class GpuSupervisor:
         prepared: Prepared,
         incumbent_speedup: float | None = None,
     ) -> Outcome:
-        """Check and time what is built; every fault of the candidate is an outcome.
+        """Checks and times a build; every fault of the candidate is an outcome.
 
         Raises:
-            Quarantined: the card is not fit to measure on now.
+            Quarantined: the card cannot be used for measurements now.
             WorkerError: the child was lost before it came to the candidate.
-            TypeError: another kind of evaluator prepared it.
+            TypeError: it was prepared by another kind of evaluator.
         """
         if not isinstance(prepared, PreparedKernel):
             raise TypeError(f"a card measures kernels, not a {type(prepared).__name__}")
@@ -160,8 +160,8 @@ class GpuSupervisor:
         num_rounds: int,
         torch_compile: bool = False,
     ) -> FinalsTimes:
-        """The same rounds in the warm child, and again in a fresh one; with `torch_compile` once more in that one,
-        beside torch.compile. Whatever is wrong with PyTorch is a reason in its place.
+        """The same rounds in the warm child, and again in a fresh one; with `torch_compile`, once more there, together
+        with torch.compile. A fault of PyTorch is reported as a reason.
 
         Raises:
             WorkerError: the card itself does not work any more.
@@ -185,7 +185,7 @@ class GpuSupervisor:
         num_rounds: int,
         winner: int,
     ) -> tuple[BaselineTime, ...]:
-        """In rounds of one process, which ends with them; whatever is wrong with a program is the reason in its place.
+        """Rounds in one process, which ends afterwards; a program's fault is reported as a reason.
 
         Raises:
             WorkerError: the card itself does not work any more.
@@ -228,11 +228,11 @@ class GpuSupervisor:
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        """Replays the candidate under the profiler, in a process that ends with it; whatever stands in the way is the
-        report's reason.
+        """Replays the candidate under the profiler, in a process that ends afterwards; an obstacle is the report's
+        reason.
 
         Raises:
-            InvalidInput: the GPU knows no such metric; the message names near ones.
+            InvalidInput: the GPU knows no such metric; the message names similar ones.
             WorkerError: the card itself does not work any more.
         """
         workload, gpu = problem.workload, self._target.gpu
@@ -245,13 +245,13 @@ class GpuSupervisor:
             answer = self._asking.ask(problem, request, messages.CountAnswer, deadline_s, "the counting")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_counters(str(error))
-        self._processes.replace(problem)  # the profiler stays in a process, and whatever that times is wrong
+        self._processes.replace(problem)  # the profiler stays in a process, and all later times there are wrong
         if isinstance(answer.report, InvalidInput):
             raise answer.report
         return answer.report if metrics else with_derived(answer.report, workload, gpu)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
-        """Of a run under continuous load; whatever stands in the way is the report's reason.
+        """The energy of a run under continuous load; an obstacle is the report's reason.
 
         Raises:
             WorkerError: the card itself does not work any more.
@@ -263,7 +263,7 @@ class GpuSupervisor:
             return no_energy(str(error))
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """Runs a traced build once; whatever stands in the way is the trace's reason.
+        """Runs a traced build once; an obstacle is the trace's reason.
 
         Raises:
             WorkerError: the card itself does not work any more.
@@ -288,7 +288,7 @@ class GpuSupervisor:
         self._builder.close()
 
     def _measure(self, problem: Problem, work: messages.Work, incumbent_speedup: float | None) -> Outcome:
-        """What the child says of the candidate, or its end, where it dies of it."""
+        """The child's outcome for the candidate, or the child's end, if the candidate caused it."""
         begin = time.perf_counter()
         answer: messages.Answer | None = self._processes.ready(problem)
         stage_s = {"start": time.perf_counter() - begin}
@@ -308,7 +308,7 @@ class GpuSupervisor:
         return replace(answer.outcome, stage_s=stage_s | parts)
 
     def probe(self) -> None:
-        """Looks whether the card is fit to measure on; where a child holds it, that was seen when it started.
+        """Probes whether the card can be used for measurements; a running child has already done so when it started.
 
         Raises:
             Quarantined: it is not.
@@ -316,7 +316,7 @@ class GpuSupervisor:
         self._processes.hello()
 
     def _prepare(self, problem: Problem, candidate: Candidate, *, traced: bool = False) -> PreparedKernel:
-        """What `prepare` makes of a candidate on this card, with this supervisor's limit of a wait.
+        """The result of `prepare` for a candidate on this card, with this supervisor's limit of a wait.
 
         Raises:
             IllegalSchedule, PlanError, BuildError: as `prepare`.
@@ -340,8 +340,8 @@ class GpuSupervisor:
         num_rounds: int,
         torch: TorchCalls,
     ) -> FinalsTimes:
-        """The finals with PyTorch's time, which is taken in the child that is there. The child ends with it, since
-        PyTorch would keep its memory."""
+        """The finals with PyTorch's time, which the current child measures. The child ends afterwards, since PyTorch
+        would keep its memory."""
         watch = Stopwatch()
         found = beside(times, lambda: self.time_together(problem, works, num_rounds, (torch,)))
         self._processes.drop()
@@ -355,18 +355,18 @@ class GpuSupervisor:
         num_rounds: int,
         others: tuple[TorchCalls | messages.OwnProgram, ...] = (),
     ) -> messages.FinalsAnswer:
-        """Checks each of the works, then times all in the same rounds, other programs too where asked, in the child
-        that is there.
+        """Checks each of the works, then times all in the same rounds, with other programs if requested, in the current
+        child.
 
         Raises:
-            ChildLost: a work took the child along, or the deadline passed.
+            ChildLost: a work ended the child, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
         return self._asking.time_together(problem, works, num_rounds, others)
 
 
 def _build_metrics(prepared: PreparedKernel) -> tuple[Metric, ...]:
-    """Of all kernels: most registers, and the others' sums; none of the library."""
+    """Of all kernels, the most registers, and the sums of the other resources; empty for the library."""
     if not (builds := [kernel.built for kernel in prepared.kernels]):
         return ()
     registers = max(built.resources.registers_per_thread for built in builds)

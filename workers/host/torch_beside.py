@@ -1,4 +1,4 @@
-"""PyTorch beside the finals: whatever is wrong with it, the finals stand."""
+"""PyTorch next to the finals: whatever fails in it, the finals remain valid."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tuner.errors import WorkerError
 
 from ..protocol.messages import FinalsAnswer
 
-#: Rounds in one process, of which the vendor's library is the first and PyTorch the last.
+#: Rounds in one process, with the vendor's library first and PyTorch last.
 Rounds = Callable[[], FinalsAnswer]
 
 
 def beside_eager(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
-    """The finals, and what `time_together`, rounds of the library alone beside PyTorch, says of PyTorch."""
+    """The finals, with PyTorch's time from `time_together`: rounds of only the library and PyTorch."""
     answer = _asked(time_together)
     return replace(times, torch=_torch_time(answer, TorchCalls.EAGER))
 
 
 def beside_compiled(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
-    """The finals, with torch.compile's time by `time_together`, rounds of all finalists beside it.
+    """The finals, with torch.compile's time from `time_together`: rounds with all finalists.
 
-    Where it is ahead of the vendor's library, it is the library of the finals. They are those rounds then, which all
-    finalists shared with it.
+    If it is faster than the vendor's library, it becomes the library of the finals. The finals then are these rounds,
+    which all finalists shared with it.
     """
     answer = _asked(time_together)
     torch = _torch_time(answer, TorchCalls.COMPILED)
@@ -46,7 +46,7 @@ def beside_compiled(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
 
 
 def _asked(time_together: Rounds) -> FinalsAnswer | str:
-    """Its answer; or why there is none, for no fault of PyTorch is raised."""
+    """Its answer; or why there is none, since no fault of PyTorch is raised."""
     try:
         return time_together()
     except WorkerError as error:  # a lost child too

@@ -1,9 +1,9 @@
-"""Runs fetched kernels on this machine's card: are their numbers right, and what do they gain over the library here?
+"""Runs fetched kernels on this machine's card: checks their numbers, and measures their gain over the library here.
 
 python -m tuner.workers.host.try_kernels FOLDER
 
-Each folder in FOLDER holds one artifact's files. A line of JSON on stdout answers for each, in the order of names. The
-plans are proven once more, and must have the words that the artifact has; the cubin is the artifact's own.
+Each folder in FOLDER holds one artifact's files. For each, a line of JSON on stdout, in the order of names. The plans
+are proven again, and must be equal to the artifact's; the cubin is the artifact's own.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .cards import usable_gpus
 from .gpu_process import ChildLost
 from .supervisor import GpuSupervisor
 
-#: Rounds in which a kernel and the library take turns.
+#: Rounds in which a kernel and the library alternate.
 NUM_ROUNDS = 20
 
 
 def problem_of(manifest: Mapping[str, Any]) -> Problem:
-    """What the kernel was tuned for."""
+    """The problem that the kernel was tuned for."""
     objective = manifest["objective"]
     return Problem(
         workload=Workload.from_json(manifest["workload"]),
@@ -54,10 +54,10 @@ def problem_of(manifest: Mapping[str, Any]) -> Problem:
 
 
 def work_of(files: Mapping[str, bytes], gpu: Gpu) -> Work:
-    """What to launch on a card: the artifact's cubins beside plans that are proven for that card.
+    """The work for a card: the artifact's cubins with plans that are proven for that card.
 
     Raises:
-        LaunchRefused: it has no cubin, is of another architecture, or its plan is not the one that is proven here.
+        LaunchRefused: it has no cubin, is for another architecture, or its plan differs from the one proven here.
         IllegalSchedule, PlanError: the schedule is not for that card.
     """
     manifest = json.loads(files["manifest.json"])
@@ -82,7 +82,7 @@ def _shared(
 def _plans(
     manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
 ) -> tuple[VerifiedPlan, ...]:
-    """Of the launches, or of those in their place on a card of fewer clusters: whichever this card holds."""
+    """The plans of the launches, or of their replacements on a card with fewer clusters: whichever this card holds."""
     lists = [manifest[name] for name in ("launches", "fallback_launches") if name in manifest]
     for card in _cards(lists[0], gpu):
         plans = plans_for(workload, card, candidate)
@@ -93,8 +93,8 @@ def _plans(
 
 
 def _cards(launches: Sequence[Mapping[str, Any]], gpu: Gpu) -> Iterator[Gpu]:
-    """Cards for which plans that this one runs may have been made: itself, each of its model, and where launches may
-    run in waves one that holds as many clusters as they have."""
+    """Cards for which the plans may have been made: this card, all of its model, and if launches may run in waves,
+    one that holds as many clusters as they have."""
     yield gpu
     yield gpu.as_any_card
     if not any(launch["needs_all_ctas"] for launch in launches):
@@ -124,7 +124,7 @@ def _own(
 
 
 def _recipes_of(manifest: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:
-    """Those of a launch op's launches, in whichever list its kind has them."""
+    """The recipes of a launch op's launches, in whichever list its kind has them."""
     lists = (found for found in manifest.values() if isinstance(found, list))
     recipes = (one for found in lists for one in found if isinstance(one, dict) and "kernel" in one)
     found: list[Mapping[str, Any]] = [one for one in recipes if one.get("op") == op]
@@ -158,7 +158,7 @@ def _ties(kernel: Mapping[str, Any], workload: Workload, proofs: tuple[str, ...]
 
 
 def try_one(supervisor: GpuSupervisor, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Numbers and times of one artifact: a ``reason`` where they are wrong or it does not run."""
+    """Numbers and times of one artifact, or a ``reason`` if they are wrong or it does not run."""
     problem = problem_of(json.loads(files["manifest.json"]))
     try:
         work = work_of(files, supervisor.target.gpu)
@@ -179,7 +179,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Tries all on the first card that can be used."""
+    """Tries all of them on the first usable card."""
     try:
         card = usable_gpus()[0]
         with tempfile.TemporaryDirectory() as cache:

@@ -1,4 +1,4 @@
-"""The variants of the kernel that will be fetched, built while the finals still continue."""
+"""Builds the variants of the kernel that will be fetched, while the finals still run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..protocol import messages
 
 
 def build_variants_ahead(builder: Builder, works: tuple[messages.Work, ...], answer: messages.FinalsAnswer) -> None:
-    """Begins with the variants of the kernel that was fastest in the warm process; nothing is waited for. Where another
-    one wins, what was built stays in the cache."""
+    """Starts building the variants of the kernel that was fastest in the warm process; does not wait. If another
+    kernel wins, these builds stay in the cache."""
     timed = [
         (median(times_us), work)
         for work, times_us in zip(works, answer.times_us, strict=True)

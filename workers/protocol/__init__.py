@@ -1,1 +1,1 @@
-"""The words that supervisor and child exchange, and what faults are called."""
+"""The messages between supervisor and child, and the names of faults."""

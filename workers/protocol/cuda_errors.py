@@ -6,8 +6,8 @@ import re
 
 from tuner.core.trial.outcome import FailureKind
 
-#: What an error's name says, without prefix and case: kind, sentence. Runtime and driver spell the same error apart.
-#: Source: CUDA driver API, CUresult; CUDA runtime API, cudaError_t.
+#: An error's name, without prefix and case, -> kind, sentence. Runtime and driver have different spellings of the same
+#: error. Source: CUDA driver API, CUresult; CUDA runtime API, cudaError_t.
 _KNOWN = {
     "illegaladdress": (FailureKind.ILLEGAL_ADDRESS, "the kernel accessed memory that does not exist"),
     "invalidaddressspace": (FailureKind.ILLEGAL_ADDRESS, "the kernel used an address in the wrong memory space"),
@@ -26,8 +26,8 @@ _NAME = re.compile(r"\b(?:CUDA_ERROR_|cudaError)([A-Za-z_]+)")
 
 
 def classify(message: str) -> tuple[FailureKind, str]:
-    """The kind and the reason of a failure that CUDA told as `message`, which begins with the error's name or has it
-    somewhere; where there is none, a fault of this program."""
+    """Kind and reason of a failure with CUDA's `message`, which contains the error's name; if it contains none, a
+    fault of this program."""
     found = _NAME.search(message)
     if found is None:
         return FailureKind.INTERNAL, message

@@ -1,4 +1,4 @@
-"""What the supervisor and its GPU child say to each other; plain values, importable without a GPU."""
+"""The messages between the supervisor and its GPU child; plain values, importable without a GPU."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ..source.launchable import Launchable, Ties
 from ..source.own_launchable import OwnLaunchable
 from ..timing.library_choice import Picked
 
-#: What is launched of one kernel.
+#: The launchable of one kernel.
 AnyLaunchable = Launchable | OwnLaunchable
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartRequest:
-    """Take the card: lock, context, probe. Until then the child is a spare."""
+    """Take the card: lock, context, probe. Before that, the child is a spare."""
 
     #: tools.cu, compiled for the card.
     tools_cubin: bytes
@@ -36,29 +36,29 @@ class StartRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """The child's first word: the card that it holds."""
+    """The child's first message: the card that it holds."""
 
     facts: LiveFacts
     driver: str
     #: SM and memory clock limits, MHz.
     clocks_mhz: dict[str, int]
-    #: Seconds that it took by stage: context, probe.
+    #: Seconds of each stage: context, probe.
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """The child cannot work at all; it ends after saying so."""
+    """The child cannot work at all; it ends after this message."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareRequest:
-    """Make a problem's inputs, references and baseline, before its first candidate comes."""
+    """Make a problem's inputs, references and baseline, before its first candidate arrives."""
 
     problem: Problem
-    #: What an earlier process picked for the problem: the baseline is chosen once, and a fresh process is ready soon.
+    #: What an earlier process chose for the problem: the baseline is chosen once, and a fresh process is ready soon.
     picked: Picked | None = None
 
 
@@ -68,16 +68,16 @@ class PrepareAnswer:
 
     #: The library's algorithms for the problem.
     picked: Picked | None = None
-    #: Seconds that it took by stage: inputs, references, library, fingerprints.
+    #: Seconds of each stage: inputs, references, library, fingerprints.
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One candidate, verified and compiled: all that the card needs."""
+    """One candidate, verified and compiled: everything that the card needs."""
 
     plan_kind: PlanKind
-    #: One of each kernel, in the order of their first launches: that of all launches of tile ops, and one of each
+    #: One for each kernel, in the order of their first launches: one for all launches of tile ops, and one for each
     #: launch op. None of the library.
     launchables: tuple[AnyLaunchable, ...] = ()
     #: SM clock cycles that one wait may last.
@@ -85,7 +85,7 @@ class Work:
 
     @property
     def shared(self) -> Launchable | None:
-        """Of the kernel of tile ops; None for the library, and where there is no tile op."""
+        """The launchable of tile ops; None for the library, and if there is no tile op."""
         return next((one for one in self.launchables if isinstance(one, Launchable)), None)
 
     @property
@@ -95,17 +95,17 @@ class Work:
 
     @property
     def plans(self) -> tuple[VerifiedPlan, ...]:
-        """Of the launches of tile ops: one per op for two_launches, one for fused, none for the library."""
+        """The plans of tile ops: one per op for two_launches, one for fused, none for the library."""
         return self.shared.plans if self.shared else ()
 
     @property
     def ties(self) -> tuple[Ties, ...]:
-        """What belongs together, of each kernel; none of the library."""
+        """The ties of each kernel; none for the library."""
         return tuple(one.ties for one in self.launchables)
 
     @property
     def tiling(self) -> Tiling | None:
-        """What the kernel of tile ops is compiled for; None where there is none."""
+        """The tiling that the kernel of tile ops is compiled for; None if there is none."""
         return self.shared.tiling if self.shared else None
 
 
@@ -115,19 +115,19 @@ class EvaluateRequest:
 
     problem: Problem
     work: Work
-    #: The best so far against the library; a candidate that is certainly far worse is truncated.
+    #: The best speed-up so far; a candidate that is certainly far slower is truncated.
     incumbent_speedup: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnKernels:
-    """Kernels of a user's own, compiled for the card."""
+    """A user's own kernels, compiled for the card."""
 
     cubin: bytes
     launches: tuple[KernelLaunch, ...]
 
 
-#: A program of a user's own, as the process at a card takes it.
+#: A user's own program, in the form for the process at a card.
 OwnProgram = OwnKernels | PythonFunction
 
 
@@ -138,13 +138,13 @@ class FinalsRequest:
     problem: Problem
     works: tuple[Work, ...]
     num_rounds: int
-    #: Other programs to be timed in the same rounds: PyTorch's calls, and those of a user's own.
+    #: Other programs to be timed in the same rounds: PyTorch's calls, and a user's own.
     others: tuple[TorchCalls | OwnProgram, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherTimes:
-    """[round] of another program, microseconds; or None, with the reason why there are none."""
+    """[round] times of another program, microseconds; or None, with the reason."""
 
     times_us: tuple[float, ...] | None = None
     reason: str = ""
@@ -152,17 +152,17 @@ class OtherTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsAnswer:
-    """[work][round] microseconds, or None with the reason beside."""
+    """[work][round] microseconds, or None with the reason."""
 
     times_us: tuple[tuple[float, ...] | None, ...]
     reasons: tuple[str, ...]
-    #: Rounds that were taken and do not count.
+    #: Rounds that were run but do not count.
     num_dropped: int
-    #: Of each other program that was asked for.
+    #: Times of each other program that was requested.
     others: tuple[OtherTimes, ...] = ()
     #: How the library was called.
     library: LibraryRecipe | None = None
-    #: Seconds that it took by stage: load, check, time.
+    #: Seconds of each stage: load, check, time.
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
@@ -183,7 +183,7 @@ class EnergyAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class CountRequest:
-    """Read hardware counters over cold runs of this; afterwards no time that this process measures is right."""
+    """Read hardware counters over cold runs of this; afterwards all times of this process are wrong."""
 
     problem: Problem
     work: Work

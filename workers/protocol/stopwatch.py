@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 
 class Stopwatch:
-    """Runs from the moment that it is made; each stage ends where the next one begins."""
+    """Runs from its creation; each stage ends where the next one begins."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._begin = clock()
-        #: So far, by stage; one that comes again is added up.
+        #: Seconds so far, by stage; repeated stages are added up.
         self.stage_s: dict[str, float] = {}
 
     def ended(self, stage: str) -> None:
-        """What ran until now was this stage."""
+        """Ends a stage now."""
         now = self._clock()
         self.stage_s[stage] = self.stage_s.get(stage, 0.0) + now - self._begin
         self._begin = now

@@ -1,4 +1,4 @@
-"""What the simulated GPU's profiler would count: the few metrics that its model of the L2 and the DRAM can speak of."""
+"""The counters of the simulated GPU's profiler: the few metrics that its model of the L2 and the DRAM can produce."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from tuner.errors import InvalidInput
 
 from ..cupti.metrics import CATALOGUE
 
-#: What the model can speak of, as the profiler calls it.
+#: The metrics of the model, by the profiler's names.
 METRICS = (DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES, "lts__t_sector_hit_rate.pct")
 
 
 def check_metrics(metrics: Sequence[str]) -> None:
-    """Raises:
-    InvalidInput: the simulated GPU knows no such metric; the message names near ones.
-    """
+    """Raises: InvalidInput: the simulated GPU knows no such metric; the message names similar ones."""
     for name in metrics:
         if name not in METRICS:
             near = get_close_matches(name, METRICS) or METRICS
@@ -40,7 +38,7 @@ def check_metrics(metrics: Sequence[str]) -> None:
 def count(
     workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan], time_us: float, metrics: Sequence[str] | None
 ) -> CounterReport:
-    """A report over one cold run that takes `time_us`; the library has no plans, and reads what must be read.
+    """A report over one cold run that takes `time_us`; the library has no plans, and reads the compulsory bytes.
 
     Raises:
         InvalidInput: a metric is unknown.

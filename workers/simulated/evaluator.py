@@ -1,9 +1,9 @@
-"""The simulated GPU: measures on a GPU that is not there, so that everything around a worker can be run and tested.
+"""The simulated GPU: measures without a GPU, so that everything around a worker can be run and tested.
 
-Its times are `simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
-is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
-wrong here too, if less often than on a card. In front of a normed input stands the kernel that sums its squares, which
-no forecast has. No numbers are computed: `rel_error` is 0.
+Its times are `simulate`'s forecast, changed by effects that a forecast cannot know: each tiling and each schedule is a
+fixed few per cent slower, and each sample has noise. So a search that trusts only the forecast is wrong here too, if
+less often than on a card. Before a normalized input there is the kernel that sums its squares, which no forecast
+includes. No numbers are computed: `rel_error` is 0.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ from ..timing.stop_rules import PREVIEW, HopelessRule, StopRule, is_previewed
 from .counters import check_metrics, count
 from .library import library_us
 
-#: Of the small kernel in front that sums the squares of a normed input's rows (docs/findings/README.md).
+#: Time of the small kernel that sums the squares of a normalized input's rows (docs/findings/README.md).
 INPUT_SQUARES_US = 1.5
-#: What a model of its energy takes: power whatever it does, and joules for each byte from DRAM and each operation.
+#: The energy model: static power, and joules for each byte from DRAM and each operation.
 STATIC_W = 300.0
 DRAM_J_PER_BYTE = 60e-12
 TENSOR_J_PER_FLOP = 0.4e-12
-#: Each schedule takes more by a fixed share of that, of this standard deviation.
+#: Each schedule uses more by a fixed share of it, with this standard deviation.
 ENERGY_ERROR = 0.05
 
 NO_TORCH = TorchTime(reason="a simulated GPU has no PyTorch", calls=TorchCalls.COMPILED)
 
 NUM_ROUNDS = 10
-#: Times in a preview, over those at the power limit; and how far off the ratio is, in standard deviations of a sample.
+#: Times in a preview divided by those at the power limit; and the ratio's error, in standard deviations of a sample.
 PREVIEW_SPEED = 0.9
 PREVIEW_NOISE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """Share of the schedules that have a fault; each has it always, or never."""
+    """Shares of the schedules with each fault; a schedule always has its fault, or never."""
 
     hang: float = 0.02
     crash: float = 0.02
@@ -73,13 +73,13 @@ class Faults:
 
 
 def _compiled(schedule: Schedule) -> object:
-    """What of a schedule is compiled: the tiling of tile ops, and what of launch ops' is no plan's."""
+    """The compiled part of a schedule: the tiling of tile ops, and of launch ops everything except their plans."""
     kernels = tuple(one.compiled for one in schedule.launch_ops)
     return (Frozen(schedule.tiling), kernels) if kernels else schedule.tiling
 
 
 def _inputs_without_squares(workload: Workload) -> set[str]:
-    """Those that an op norms as it reads them, and that no op before it has left with their squares."""
+    """The inputs that an op normalizes as it reads them, and whose squares no earlier op has written."""
     normed = (index for index, op in enumerate(workload.tile_ops) if op.norm and op.norm == op.source)
     return {workload.tile_ops[index].source for index in normed if workload.norm_producer_of(index) is None}
 
@@ -98,7 +98,7 @@ _NO_PROGRAMS = "a simulated GPU runs no programs"
 
 
 class SimulatedEvaluator:
-    """An `Evaluator` without a card; `seed` fixes what the machine is like, a problem's seed its noise."""
+    """An `Evaluator` without a card; `seed` determines the machine, a problem's seed its noise."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class SimulatedEvaluator:
         latency_s: float = 0.0,
         build_s: float = 0.0,
     ) -> None:
-        """`tiling_error`, `schedule_error` and `noise` are standard deviations, relative; of `limits` a kernel's
-        waits have theirs, for who fetches it; `latency_s` is slept whenever a candidate is measured, so that a watcher
-        has something to watch, and `build_s` whenever a tiling is built, which happens once."""
+        """`tiling_error`, `schedule_error` and `noise` are standard deviations, relative; `limits` has the limit of
+        a kernel's waits, for fetched kernels; each measurement of a candidate sleeps for `latency_s`, so that there
+        is something to watch, and each first build of a tiling for `build_s`."""
         self._target = target
         self._seed = seed
         self._faults = faults or Faults()
@@ -139,7 +139,7 @@ class SimulatedEvaluator:
         return ""
 
     def environment(self) -> Environment:
-        """Says that it is simulated, and where its rates are guesses."""
+        """Says that it is simulated, and whether its rates are guesses."""
         gpu = self._target.gpu
         return Environment(
             gpu_name=f"simulated NVIDIA {gpu.name}" + ("" if fit_of(gpu.id) else ", by its data sheet"),
@@ -150,17 +150,17 @@ class SimulatedEvaluator:
         )
 
     def _random(self, *of: object) -> random.Random:
-        """A generator of its own for each purpose and thing; the same one each time."""
+        """A generator for each purpose and object; the same one each time."""
         return random.Random("/".join(map(str, (self._seed, *of))))
 
     def slowdown(self, candidate: Candidate) -> float:
-        """Factor >= 1 between the forecast and the truth: of the tiling, times that of the schedule."""
+        """Factor >= 1 between the forecast and the true time: that of the tiling times that of the schedule."""
         tiling = self._random("tiling", candidate.schedule and _compiled(candidate.schedule))
         schedule = self._random("schedule", replace(candidate, plan_kind=candidate.plan_kind.launched_plainly))
         return math.exp(abs(tiling.gauss(0, self._tiling_error)) + abs(schedule.gauss(0, self._schedule_error)))
 
     def true_us(self, problem: Problem, candidate: Candidate) -> float:
-        """The time without noise, microseconds; never under the roofline.
+        """The time without noise, microseconds; never below the roofline.
 
         Raises:
             IllegalSchedule, PlanError: the candidate is refused.
@@ -184,10 +184,10 @@ class SimulatedEvaluator:
         return self._fault(candidate, {}) is not None
 
     def probe(self) -> None:
-        """A model is always fit."""
+        """Empty: a model always works."""
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
-        """Proves one candidate and simulates it; a build takes the time that it was told to. Any thread may call it."""
+        """Proves one candidate and simulates it; a build takes the configured time. Any thread may call this."""
         stage_s: dict[str, float] = {}
         begin_s = time.perf_counter()
         try:
@@ -202,7 +202,7 @@ class SimulatedEvaluator:
         return PreparedModel(candidate=candidate, true_us=true_us, forecast_us=forecast, stage_s=stage_s)
 
     def _build(self, workload: Workload, schedule: Schedule) -> None:
-        """Takes the time of a build, unless those kernels were built."""
+        """Waits for the time of a build, unless those kernels were already built."""
         key = workload, _compiled(schedule)
 
         def build() -> None:
@@ -218,10 +218,10 @@ class SimulatedEvaluator:
         prepared: Prepared,
         incumbent_speedup: float | None = None,
     ) -> Outcome:
-        """Times a candidate on the simulator, beside the library.
+        """Times a candidate on the simulator, together with the library.
 
         Raises:
-            TypeError: another kind of evaluator prepared it.
+            TypeError: it was prepared by another kind of evaluator.
         """
         if not isinstance(prepared, PreparedModel):
             raise TypeError(f"the twin measures models, not a {type(prepared).__name__}")
@@ -283,8 +283,8 @@ class SimulatedEvaluator:
     def _preview(
         self, problem: Problem, candidate: Candidate, true_us: float, incumbent_speedup: float | None
     ) -> tuple[Round, ...]:
-        """The short samples before the first round, where the regime has them. The card is not at its power limit
-        in these, so one is off by more, and both are faster."""
+        """The short samples before the first round, if the regime has them. The card is not at its power limit then,
+        so a sample has a larger error, and both are faster."""
         if not is_previewed(problem.objective.regime):
             return ()
         draw, tracks = self._random("preview", problem.seed, candidate), list[list[Sample]]()
@@ -304,7 +304,7 @@ class SimulatedEvaluator:
         num_rounds: int,
         torch_compile: bool = False,
     ) -> FinalsTimes:
-        """Interleaved rounds; the second half stands for a fresh process. Of torch.compile there is no model."""
+        """Interleaved rounds; the second half stands for a fresh process. There is no model of torch.compile."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("finals", problem.seed)
         process_of_round = (0,) * num_rounds + (1,) * num_rounds
@@ -333,7 +333,7 @@ class SimulatedEvaluator:
         num_rounds: int,
         winner: int,
     ) -> tuple[BaselineTime, ...]:
-        """Of a program there is no model."""
+        """There is no model of a program."""
         return tuple(BaselineTime(name=one.name, reason=_NO_PROGRAMS) for one in baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
@@ -347,7 +347,7 @@ class SimulatedEvaluator:
             return no_energy(str(error))
 
     def _energy_mj(self, problem: Problem, candidate: Candidate) -> float:
-        """Of one run, millijoules: a model's, as its times are."""
+        """The energy of one run, millijoules: from a model, like its times."""
         workload = problem.workload
         work_j = workload.compulsory_bytes * DRAM_J_PER_BYTE + workload.num_flops * TENSOR_J_PER_FLOP
         joules = STATIC_W * self.true_us(problem, candidate) / 1e6 + work_j
@@ -365,7 +365,7 @@ class SimulatedEvaluator:
         return assemble(problem, candidate, plans, source, None, environment, extra, spin_limit_cycles, own=own)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        """What the model of the L2 and the DRAM says; nothing is counted."""
+        """The counters from the model of the L2 and the DRAM; nothing is counted."""
         check_metrics(metrics or ())
         fault = self._fault(candidate, {})
         if fault:
@@ -378,7 +378,7 @@ class SimulatedEvaluator:
         return count(problem.workload, self._target.gpu, plans, time_us, metrics)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """The forecast's timeline, stretched to the time that the simulated GPU measures."""
+        """The forecast's timeline, stretched to the simulated GPU's time."""
         fault = self._fault(candidate, {})
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
@@ -388,4 +388,4 @@ class SimulatedEvaluator:
             return no_trace(str(error), simulated=True)
 
     def close(self) -> None:
-        """Has no processes to end."""
+        """Nothing: it has no processes."""

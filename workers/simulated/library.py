@@ -1,4 +1,4 @@
-"""A model of the vendor library's run time, against which the simulated GPU compares candidates."""
+"""A model of the vendor library's run time, for comparison on the simulated GPU."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tuner.core.problem.workload import Workload
 
 
 def library_us(workload: Workload, gpu: Gpu) -> float:
-    """A vendor library's time for all ops, kind by kind, as each kind's ``costs`` say.
+    """A vendor library's time for all ops, by each kind's file ``costs``.
 
     Raises:
-        IllegalSchedule: of the kind of an op none are known.
+        IllegalSchedule: an op's kind has none.
     """
     kinds = dict.fromkeys(op.KIND for op in workload.ops)
     by_kind = [[op for op in workload.ops if kind == op.KIND] for kind in kinds]

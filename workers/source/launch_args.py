@@ -27,7 +27,7 @@ from .tensor_maps import tensor_maps
 
 #: Bytes of a signal, and of a counter of arrivals.
 WORD_BYTES = 4
-#: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
+#: Alignment of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
 WORKSPACE_ALIGNMENT_BYTES = 256
 
 #: Name of the table of a paged cache that an op writes to.
@@ -40,16 +40,17 @@ _TABLE = (
 )
 _HEAD_BYTES = 104
 _OP_BYTES = 64
-#: Behind all ops, for each of them, where one has a norm or writes squares: `ChainArgs`.
+#: Fields after those of all ops, for each op, if one has a norm or writes squares: `ChainArgs`.
 _CHAIN_OP = struct.Struct("<Qfi")
-#: Of arguments of parts: of each op's own, pointers behind its numbers; behind all ops what `Part.arguments` says.
+#: Fields of parts' arguments: for each op its own, pointers after its numbers; after all ops those that
+#: `Part.arguments` lists.
 _POINTER_BYTES = 8
 _TYPES = {"pointer": "Q", "int32": "i"}
-#: Where a workspace has what a launch was told and cannot use, in words as an attention has them: `RefusedRecord`.
+#: Where a workspace records invalid lengths or pages, in the same words as an attention's: `RefusedRecord`.
 REFUSED_OFFSET_BYTES = 160
 
 
-#: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
+#: Alignment of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
 _EXTENSION_ALIGNMENT = 64
 _FIRST_TASK = struct.Struct("<iibBB?HH")
 MAP_BYTES = 128
@@ -57,9 +58,9 @@ MAP_BYTES = 128
 
 @dataclass(frozen=True, kw_only=True)
 class OpBuffers:
-    """Device addresses of one op's operands, and its shape; 0 for an operand that it has not.
+    """Device addresses of one op's operands, and its shape; 0 for a missing operand.
 
-    Of an op with a norm `row_scale` is the table of squares that it reads, and `squares` the table that it writes.
+    For an op with a norm, `row_scale` is the table of squares that it reads, and `squares` the table that it writes.
     """
 
     a: int
@@ -69,7 +70,7 @@ class OpBuffers:
     residual: int = 0
     row_scale: int = 0
     squares: int = 0
-    #: Of further arguments of the parts of its epilogue, by their names: addresses, and numbers that are not the op's.
+    #: Further arguments of the parts of its epilogue, by their names: addresses, and numbers that are not the op's.
     parts: Mapping[str, int] = field(default_factory=dict)
     m: int
     n: int
@@ -89,8 +90,8 @@ def pack_args(
 ) -> bytes:
     """The parameter of one launch.
 
-    `is_dependent` where it is launched programmatically, `is_second` where it is the second of two launches that share
-    a workspace, `trace_address` of its stamps where the build is traced.
+    `is_dependent` if it is launched programmatically, `is_second` if it is the second of two launches that share a
+    workspace, `trace_address` of its stamps if the build is traced.
     """
     flags = (is_dependent, is_second)
     head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, *flags, trace_address)
@@ -113,7 +114,7 @@ def pack_args(
 
 
 def _pack(arguments: Sequence[Argument], given: Mapping[str, int]) -> bytes:
-    """Arguments of parts, one after the other: what is given, or else the op's own number."""
+    """Arguments of parts, one after the other: given values, or else the op's own numbers."""
     values = (given[one.name] if one.value is None else given.get(one.name, one.value) for one in arguments)
     return struct.pack("<" + "".join(_TYPES[one.type] for one in arguments), *values)
 
@@ -128,7 +129,7 @@ def has_squares(workload: Workload) -> bool:
 
 
 def first_tasks(plan: VerifiedPlan) -> bytes:
-    """What each CTA starts with, where the plan says it, as a wgmma kernel's parameter holds it."""
+    """The first task of each CTA, if the plan assigns it, in the form of a wgmma kernel's parameter."""
     words = plan.plan
     rows = []
     for cta in range(MAX_CTAS):
@@ -142,7 +143,9 @@ def first_tasks(plan: VerifiedPlan) -> bytes:
 
 
 def extend_args(args: bytes, first: bytes, maps: tuple[bytes, ...]) -> bytes:
-    """A wgmma kernel's parameter: what every engine takes, the CTAs' first tasks, and the encoded tensor maps."""
+    """A wgmma kernel's parameter: the common arguments of all engines, the CTAs' first tasks, and the encoded tensor
+    maps.
+    """
     return args + bytes(-len(args) % _EXTENSION_ALIGNMENT) + first + b"".join(maps)
 
 
@@ -210,7 +213,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
 
 
 def _written_pages(workload: Workload) -> dict[str, Any]:
-    """Of the cache that an op writes to, where that has pages: its table, and which field has their number."""
+    """For the cache that an op writes to, if it has pages: its table, and the field with their number."""
     for op in workload.tile_ops:
         if op.written_cache and (paged := op.written_cache.paged(op.m)):
             cache = workload.cache_name_of(op)
@@ -256,9 +259,9 @@ def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:
 
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
-    """Of one stream and one plan, bytes: where signals start, the arrivals of the tiles that it splits, the sums of
-    their parts, and the size of all; see launch_args.cuh and fixup.cuh. What is handed over in band is in front of the
-    sums, and is zero before the first launch like all that lies there."""
+    """The layout for one stream and one plan, in bytes: where signals start, the arrival counters of split tiles,
+    the sums of their parts, and the total size; see launch_args.cuh and fixup.cuh. Elements that are passed in band
+    come before the sums, and are zero before the first launch, like everything there."""
     workload, tiling, num_split = plan.graph.workload, plan.graph.tiling, plan.plan.num_split_tiles
     arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
     slots = arrivals + _aligned(WORD_BYTES * num_split * tiling.cluster_size)
@@ -268,7 +271,7 @@ def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
 
 
 def mailbox_bytes(workload: Workload) -> int:
-    """Of all mailboxes: two halves for each op that another one reads as A, of as many rows as an op has at most."""
+    """Bytes of all mailboxes: two halves for each op that another one reads as A, with the maximum rows of an op."""
     producers = {workload.producer_of(index) for index in range(len(workload.tile_ops))}
     rows, read = max(op.m for op in workload.tile_ops), (op for i, op in enumerate(workload.tile_ops) if i in producers)
     return sum(2 * _aligned(workload.dtype.size_bytes * rows * op.n) for op in read)
@@ -279,5 +282,5 @@ def _aligned(num_bytes: int) -> int:
 
 
 def needs_co_residency(plan: VerifiedPlan) -> bool:
-    """Whether the plan's liveness rests on all CTAs being resident, so that the launch must be cooperative."""
+    """Whether the plan's liveness depends on all CTAs being resident, so that the launch must be cooperative."""
     return plan.plan.needs_all_ctas and not plan.is_paired

@@ -1,7 +1,7 @@
 """What is launched: proven plans, the build of their kernel and the workload, tied by a digest of each.
 
-`tuner.workers.builder.tie` makes one; whoever loads or launches it calls `check`, which computes every digest again. So
-no cubin runs beside a plan that it was not built for, nor a plan whose words are not those that were proven.
+`tuner.workers.builder.tie` makes one; every loader or launcher calls `check`, which computes every digest again. So no
+cubin runs with a plan that it was not built for, nor a plan whose words differ from the proven ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tuner.core.schedule.tiling import Tiling
 
 
 class LaunchRefused(Exception):
-    """The card cannot hold what the plan needs, or this is not what was proven and built; the message says what."""
+    """The card cannot hold what the plan needs, or this differs from what was proven and built; the message says
+    what."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +35,24 @@ class Ties:
 
 @dataclass(frozen=True, kw_only=True)
 class Launchable:
-    """Our candidate, proven and built; not more than a value until it is checked."""
+    """Our candidate, proven and built; only a value until it is checked."""
 
     #: One per op for two_launches, one for fused.
     plans: tuple[VerifiedPlan, ...]
     cubin: bytes
     #: Dynamic shared memory of one CTA.
     smem_bytes: int
-    #: As they were when this was made.
+    #: The ties at the time when this was made.
     ties: Ties
 
     @property
     def workload(self) -> Workload:
-        """Whose tensors it reads and writes."""
+        """The workload whose tensors it reads and writes."""
         return self.plans[0].graph.workload
 
     @property
     def tiling(self) -> Tiling:
-        """What the kernel is compiled for."""
+        """The tiling that the kernel is compiled for."""
         return self.plans[0].graph.tiling
 
     @property
@@ -60,10 +61,10 @@ class Launchable:
         return self.tiling.num_threads
 
     def check(self) -> None:
-        """Checks that all of it is what was tied.
+        """Checks that everything is as it was tied.
 
         Raises:
-            LaunchRefused: names what is not.
+            LaunchRefused: names the difference.
         """
         if len(self.plans) != len(self.ties.proofs):
             raise LaunchRefused(f"{len(self.plans)} plans beside {len(self.ties.proofs)} proofs: tie them again")

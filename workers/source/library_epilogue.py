@@ -1,4 +1,4 @@
-"""How the vendor library computes an op: what its GEMM's epilogue takes, and what kernels after it must do."""
+"""How the vendor library computes an op: what its GEMM's epilogue supports, and what kernels after it must do."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Parts = tuple[Part, ...]
 
 
 def split_epilogue(op: Product) -> tuple[Parts, Parts]:
-    """The parts that the library's GEMM does, and those that are left for kernels after it, if any. Both are in the
-    order in which they are applied; what the library does before its product is in neither."""
+    """The parts that the library's GEMM applies, and those that are left for kernels after it, if any. Both are in
+    the order in which they are applied; anything that the library does before its product is in neither."""
     behind = [part for part in op.parts if not part.is_in_front]
     fused = tuple(takewhile(lambda part: part.is_in_library(op), behind))
     return fused, tuple(behind[len(fused) :])
 
 
 def kernels_of(parts: Parts) -> list[tuple[str, Parts]]:
-    """The kernels of the measuring protocol that do these parts, one after the other, with their parts."""
+    """The kernels of the measuring protocol that apply these parts, one after the other, with their parts."""
     return [(kernel, tuple(group)) for kernel, group in groupby(parts, lambda part: part.library_kernel)]
 
 
 def describe(op: Product, parts: Sequence[Part]) -> str:
-    """These steps in words, in their order."""
+    """These steps in words, in order."""
     return ", ".join(part.step(op) for part in parts)

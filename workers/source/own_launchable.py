@@ -16,9 +16,9 @@ from .launchable import LaunchRefused, Ties, cubin_digest
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLaunchable:
-    """Not more than a value until it is checked; `tuner.workers.builder.tie` makes one."""
+    """Only a value until it is checked; `tuner.workers.builder.tie` makes one."""
 
-    #: Whose tensors it reads and writes.
+    #: The workload whose tensors it reads and writes.
     workload: Workload
     #: Index of the op, among the workload's launch ops.
     index: int
@@ -26,9 +26,9 @@ class OwnLaunchable:
     #: Plan in the form of the op's kind.
     plan: Any
     cubin: bytes
-    #: As they were when this was made.
+    #: The ties at the time when this was made.
     ties: Ties
-    #: Of each CTA's tasks those that it stamps; 0 where nothing is traced.
+    #: Number of tasks of each CTA that it stamps; 0 if nothing is traced.
     traced_tasks: int = 0
 
     @property
@@ -38,14 +38,14 @@ class OwnLaunchable:
 
     @property
     def launches(self) -> OpLaunches:
-        """All that the launches are told."""
+        """The arguments of all launches."""
         return launches_for(self.workload, self.op, self.schedule, self.plan)
 
     def check(self) -> None:
-        """Checks that all of it is what was tied, and that the plan is still one.
+        """Checks that everything is as it was tied, and that the plan is still valid.
 
         Raises:
-            LaunchRefused: names what is not.
+            LaunchRefused: names the difference.
         """
         op, name = self.op, self.op.name
         if not isinstance(self.schedule, LaunchOpSchedule) or self.schedule.kind != op.KIND:

@@ -1,4 +1,4 @@
-"""The device text of a launch op, by its kind."""
+"""The device code of a launch op, by its kind."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class OwnSource(Protocol):
     """The file ``source`` of a kind of launch op."""
 
     def source_of(self, op: Any, schedule: Any, dtype: Dtype) -> str:
-        """CUDA C++ of all its kernels; of one that leaves stamps it takes ``traced_tasks``, too: this many tasks of
-        each CTA are stamped."""
+        """CUDA C++ of all its kernels; if its kernels leave stamps, it also takes ``traced_tasks``: this many tasks
+        of each CTA are stamped."""
 
     def version(self) -> str:
-        """A digest of the text: results of another are a weaker match."""
+        """A digest of the code: results of another version are a weaker match."""
 
 
 def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_tasks: int = 0) -> str:
-    """CUDA C++ of all its kernels, as `OwnSource` has it.
+    """CUDA C++ of all its kernels, from `OwnSource`.
 
     Raises:
         IllegalSchedule: the kind has no source, or its kernels leave no stamps.
@@ -37,7 +37,7 @@ def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_ta
 
 
 def traced_tasks_of(op: LaunchOp, plan: object) -> int:
-    """Of each CTA of a traced build: a plan of a kind that leaves stamps has ``most_tasks``.
+    """Number of stamped tasks per CTA of a traced build: a plan of a kind that leaves stamps has ``most_tasks``.
 
     Raises:
         IllegalSchedule: the kind's kernels leave no stamps.

@@ -1,4 +1,4 @@
-"""The device text of tile ops whose kind has what a task does, or where the rows of a product lie."""
+"""The device code of tile ops whose kind defines a task, or the positions of a product's rows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class TaskSource(Protocol):
     """The file ``source`` of such a kind."""
 
     def task_of(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype) -> str:
-        """CUDA C++: the members of a struct, among them ``run``, as own_task.cuh has it. `chosen` is what only the kind
-        chooses."""
+        """CUDA C++: the members of a struct, among them ``run``, as own_task.cuh expects it. `chosen` are the kind's
+        own choices."""
 
     def version(self) -> str:
-        """A digest of the text: results of another are a weaker match."""
+        """A digest of the code: results of another version are a weaker match."""
 
 
 def own_tasks(workload: Workload, tiling: Tiling) -> dict[int, str]:
-    """By its index, what each such op's text is in a source.
+    """The code of each such op in a source, by the op's index.
 
     Raises:
         IllegalSchedule: a kind has none.
@@ -43,17 +43,17 @@ class GatherSource(Protocol):
     """The file ``source`` of a kind of products that gathers its rows."""
 
     def gather_of(self, op: Any) -> str:
-        """CUDA C++: the members of a struct, as gather.cuh has it."""
+        """CUDA C++: the members of a struct, as gather.cuh expects it."""
 
     def version(self) -> str:
         """A digest of the text."""
 
 
 def gathers(workload: Workload) -> dict[int, str]:
-    """By its index, what each op that gathers its rows says in a source of where they lie.
+    """The code of each op that gathers its rows, with their positions, by the op's index.
 
     Raises:
-        IllegalSchedule: a kind does not say it.
+        IllegalSchedule: a kind does not define it.
     """
     return {index: _gather(index, op) for index, op in enumerate(workload.tile_ops) if op.GATHERS}
 
@@ -78,8 +78,8 @@ def _c_type(dtype: str) -> str:
 
 
 def _members(op: TileOp, dtype: Dtype) -> str:
-    """A function for each of its other tensors, by the tensor's name; and what makes those that it writes NaN where
-    a launch has given up."""
+    """A function for each of its other tensors, by the tensor's name; and code that sets those that it writes to NaN
+    after an abort."""
     lines, spoiled = list[str](), list[str]()
     for number, tensor in enumerate(op.others(dtype)):
         of, pointer = ("Element::Bits" if tensor.dtype == str(dtype) else _c_type(tensor.dtype)), f"op.parts[{number}]"

@@ -1,4 +1,4 @@
-"""What parts of epilogues say in a source: constants of the program's, and the code of those of packages."""
+"""The code of epilogues' parts in a source: the program's constants, and the code of packages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tuner.core.problem.workload import Workload
 
 from .rows import in_place
 
-#: The row, and the column or the row of W, inside of the matrix.
+#: The row, and the column or the row of W, within the matrix.
 _PLACE = "min(row, op.m - 1), half * op.n + min(column, op.n - 1)"
 #: As finish.cuh calls them.
 _STAGES = {Stage.SUMS: "kOfSums", Stage.OUTPUT: "kOfOutput", Stage.RESULT: "kOfResult"}
 
 
 def pointers_of(op: TileOp) -> list[Argument]:
-    """Pointers of the op's arguments behind those that every op has: of its parts, or of an op that is no product its
-    other tensors."""
+    """Pointers of the op's arguments after the common ones: those of its parts, or of the other tensors of an op
+    that is not a product."""
     beside = (
         Argument(name=member_of(op, one), meaning=f"{one.role} {[*one.shape]}", tensor=one.name)
         for one in op.others(Dtype.FP16)
@@ -29,8 +29,8 @@ def pointers_of(op: TileOp) -> list[Argument]:
 
 
 def listed_others(op: TileOp, workload: Workload) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
-    """Of an op that is no product, role, name, shape and type of its tensors beside source, W and output, as a manifest
-    lists them."""
+    """For an op that is not a product, role, name, shape and type of its tensors other than source, W and output, as
+    a manifest lists them."""
     for one in op.others(workload.dtype):
         if one.role is not Role.INPUT or one.name not in workload.written:
             is_between = one.role is Role.OUTPUT and workload.is_read(one.name)
@@ -38,19 +38,18 @@ def listed_others(op: TileOp, workload: Workload) -> Iterator[tuple[str, str, tu
 
 
 def member_of(op: TileOp, tensor: Tensor) -> str:
-    """What device code and manifests call a tensor of an op: the field that names it, or ``state`` of
-    ``mean.state``."""
+    """The name of an op's tensor in device code and manifests: its field's name, or ``state`` for ``mean.state``."""
     fields = {read.tensor: read.field for read in op.reads}
     return fields.get(tensor.name, tensor.name.rpartition(".")[2])
 
 
 def num_pointers(workload: Workload) -> int:
-    """Room for these in each op's arguments: as many as the op needs that has most of them."""
+    """The number of these pointers in each op's arguments: the maximum over the ops."""
     return max((len(pointers_of(op)) for op in workload.tile_ops), default=0)
 
 
 def parts_config(workload: Workload) -> str:
-    """Definitions in front of the device files; empty where no op has a part that needs some."""
+    """Definitions before the device files; empty if no op has a part that needs them."""
     ops = workload.tile_ops
     text = "".join(part.constants(index, op) for index, op in enumerate(ops) for part in op.parts)
     if of_sums := sum(1 << index for index, op in enumerate(ops) if _adds_to_sums(op)):
@@ -69,7 +68,7 @@ def _adds_to_sums(op: Product) -> bool:
 
 
 def with_parts(text: str, workload: Workload) -> str:
-    """A device file with the structs of packages' parts, and a line where each has its turn."""
+    """A device file with the structs of packages' parts, and a line where each is applied."""
     structs = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
     if not structs:
         return text

@@ -1,18 +1,19 @@
-"""What a launch was told and could not use, as its kernel has written it down."""
+"""Lengths or pages that a launch could not use, as its kernel has recorded them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in the device code.
+#: Number of words in the record of what a launch refused and of its first case, in the order of `Refusal` in the device
+#: code.
 REFUSED_WORDS = 4
 _REFUSALS = {1: "length", 2: "page"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedLaunch:
-    """What a launch found wrong first: it read nothing there, and its result is not right."""
+    """The first invalid value that a launch found: it read nothing there, and its result is wrong."""
 
     #: `length` or `page`.
     what: str
@@ -26,7 +27,7 @@ class RefusedLaunch:
 
 
 def refused_launch(words: Sequence[int]) -> RefusedLaunch | None:
-    """What `REFUSED_WORDS` words say, and any behind them; None where all was right."""
+    """The meaning of `REFUSED_WORDS` words, and any after them; None if everything was valid."""
     kind, sequence, value, end = (signed(word) for word in words[:REFUSED_WORDS])
     return None if kind == 0 else RefusedLaunch(what=_REFUSALS[kind], sequence=sequence, value=value, end=end)
 

@@ -27,11 +27,11 @@ from .rows import outputs_of, own_text, weights_of, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
-#: Of kernels that write to pages alone, and in their version alone.
+#: The file that only kernels that write to pages have, also in their version.
 _PAGES_FILE = "pages.cuh"
-#: Of kernels of the `wgmma` engine whose weights are stored in fewer bits.
+#: The file for `wgmma` kernels whose weights are stored in fewer bits.
 _CONVERTED_FILE = "converted_wgmma.cuh"
-#: Of those with a product that gathers its rows.
+#: The file for those with a product that gathers its rows.
 _GATHERED_FILE = "gathered_wgmma.cuh"
 _BASE_FILES = (
     "config.cuh",
@@ -45,11 +45,11 @@ _BASE_FILES = (
 )
 #: Of variants alone.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
-#: Of epilogues' parts, in the order in which an element meets them.
+#: The files of epilogues' parts, in the order in which they are applied to an element.
 _PART_FILES = ("row_scale.cuh", "bias.cuh", "gate.cuh", "residual.cuh")
 _SHARED_FILES = ("logistic.cuh", "activation.cuh", "fixup.cuh", "norm.cuh", *_PART_FILES, "finish.cuh", "rotary.cuh")
 
-#: The device files of each engine in the order in which one includes the other.
+#: The device files of each engine, in include order.
 DEVICE_FILES = {
     Engine.MMA: (
         *_BASE_FILES,
@@ -110,19 +110,19 @@ DEVICE_FILES = {
     ),
 }
 
-#: Which architectures compile a source of each engine, as its head says it.
+#: The architectures that compile a source of each engine, as its first lines say.
 _ARCHITECTURES = {Engine.MMA: "sm_80 or later", Engine.SIMT: "sm_80 or later", Engine.WGMMA: "sm_90a"}
 
 #: Name of the kernel in every generated source.
 KERNEL_NAME = "tuner_chain"
 
-#: Name of the kernel that is launched in front of the second of two launches on two streams.
+#: Name of the kernel that is launched before the second of two launches on two streams.
 START_GATE_NAME = "tuner_start_gate"
 
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256
 
-#: Instructions of tensor cores of which a source has those that it needs.
+#: Tensor core instructions; a source contains those that it needs.
 _INSTRUCTIONS = ("wgmma.in", "wgmma8.in", "wgmma_of_registers.in")
 
 _HINTS = {
@@ -134,8 +134,8 @@ _HINTS = {
 
 @functools.cache
 def device_files() -> dict[str, Path]:
-    """Every file of `workers/kernels` and of a kind's folder `device` by its name. No two rooms have a file of the same
-    name: includes name no room."""
+    """Every file of `workers/kernels` and of a kind's folder `device`, by its name. No two folders have a file of
+    the same name, since includes have no folder."""
     rooms = (Path(__file__).parents[1] / "kernels", *(folder_of(kind) / "device" for kind in op_kinds()))
     found = sorted(path for room in rooms for path in room.rglob("*") if path.suffix in (".cuh", ".cu", ".in"))
     by_name = {path.name: path for path in found}
@@ -151,8 +151,8 @@ def device_text(name: str) -> str:
 
 @functools.cache
 def kernel_version() -> str:
-    """12 hex digits that name the code of device files, templates and rows: results of others are a weaker match. What
-    writes to pages has `pages_version` beside."""
+    """12 hex digits that identify the code of device files, templates and rows: results of others are a weaker
+    match. Kernels that write to pages also have `pages_version`."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
     beside = (_CONVERTED_FILE, _GATHERED_FILE, "config_block.in", "unit.cu.in", *_INSTRUCTIONS)
@@ -163,12 +163,12 @@ def kernel_version() -> str:
 
 @functools.cache
 def pages_version() -> str:
-    """The same of what kernels that write to the pages of a cache have beside."""
+    """The same for the additional code of kernels that write to the pages of a cache."""
     return hashlib.sha256(without_comments(device_text(_PAGES_FILE)).encode()).hexdigest()[:12]
 
 
 def without_comments(text: str) -> str:
-    """What the compiler sees of a device file: a better word in a comment leaves results as good as they were."""
+    """A device file as the compiler sees it: a changed comment does not invalidate results."""
     code = (line.partition("//")[0].rstrip() for line in text.splitlines())
     return "\n".join(line for line in code if line)
 
@@ -261,8 +261,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
 
 
 def _chain_config(workload: Workload, tiling: Tiling) -> str:
-    """What ops of a chain have beside: a norm, squares for one, a residual of an earlier op, a residual that is there
-    early; empty where none has one of the first three."""
+    """The additional constants of a chain's ops: a norm, squares for a norm, a residual from an earlier op, an early
+    residual; empty if no op has one of the first three."""
     ops = [
         (
             bool(op.norm),
@@ -279,8 +279,8 @@ def _chain_config(workload: Workload, tiling: Tiling) -> str:
 
 
 def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bool:
-    """Whether an op's residual is an input, or lies above what it reads as A: a tile of A is there only if what it was
-    made of is (`cover.Waits.NEVER`). What is read in band says nothing of what it was made of."""
+    """Whether an op's residual is an input, or comes earlier than what it reads as A: a tile of A exists only if its
+    own inputs do (`cover.Waits.NEVER`). An intermediate that is read in band does not say anything about its inputs."""
     residual = workload.residual_producer_of(op_index)
     if residual is None:
         return True
@@ -293,7 +293,7 @@ def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bo
 
 
 def _in_band_config(workload: Workload, tiling: Tiling) -> str:
-    """Who reads in band, and from whom; empty where nobody does."""
+    """Which ops read in band, and from which; empty if none does."""
     if not tiling.in_band:
         return ""
     producers = (workload.producer_of(index) for index in range(len(workload.tile_ops)))
@@ -306,7 +306,7 @@ def _in_band_config(workload: Workload, tiling: Tiling) -> str:
 
 
 def _engine_config(workload: Workload, tiling: Tiling) -> str:
-    """What one engine needs beside the common constants."""
+    """The constants of one engine, in addition to the common ones."""
     if tiling.engine is not Engine.WGMMA:
         return ""
     whole = ", ".join(str(has_whole_lines(op, workload.dtype)).lower() for op in workload.tile_ops)
@@ -325,20 +325,20 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
 
 
 def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: tuple[int | str, ...]) -> str:
-    """An op's constants; `of_tiling` are those that are not the tile's: its parts and its hints."""
+    """An op's constants; `of_tiling` are those that do not depend on the tile: its parts and its hints."""
     grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
     if tiling.engine is Engine.WGMMA and not op.IS_PRODUCT:
-        tile = Tile(m=0, n=0, k=0)  # nothing of it is multiplied, nor lies in a ring
+        tile = Tile(m=0, n=0, k=0)  # it is not multiplied, and is not in a ring
     options = (str(option).lower() for option in (op.bias, op.rows_per_column == 2, op.residual, op.row_scale))
     fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op, dtype), op.activation.row.enumerator, *options, *of_tiling)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 
 def _wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
-    """The specialisation of `Wgmma` for one width, or of `WgmmaOfRegisters` for weights that are converted there; the
-    instruction names each accumulator."""
+    """The specialisation of `Wgmma` for one width, or of `WgmmaOfRegisters` for weights that are converted in
+    registers; the instruction names each accumulator."""
     count, product = columns // 2, dtype.row.tensor_product
     assert product is not None, dtype
     names = ", ".join(f"%{i}" for i in range(count))
@@ -365,13 +365,13 @@ def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:
 
 
 def inlined(name: str, variant: Variant = Variant.MEASURED) -> str:
-    """A device file as it stands in a source, without its includes."""
+    """A device file as it is in a source, without its includes."""
     text = with_switches(device_text(name), variant)
     return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.MULTILINE)
 
 
 def config_types() -> str:
-    """What config.cuh says in front of the ops."""
+    """The definitions in config.cuh before those of the ops."""
     types, _, ops = device_text("config.cuh").partition("// One op of the chain")
     assert ops, "config.cuh has the types of hints in front of the ops"
     return types.replace("#pragma once\n", "")

@@ -1,4 +1,4 @@
-"""What rows of element types and activations say in a source, in the place of what the device files declare."""
+"""The code of rows of element types and activations in a source, which replaces the device files' declarations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def element_of(row: OperandRow, name: str = "Element") -> str:
 
 
 def outputs_of(workload: Workload) -> str:
-    """The types of outputs, where one is not the operands', as element.cuh declares them; else empty."""
+    """The types of outputs, if one differs from the operands', as element.cuh declares them; else empty."""
     others = {i: op.out_dtype for i, op in enumerate(workload.tile_ops) if op.out_dtype not in (None, workload.dtype)}
     if not others:
         return ""
@@ -35,7 +35,7 @@ def outputs_of(workload: Workload) -> str:
 
 
 def weights_of(workload: Workload) -> str:
-    """How weights are stored, where that is not as elements, as element.cuh declares it; else empty."""
+    """The storage of weights, if they are not elements, as element.cuh declares it; else empty."""
     formats = (op.weights for op in workload.tile_ops if op.weights)
     return next((one.row.text(workload.dtype.row) for one in formats), "")
 
@@ -43,8 +43,8 @@ def weights_of(workload: Workload) -> str:
 def with_rows(
     text: str, dtype: OperandRow, activations: Iterable[ActivationRow] = (), outputs: str = "", weights: str = ""
 ) -> str:
-    """A device file with these rows in the place of what it has by default; `outputs` are those of `outputs_of`,
-    `weights` of `weights_of`."""
+    """A device file with these rows instead of its defaults; `outputs` are those of `outputs_of`, `weights` of
+    `weights_of`."""
     rows = sorted({row for row in activations if row.device != "x"}, key=lambda row: row.number)
     enumerators = ["kIdentity = 0", *(f"{row.enumerator} = {row.number}" for row in rows)]
     cases = [f"  if constexpr (kActivation == {row.enumerator}) return {row.device};\n" for row in rows]
@@ -58,7 +58,7 @@ def with_rows(
 
 
 def in_place(text: str, said: Mapping[str, str]) -> str:
-    """A device file with other lines in the place of what stands there where a switch is not defined."""
+    """A device file with other lines instead of those for the case that a switch is not defined."""
     for switch, instead in said.items():
         before, found, after = text.partition(f"#ifndef {switch}\n")
         text = before + instead + after.partition("#endif\n")[2] if found else text
@@ -73,7 +73,7 @@ def own_text() -> str:
 
 
 def added_text(workload: Workload) -> tuple[str, ...]:
-    """The code of packages that a workload names: of rows, its dtype's and any field's of an op of it; of parts."""
+    """The code of packages in a workload: rows of its dtype and of its ops' fields, and parts."""
     named = [workload.dtype, *(value for op in workload.ops for value in vars(op).values())]
     rows = dict.fromkeys(one.row for one in named if isinstance(one, Dtype | Activation))
     parts = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
@@ -81,7 +81,7 @@ def added_text(workload: Workload) -> tuple[str, ...]:
 
 
 def activate_by_number(rows: Sequence[ActivationRow]) -> str:
-    """A function of any of these activations, by its number."""
+    """A function that applies one of these activations, by its number."""
     cases = "".join(f"  if (activation == {row.number}) return {row.device};\n" for row in rows)
     head = "__device__ __forceinline__ float activate(float x, int activation)"
     return f"{head} {{\n{cases}  return x;\n}}\n"

@@ -1,7 +1,7 @@
-"""The tensor maps of a wgmma kernel's operands, as plain figures: what the copy engine is told about each matrix.
+"""The tensor maps of a wgmma kernel's operands, as plain figures: the copy engine's description of each matrix.
 
-A line is 128 bytes of k: the width of the shared-memory swizzle. Where a matrix's rows are whole lines,
-the lines of a row are a dimension of the map. So one request brings a stage of several lines.
+A line is 128 bytes of k: the width of the shared-memory swizzle. If a matrix's rows are whole lines, the lines of a row
+are a dimension of the map. So one request loads a stage of several lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
 class MapSizes(Protocol):
-    """What the driver is told of a map, whoever's it is; the same but for the address of its tensor."""
+    """The driver's arguments for any map, except the address of its tensor."""
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -32,33 +32,33 @@ class MapSizes(Protocol):
 
     @property
     def strides_bytes(self) -> tuple[int, ...]:
-        """Bytes, of all dimensions but the innermost."""
+        """Bytes, for all dimensions but the innermost."""
 
     @property
     def box(self) -> tuple[int, ...]:
-        """Elements that one request brings, or stores; in im2col mode channels and pixels."""
+        """Elements that one request loads or stores; in im2col mode channels and pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMap:
-    """Arguments of cuTensorMapEncodeTiled, or of cuTensorMapEncodeIm2col, but for the address; interleave none,
-    swizzle 128 bytes, L2 promotion of 128 bytes, and zeros for what lies outside."""
+    """Arguments of cuTensorMapEncodeTiled, or of cuTensorMapEncodeIm2col, except the address; no interleave, swizzle
+    128 bytes, L2 promotion of 128 bytes, and zeros outside the tensor."""
 
     #: Index of the op, and its operand: ``a`` or ``w``, or its output ``c``.
     op: int
     operand: str
     #: Elements, innermost first.
     dims: tuple[int, ...]
-    #: Bytes, of all dimensions but the innermost.
+    #: Bytes, for all dimensions but the innermost.
     strides_bytes: tuple[int, ...]
-    #: Elements that one request brings, or stores; in im2col mode channels and pixels.
+    #: Elements that one request loads or stores; in im2col mode channels and pixels.
     box: tuple[int, ...]
     #: Corners and strides, in im2col mode; else element strides are 1.
     im2col: Im2col | None = None
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Its fields in a manifest; corners, (column, row) each, are those of im2col mode alone."""
+        """Its fields in a manifest; corners, (column, row) each, exist only in im2col mode."""
         strides = self.im2col.strides if self.im2col else (1,) * len(self.dims)
         corners = {"corners": [[self.im2col.lower] * 2, [self.im2col.upper] * 2]} if self.im2col else {}
         sizes = {"dims": self.dims, "strides_bytes": self.strides_bytes, "box": self.box}
@@ -71,7 +71,9 @@ def has_whole_lines(op: TileOp, dtype: Dtype) -> bool:
 
 
 def _paired_map(index: int, op: TileOp, dtype: Dtype, slice_: tuple[int, int]) -> TensorMap:
-    """Of a gated op's weights [2n, k], 8 rows of gate and 8 of up projection in turns; a slice is (rows, lines)."""
+    """The map of a gated op's weights [2n, k], alternating 8 rows of the gate and 8 of the up projection; a slice is
+    (rows, lines).
+    """
     rows, lines = slice_
     line, columns = line_elements(dtype), op.k // op.weights_an_element(dtype)
     row_bytes = columns * dtype.size_bytes
@@ -85,8 +87,8 @@ def _paired_map(index: int, op: TileOp, dtype: Dtype, slice_: tuple[int, int]) -
 
 
 def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
-    """The maps in the order in which the launch parameter holds them: every product's inputs, every product's weights,
-    and where the copy engine stores tiles, every product's output."""
+    """The maps in the order of the launch parameter: every product's inputs, every product's weights, and if the
+    copy engine stores tiles, every product's output."""
     dtype = workload.dtype
     maps, line = [], line_elements(dtype)
     for operand in ("a", "w"):
@@ -119,7 +121,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
 
 
 def _im2col_map(index: int, im2col: Im2col, dtype: Dtype, num_pixels: int) -> TensorMap:
-    """Of images [images, height, width, channels]: a request brings a line of that many pixels."""
+    """The map of images [images, height, width, channels]: a request loads a line of that many pixels."""
     pixel_bytes = im2col.channels * dtype.size_bytes
     row_bytes = im2col.width * pixel_bytes
     return TensorMap(
@@ -133,7 +135,7 @@ def _im2col_map(index: int, im2col: Im2col, dtype: Dtype, num_pixels: int) -> Te
 
 
 def _output_map(index: int, op: TileOp, dtype: Dtype) -> TensorMap:
-    """Of C [m, n]: a box is a warp's rows of a block, one line wide."""
+    """The map of C [m, n]: a box is a warp's rows of a block, one line wide."""
     return TensorMap(
         op=index,
         operand="c",

@@ -12,7 +12,7 @@ from .rows import activate_by_number, element_of
 
 
 def tools_source(arch: str) -> str:
-    """Kernels that know no element type, and those of `kernel_of` for each type that the architecture, as ``sm_90``,
+    """Kernels without an element type, and those of `kernel_of` for each type that the architecture, like ``sm_90``,
     has instructions for."""
     capability = divmod(int(arch.removeprefix("sm_").rstrip("af")), 10)
     of_elements = (_named(dtype) for dtype in Dtype if dtype.row.compute_capability <= capability)
@@ -21,7 +21,7 @@ def tools_source(arch: str) -> str:
 
 
 def kernel_of(name: str, dtype: Dtype) -> str:
-    """What a kernel of tools_of_elements.cu is called for an element type."""
+    """The name of a kernel of tools_of_elements.cu for an element type."""
     return f"{name}_{dtype}"
 
 

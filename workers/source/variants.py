@@ -1,8 +1,8 @@
-"""Builds of one kernel beside the one that is measured, for who launches it in a program of his own.
+"""Other builds of a measured kernel, for programs that launch it themselves.
 
-A device file holds what a variant adds between `#ifdef SWITCH` and `#endif`, and what it leaves out between
-`#ifndef SWITCH` and `#endif`. The measured source has none of the first and all of the second. So that source, its
-digest and `kernel_version` are the same as if there were no variants.
+A device file has the additions of a variant between `#ifdef SWITCH` and `#endif`, and what it omits between `#ifndef
+SWITCH` and `#endif`. The measured source has none of the first and all of the second. So that source, its digest and
+`kernel_version` are the same as without variants.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tuner.core.schedule.tiling import Engine
 class Variant(StrEnum):
     """Which build of a kernel."""
 
-    #: The one that is searched, checked and timed.
+    #: The build that is searched, checked and timed.
     MEASURED = "measured"
-    #: It tells two launches at once on one workspace, and writes the record of an abort to the host's memory too.
-    #: It lets the next launch in when those before it have ended.
+    #: It detects two launches at the same time on one workspace, and also writes the record of an abort to the host's
+    #: memory. It lets the next launch begin when those before it have ended.
     GUARDED = "guarded"
     #: Guarded, and it waits for the launches before it in the stream before it reads weights.
     SAFE = "safe"
 
     @property
     def switches(self) -> frozenset[str]:
-        """Those of the device files that it switches on."""
+        """The switches in device files that it defines."""
         return _SWITCHES[self]
 
 
@@ -42,14 +42,14 @@ _BLOCK = re.compile(rf"^#if(n?)def ({_GUARDED}|{_WAITS_FIRST})\n(.*?)^#endif\n",
 
 
 def with_switches(text: str, variant: Variant) -> str:
-    """A device file's text for a variant: the blocks of its switches, and no directive of a switch."""
+    """A device file's text for a variant: the blocks of its switches, without their directives."""
     return _BLOCK.sub(lambda block: block[3] if (block[2] in variant.switches) != bool(block[1]) else "", text)
 
 
 def reads_weights_before_wait(plan: VerifiedPlan, *, programmatic: bool) -> bool:
-    """Whether a launch brings weights into shared memory before the launches before it have ended.
+    """Whether a launch loads weights into shared memory before the launches before it have ended.
 
-    A wgmma kernel does so where the plan says a CTA's first task. The other engines bring weights into the L2 alone,
+    A wgmma kernel does so if the plan assigns a CTA's first task. The other engines only prefetch weights into the L2,
     where writes become visible.
     """
     knows_first = plan.plan.assignment in (STATIC, FIRST_WAVE)
@@ -57,7 +57,7 @@ def reads_weights_before_wait(plan: VerifiedPlan, *, programmatic: bool) -> bool
 
 
 def variants_of(plans: tuple[VerifiedPlan, ...], *, programmatic: bool) -> tuple[Variant, ...]:
-    """Those that an artifact of these plans has beside what was measured."""
+    """The variants that an artifact of these plans has in addition to the measured kernel."""
     if any(reads_weights_before_wait(plan, programmatic=programmatic) for plan in plans):
         return Variant.GUARDED, Variant.SAFE
     return (Variant.GUARDED,)

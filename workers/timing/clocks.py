@@ -1,8 +1,9 @@
-"""What SM clocks say of samples: the clock from two readings of the counters, and which rounds it spoils. Pure.
+"""What SM clocks say about samples: the clock from two readings of the counters, and the rounds that it invalidates.
+Pure.
 
 A reading is one row per SM: (sample number, SM cycles, nanoseconds of the global timer). An SM's cycle counter and the
-timer are read together before a sample and behind it. The quotient of the two differences is the mean clock of
-that SM over that very sample. It holds whatever ran in between, a library's graph too.
+timer are read together before and after a sample. The quotient of the two differences is the mean clock of that SM over
+that very sample. This is valid whatever ran in between, also for a library's graph.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ import numpy as np
 from tuner.core.problem.objective import Regime
 from tuner.core.trial.samples import DropReason
 
-#: Burst: the least share of the highest clock of the samples of the same graph.
+#: Burst: the minimum share of the highest clock among samples of the same graph.
 MIN_SHARE_OF_HIGHEST = 0.95
-#: Sustained: the furthest from the median clock of the samples of the same graph, relative.
+#: Sustained: the maximum relative distance from the median clock of samples of the same graph.
 MAX_OFF_MEDIAN = 0.05
-#: Bits of the clocks' event reasons that spoil a sample under load: hardware slowdown, software and hardware thermal
-#: slowdown, external power brake. The power cap (0x04) is no fault: it is the regime itself.
-#: Source: NVML API reference, nvmlClocksEventReasons.
+#: Bits of the clocks' event reasons that invalidate a sample under load: hardware slowdown, software and hardware
+#: thermal slowdown, external power brake. The power cap (0x04) does not: it is the regime itself. Source: NVML API
+#: reference, nvmlClocksEventReasons.
 SLOWDOWN_BITS = 0x08 | 0x20 | 0x40 | 0x80
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One sample as the card gave it."""
+    """One sample with its clock."""
 
     #: Time of one run, microseconds.
     time_us: float
-    #: Mean SM clock over the sample, MHz; 0 where it is not known.
+    #: Mean SM clock over the sample, MHz; 0 if it is unknown.
     clock_mhz: int = 0
-    #: The driver's reasons for the clock, as bits; 0 where nobody asked.
+    #: The driver's reasons for the clock, as bits; 0 if they were not read.
     event_bits: int = 0
 
 
 def mean_clock_mhz(front: np.ndarray[Any, Any], behind: np.ndarray[Any, Any], sample: int) -> int:
-    """The median over the SMs that were read on both sides of a sample; 0 where there is none.
+    """The median over the SMs that were read on both sides of a sample; 0 if there is none.
 
     `front` and `behind` are [num_sms, 3] integers, one row per SM; rows left over from other samples do not count.
     """
@@ -53,15 +54,15 @@ def mean_clock_mhz(front: np.ndarray[Any, Any], behind: np.ndarray[Any, Any], sa
 
 
 def drop_reasons(tracks: Sequence[Sequence[Sample]], regime: Regime) -> list[DropReason | None]:
-    """Why each round does not count, or None; `tracks` are [graph][round], and a round goes as a whole.
+    """Why each round is invalid, or None; `tracks` are [graph][round], and a round is valid or invalid as a whole.
 
-    A clock that is not known spoils nothing.
+    An unknown clock invalidates nothing.
     """
     if not tracks or not tracks[0]:
         return []
     rounds = list(zip(*tracks, strict=True))
     if regime is Regime.BURST:
-        # Graphs differ in clock by their own doing: an idle tensor core leaves power for the clock.
+        # Graphs cause different clocks: idle tensor cores leave power for the clock.
         least_mhz = [MIN_SHARE_OF_HIGHEST * max(sample.clock_mhz for sample in track) for track in tracks]
         return [DropReason.SLOW_CLOCK if _is_slow(row, least_mhz) else None for row in rounds]
     middles_mhz = [_median_known(track) for track in tracks]

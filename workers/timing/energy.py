@@ -1,6 +1,6 @@
-"""Energy of a run, from a counter that ticks too rarely to be read twice. Pure.
+"""Energy of a run, from a counter that changes too rarely to be read only twice. Pure.
 
-The driver's counter of a card's energy moves in steps of tens of milliseconds. So the card works without a pause, and
+The driver's counter of a card's energy changes in steps of tens of milliseconds. So the card works without a pause, and
 the counter is read every few milliseconds. Only readings at which it has just moved count. Between two of them energy
 and time are both known. Runs are finished at an even rate under such a load, so energy per run is power over rate.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Seconds between the first step that counts and the last one, at least.
+#: Minimum seconds between the first valid step and the last one.
 WINDOW_S = 1.0
 
 
@@ -23,24 +23,24 @@ class Reading:
     at_s: float
     #: Millijoules since any beginning.
     total_mj: float
-    #: Runs finished since any beginning.
+    #: Runs finished since an arbitrary start.
     num_runs: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """What one run takes, the whole card's: what it would draw idle is not subtracted."""
+    """Energy of one run, for the whole card: its idle power is not subtracted."""
 
     #: Millijoules of one run.
     run_mj: float
     #: Mean power over the window, watts.
     power_w: float
-    #: Seconds between the steps that it was taken from.
+    #: Seconds between the first and the last step.
     window_s: float
 
 
 def steps(readings: Sequence[Reading]) -> list[Reading]:
-    """The readings at which the counter had just moved."""
+    """The readings at which the counter had just changed."""
     return [now for before, now in pairwise(readings) if now.total_mj != before.total_mj]
 
 
@@ -51,7 +51,7 @@ def is_enough(readings: Sequence[Reading]) -> bool:
 
 
 def energy_of(readings: Sequence[Reading]) -> Energy | None:
-    """Energy and power between the first step and the last; None where the steps do not span the window."""
+    """Energy and power between the first step and the last; None if the steps do not span the window."""
     if not is_enough(readings):
         return None
     moved = steps(readings)

@@ -1,9 +1,9 @@
-"""Which of the vendor library's algorithms: its heuristic's first, or the best of those that it offers, by measurement;
-and for products that read nothing of each other, whether one after the other or side by side.
+"""The choice among the vendor library's algorithms: the heuristic's first, or the fastest of those that it offers; and
+for independent products, whether they run one after the other or side by side.
 
-A sample is one of the whole chain, cold as any other, with one op's algorithm changed and the others at their first:
-what differs between two samples is that op. The least of several noisy figures is too low. So the best of each op are
-put together and timed against the first again. They are kept only where they are ahead by a margin.
+A sample is one of the whole chain, cold like any other, with one op's algorithm changed and the others at their first:
+the difference between two samples is due to that op. The minimum of several noisy figures is too low. So the best of
+each op are combined and compared with the first in new rounds. They are used only if they are faster by a margin.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.stats import median, paired_ratios
 
-#: Rounds over all algorithms: at least, and at most.
+#: Minimum and maximum rounds over all algorithms.
 MIN_ROUNDS, MAX_ROUNDS = 2, 6
 #: Seconds after which no further round begins.
 ROUNDS_S = 0.5
-#: The best is taken where it is faster by more than this.
+#: The best is used if it is faster by more than this.
 MARGIN = 0.005
 
 #: One index per op, 0 being the heuristic's first.
@@ -28,21 +28,21 @@ Choices = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Picked:
-    """The library's algorithms, and what the choice brought."""
+    """The library's algorithms, and the times that led to them."""
 
     #: To be used.
     choices: Choices
     #: Time of one run with the heuristic's first algorithms, microseconds.
     first_us: float
-    #: The same with the best of those offered; `first_us` where none was found to be faster.
+    #: The same with the best of those offered; `first_us` if none was faster.
     best_us: float
-    #: Of the algorithms to be used: the products one after the other, and side by side, each on a stream of its own,
-    #: microseconds; None where an op reads another's output.
+    #: With the chosen algorithms: the products one after the other, and side by side, each on its own stream,
+    #: microseconds; None if an op reads another's output.
     one_stream_us: float | None = None
     two_streams_us: float | None = None
-    #: Whether side by side is how the library is used: where that is ahead.
+    #: Whether the library runs its products side by side, if that is faster.
     beside: bool = False
-    #: Whether the kernels of norms add residuals, and not the products: where that is ahead.
+    #: Whether the kernels of norms add residuals instead of the products, if that is faster.
     adds_in_norms: bool = False
 
     def metrics(self, names: Sequence[str]) -> tuple[Metric, ...]:
@@ -59,7 +59,7 @@ class Picked:
         )
 
 
-#: Times of both in the same rounds, microseconds: the usual way's, and the other's.
+#: Times of both in the same rounds, microseconds: the usual way, and the other.
 Rounds = tuple[Sequence[float], Sequence[float]]
 
 
@@ -69,9 +69,10 @@ def pick(
     rounds_us: Callable[[Choices, Choices], Rounds],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Picked:
-    """Chooses by samples; `offered` are the algorithms of each op that run, the heuristic's first (0) among them.
+    """Chooses by samples; `offered` are the working algorithms of each op, with the heuristic's first (0) among them.
 
-    `rounds_us` times the first against the best in the objective's power state: under sustained load another may win.
+    `rounds_us` compares the first with the best in the objective's power state: under sustained load another may be
+    faster.
     """
     first = first_of(offered)
     variants = {first: list[float]()}
@@ -112,7 +113,7 @@ def pick_adds(picked: Picked, rounds_us: Rounds) -> Picked:
 
 
 def contest(rounds_us: Rounds) -> tuple[float, float, bool]:
-    """The median times of both, and whether the other is ahead by the margin."""
+    """The median times of both, and whether the other is faster by the margin."""
     usual, other = rounds_us
     return median(usual), median(other), median(paired_ratios(usual, other)) > 1 + MARGIN
 

@@ -1,4 +1,4 @@
-"""From samples to the figures of a trial: which rounds count, what they say, and when there are enough. Pure."""
+"""From samples to the figures of a trial: the valid rounds, their statistics, and when there are enough. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tuner.core.trial.stats import median, relative_spread
 from .clocks import Sample, drop_reasons
 from .stop_rules import BEHIND, PREVIEW, HopelessRule, StopRule
 
-#: With fewer rounds that count, all are taken, and the trial says so.
+#: With fewer valid rounds, all are used, and the trial says so.
 MIN_KEPT = 3
 
 
 def to_rounds(candidate: Sequence[Sample], library: Sequence[Sample] | None, regime: Regime) -> tuple[Round, ...]:
-    """The rounds of a trial; `library` is None where the candidate is the library."""
+    """The rounds of a trial; `library` is None if the candidate is the library."""
     reasons = drop_reasons([candidate] if library is None else [candidate, library], regime)
     return tuple(
         Round(
@@ -56,25 +56,25 @@ def to_previews(candidate: Sequence[Sample], library: Sequence[Sample]) -> tuple
 
 
 def is_hopeless_by(rounds: Sequence[Round], incumbent_speedup: float | None, rule: HopelessRule = PREVIEW) -> bool:
-    """Whether a preview says that a candidate is clearly behind, so that no round is taken."""
+    """Whether a preview shows that a candidate is clearly slower, so that no round is run."""
     return rule.is_hopeless(speedups_at_one_clock(previews(rounds)), incumbent_speedup)
 
 
 def is_previewed_enough(rounds: Sequence[Round], incumbent_speedup: float | None, rule: HopelessRule = PREVIEW) -> bool:
-    """Whether a preview need not continue: further samples would not change what `is_hopeless_by` says."""
+    """Whether a preview need not continue: more samples would not change the result of `is_hopeless_by`."""
     return rule.is_settled(speedups_at_one_clock(previews(rounds)), incumbent_speedup)
 
 
 def counting_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> list[int]:
-    """Which rounds of [graph][round] samples count, of `num_rounds` that are requested: a round counts for all graphs
-    or for none, so that any two stay paired. Where too few count, all do."""
+    """Which rounds of [graph][round] samples are used, of `num_rounds` that are requested: a round is used for all
+    graphs or for none, so that any two stay paired. If too few are valid, all are used."""
     reasons = drop_reasons(tracks, regime)
     found = [i for i, reason in enumerate(reasons) if reason is None]
     return found if len(found) >= min(MIN_KEPT, num_rounds) else list(range(len(reasons)))
 
 
 def are_enough_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> bool:
-    """Whether this many rounds count; up to a third more, rounded up, are taken in place of those that do not."""
+    """Whether this many rounds are valid; up to a third more, rounded up, replace invalid ones."""
     num_taken = len(tracks[0])
     if num_taken < num_rounds or 3 * num_taken >= 4 * num_rounds:
         return num_taken >= num_rounds
@@ -82,15 +82,15 @@ def are_enough_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, reg
 
 
 def counting(rounds: Sequence[Round]) -> Sequence[Round]:
-    """What figures are taken from: the rounds that count, or all where too few do; those of a preview where there is no
-    other."""
+    """The rounds that figures are computed from: the valid ones, or all if too few are valid; those of a preview if
+    there are no others."""
     found = kept(rounds)
     return found if len(found) >= MIN_KEPT else whole(rounds) or rounds
 
 
 def telling(rounds: Sequence[Round]) -> Sequence[Round]:
-    """What rounds are ended by: those that count, or all where the driver slows the card down in most of them. More of
-    the kind would be dropped, too."""
+    """The rounds that decide when to stop: the valid ones, or all if the driver slows the card down in most of them.
+    More such rounds would be dropped, too."""
     slowed = [one for one in rounds if one.dropped is DropReason.SLOWDOWN]
     return whole(rounds) if 2 * len(slowed) > len(rounds) else kept(rounds)
 
@@ -101,7 +101,7 @@ class Ending:
 
     stop: StopRule
     hopeless: HopelessRule
-    #: The best so far against the library; None where there is none, or the candidate is the library.
+    #: The best speed-up so far; None if there is none, or the candidate is the library.
     incumbent_speedup: float | None = None
 
     def is_truncation(self, rounds: Sequence[Round]) -> bool:
@@ -109,8 +109,9 @@ class Ending:
         return self.hopeless.is_hopeless(speedups(telling(rounds)), self.incumbent_speedup)
 
     def is_enough(self, rounds: Sequence[Round], elapsed_s: float) -> bool:
-        """Whether the figure (the ratio to the library, or the library's own time) is known well enough for where it
-        is, or has cost enough: what is certainly behind the incumbent needs few rounds. Not of a truncation."""
+        """Whether the figure (the ratio to the library, or the library's own time) is known well enough for its
+        rank, or has cost enough: a candidate that is certainly slower than the incumbent needs few rounds. Not of a
+        truncation."""
         counted = telling(rounds)
         figures = speedups(counted) if _has_library(counted) else [one.time_us for one in counted]
         if self.is_truncation(rounds):
@@ -124,8 +125,8 @@ def summary(
 ) -> Measured:
     """The figures of a trial; `rel_error` and `stage_s` are not filled in.
 
-    Of a preview alone only the ratio at one clock tells: its time is that ratio of `library_us`, the library's in
-    earlier rounds.
+    For a preview alone, only the ratio at one clock is meaningful: the time is that ratio times `library_us`, the
+    library's in earlier rounds.
     """
     counted = counting(rounds)
     times_us = [one.time_us for one in counted]
@@ -153,7 +154,7 @@ def _has_library(rounds: Sequence[Round]) -> bool:
 
 
 def _metrics(rounds: Sequence[Round]) -> tuple[Metric, ...]:
-    """Counts of rounds, and clocks of those that the figures are taken from."""
+    """Counts of rounds, and the clocks of those that the figures are computed from."""
     counted = counting(rounds)
     clocks = {
         "sm_clock": [one.clock_mhz for one in counted if one.clock_mhz],

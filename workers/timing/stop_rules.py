@@ -1,4 +1,4 @@
-"""When a series of rounds is long enough: pure, judged by the ratios so far and the time that they took."""
+"""When a series of rounds is long enough: pure functions of the ratios so far and of the elapsed time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tuner.core.trial import stats
 class StopRule:
     """When a series of rounds is long enough: a pure function of the ratios so far."""
 
-    #: At least this many rounds, whatever they say.
+    #: Minimum rounds, whatever the ratios.
     min_rounds: int = 8
     #: At most this many.
     max_rounds: int = 48
     #: Enough when the relative standard error of the median ratio is below this.
     rel_error: float = 0.002
-    #: Seconds after which it stops, once `min_rounds` are there.
+    #: Seconds after which it stops, once there are `min_rounds`.
     seconds: float = 0.25
 
     def is_over(self, ratios: Sequence[float], elapsed_s: float, num_taken: int | None = None) -> bool:
-        """Whether to stop after these rounds, of which `num_taken` were taken: `ratios` are of those that count."""
+        """Whether to stop after these rounds, of which `num_taken` were run: `ratios` are those of the valid ones."""
         taken, num_rounds = num_taken or len(ratios), len(ratios)
         if taken >= self.max_rounds or (taken >= self.min_rounds and elapsed_s > self.seconds):
             return True
@@ -37,11 +37,11 @@ class StopRule:
 
 @dataclass(frozen=True, kw_only=True)
 class HopelessRule:
-    """When a candidate is certainly far worse than the best so far: more rounds would tell nothing of use."""
+    """When a candidate is certainly far slower than the best so far: more rounds would be useless."""
 
-    #: Hopeless below this share of the incumbent's speed-up. Far enough that a rough time ranks it as well.
+    #: Hopeless below this share of the incumbent's speed-up. So far that a rough time is enough for its rank.
     share: float = 0.8
-    #: At least this many rounds; a sign test says nothing of fewer.
+    #: Minimum rounds; a sign test needs more than fewer would give.
     min_rounds: int = 5
 
     def is_hopeless(self, speedups: Sequence[float], incumbent_speedup: float | None) -> bool:
@@ -51,32 +51,33 @@ class HopelessRule:
         return stats.median_upper_bound(speedups) < self.share * incumbent_speedup
 
     def is_settled(self, speedups: Sequence[float], incumbent_speedup: float | None) -> bool:
-        """Whether `min_rounds` are there, or the rounds so far say already that as many would not be hopeless: of the
-        fewest that a sign test takes, every one must be below. Without an incumbent all are taken, for whoever judges
-        the rule later."""
+        """Whether there are `min_rounds`, or the rounds so far already show that it is not hopeless: with the
+        minimum for a sign test, every one must be below. Without an incumbent all are run, so that the rule can be
+        judged later."""
         if incumbent_speedup is None or len(speedups) >= self.min_rounds:
             return len(speedups) >= self.min_rounds
         return any(speedup >= self.share * incumbent_speedup for speedup in speedups)
 
 
-#: What is certainly behind the best so far by so much needs no finer figure: it ranks as well by a few rounds.
+#: A candidate that is certainly this much slower than the best so far needs no finer figure: a few rounds are enough
+#: for its rank.
 BEHIND = HopelessRule(share=0.98)
 
-#: What a preview before the first round is judged by: the ratios at one clock of short samples behind little load.
-#: Every one of them must say it, so the first that does not ends the preview. What a slower kernel may gain at the
-#: power limit by a higher clock has to lie within the share: at most a tenth in what was recorded, and a twentieth in
-#: what ended near the best.
+#: The rule for a preview before the first round: the ratios at one clock of short samples after a short load. Every one
+#: of them must be below, so the first one that is not ends the preview. The share must cover what a slower kernel may
+#: gain at the power limit by a higher clock: at most a tenth in recorded trials, and a twentieth in those near the
+#: best.
 PREVIEW = HopelessRule(share=0.87, min_rounds=5)
 
 
 def is_previewed(regime: Regime) -> bool:
-    """Whether a candidate is previewed: where a round costs far more than a preview."""
+    """Whether a candidate is previewed: if a round costs far more than a preview."""
     return regime is Regime.SUSTAINED
 
 
 def stop_rule(regime: Regime) -> StopRule:
-    """In sustained a round costs its load, so there are fewer, and each sample is longer. At the power limit the clock
-    swings with a period of 0.9 s, so rounds span one."""
+    """Under sustained load a round includes its load, so there are fewer, and each sample is longer. At the power
+    limit the clock oscillates with a period of 0.9 s, so rounds span one period."""
     if regime is Regime.SUSTAINED:
         return StopRule(min_rounds=5, max_rounds=10, rel_error=0.004, seconds=0.9)
     return StopRule()

@@ -1,4 +1,4 @@
-"""In which order the graphs of a round are sampled, and what a sample costs beside itself. Pure."""
+"""The order in which the graphs of a round are sampled, and the cost of a sample apart from itself. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ class Turn:
 
     #: Index of the graph.
     index: int
-    #: Whether the sample before was of it, so that it needs no other load.
+    #: Whether the sample before was of the same graph, so that it needs no other load.
     is_loaded: bool = False
-    #: Whether that very sample counts for this round, too.
+    #: Whether the same sample also counts for this round.
     is_shared: bool = False
 
 
 def turns(num_graphs: int, number: int, *, shares_first: bool = False) -> Iterator[Turn]:
-    """Round `number`, counted from 0: every graph once, another one first than in the round before.
+    """Round `number`, counted from 0: every graph once, starting with another one than the round before.
 
-    A sample may depend on what ran before it (docs/findings/README.md). So each graph comes right one after another
-    one equally often: once in as many rounds as there are graphs, where these are odd twice in twice as many (E. J.
-    Williams, Experimental designs balanced for the estimation of residual effects of treatments, 1949).
+    A sample may depend on what ran before it (docs/findings/README.md). So each graph follows each other one equally
+    often: once in as many rounds as there are graphs, or twice in twice as many if their number is odd (E. J. Williams,
+    Experimental designs balanced for the estimation of residual effects of treatments, 1949).
 
-    Of two graphs a round so begins with that of the sample before. With `shares_first`, where that is the first graph,
-    the sample is taken over. Every sample of the second graph then has one of the first right before or behind it.
+    With two graphs, a round begins with that of the previous sample. With `shares_first`, if that is the first graph,
+    the sample is reused. Every sample of the second graph then has one of the first right before or after it.
     """
     first = number % num_graphs
     is_mirrored = num_graphs % 2 == 1 and number // num_graphs % 2 == 1

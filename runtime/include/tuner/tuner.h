@@ -257,18 +257,25 @@ tuner_status tuner_layer_weights_at(const tuner_pack *pack, const tuner_attentio
                                     tuner_weights *weights);
 /* One product of a checkpoint on the host, as the checkpoint has it: row-major, nothing between. */
 typedef struct tuner_stored_product {
-  const void *codes;    /* qweight, weight_packed, or weight */
-  const void *scales;   /* of groups, of the element type `factors`; null where there are none */
+  const void *codes;    /* qweight, weight_packed, weight, or gpt-oss's blocks */
+  const void *scales;   /* of groups, of the type `factors`; null where there are none */
   const void *zeros;    /* qzeros, weight_zero_point; null where there are none */
   const int32_t *order; /* [k], the group of each column (g_idx); null where they lie in order */
   int32_t rows;
 } tuner_stored_product;
 /* Whose tensors: of GPTQ, whose stored zero points are one less, and of gptq_v2, of AWQ's gemm, of compressed-tensors'
- * pack-quantized, or e4m3 [rows, k]. */
-enum { TUNER_FROM_GPTQ = 1, TUNER_FROM_GPTQ_V2 = 2, TUNER_FROM_AWQ = 3, TUNER_FROM_COMPRESSED = 4, TUNER_FROM_E4M3 = 5 };
+ * pack-quantized, e4m3 [rows, k], or e2m1 [rows, k / 2] bytes, of two the lower bits first, with e8m0 [rows, k / 32]. */
+enum {
+  TUNER_FROM_GPTQ = 1,
+  TUNER_FROM_GPTQ_V2 = 2,
+  TUNER_FROM_AWQ = 3,
+  TUNER_FROM_COMPRESSED = 4,
+  TUNER_FROM_E4M3 = 5,
+  TUNER_FROM_E2M1 = 6,
+};
 /* Lays products out above each other (of a gated op the gate's first) as a kernel reads `weights`, into as many bytes as
- * its tensor has, on the host. BAD_ARGUMENT, and nothing is written, where a scale is no finite number above 0, groups lie in
- * an order of their own, or products are not what the kernel reads. */
+ * its tensor has, on the host. BAD_ARGUMENT, and nothing is written, where a scale is no finite number above 0 (a power
+ * of two above 2), groups lie in an order of their own, or products are not what the kernel reads. */
 tuner_status tuner_weights_lay(const tuner_weights *weights, int32_t source, const tuner_stored_product *products,
                                uint32_t num_products, void *into, size_t num_bytes);
 /* As tuner_attention_prepare: all layers of a model may share one. */

@@ -101,12 +101,12 @@ def test_what_is_no_legal_schedule_for_pair_and_target_is_refused_by_its_name(ap
     ("text", "message"),
     [
         ("[", "is not valid JSON"),
-        ("[]", "has no schedules of tuner's; pass a file written by"),
-        ('{"schema_version": "1.0.0", "results": []}', "has no schedules of tuner's; pass a file written by"),
-        ('{"tuner": {"job": {}}, "results": []}', "has no measured schedule of tuner's"),
+        ("[]", "has no tuner schedules; pass a file written by"),
+        ('{"schema_version": "1.0.0", "results": []}', "has no tuner schedules; pass a file written by"),
+        ('{"tuner": {"job": {}}, "results": []}', "has no measured tuner schedule"),
         (
             '{"tuner": {"job": {}}, "results": [{"invalidity": "correct"}]}',
-            "has no schedules of tuner's; pass a file written by",
+            "has no tuner schedules; pass a file written by",
         ),
     ],
 )

@@ -69,8 +69,8 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
         (["--layers"], "--layers covers whole layers: use --context, and neither --with-qkv nor --blocks"),
         (["--context", "300", "--tokens-first"], "--tokens-first needs a paged cache: add --page-tokens"),
         (["--lengths", "uniform"], "--lengths needs contexts: add --context"),
-        (["--timed-length", "9"], "--timed-length is of contexts: give --context, too, which is no less"),
-        (["--context", "300", "--timed-length", "301"], "give --context, too, which is no less"),
+        (["--timed-length", "9"], "--timed-length needs contexts: add --context, which must be at least as long"),
+        (["--context", "300", "--timed-length", "301"], "add --context, which must be at least as long"),
     ):
         refused = run(*command, *more)
         assert (refused.exit_code, words in refused.stderr) == (ExitCode.USAGE, True), refused.stderr

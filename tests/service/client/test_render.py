@@ -21,8 +21,11 @@ def test_the_pace_is_what_an_event_says_of_it() -> None:
     figures = {"eta_s": 11.6, "card_share": 0.843, "since_progress": 7}
     assert render.pace_line(figures, BUDGET) == "about 12 s left, card busy 84 %"
     assert render.pace_line(figures, {**BUDGET, "patience": 30}).endswith(", 7/30 without progress")
-    assert (render.trials_of(16, 60), render.trials_of(60, 60)) == ("16/60 trials", "60/60 trials")
-    assert render.trials_of(72, 60) == "72 trials", "a ladder's job tries what its neighbours found, too"
+    both = render.trials_of(16, 60, "searching"), render.trials_of(60, 60, "succeeded")
+    assert both == ("16/60 trials", "60/60 trials")
+    ended = [render.trials_of(number, 60, state) for number, state in ((0, "cancelled"), (1, "failed"), (12, "finals"))]
+    assert ended == ["0 trials", "1 trial", "12 trials"], "no more will follow"
+    assert render.trials_of(72, 60, "searching") == "72 trials", "a ladder's job tries what its neighbours found, too"
     assert render.pace_line({"eta_s": None, "card_share": None}, {**BUDGET, "patience": None}) == ""
     assert render.pace_line({}, BUDGET) == "", "an older service does not say"
 
@@ -97,7 +100,7 @@ def test_a_truncated_trial_and_a_remark_are_reported() -> None:
 
 
 def test_what_stands_in_brackets_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    reason = "pip install 'fused-schedule-tuner[worker-cuda13]'"
+    reason = "pip install '.[worker-cuda13]'"
     trial = {
         "number": 3,
         "simulated": False,

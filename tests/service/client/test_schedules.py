@@ -142,7 +142,7 @@ def test_a_trial_of_the_service_is_taken_by_its_name(run: Run, client: Client, f
     run("watch", job_id)
     assert tried(client, job_id) == tried(client, first)
     for name, words in (
-        (f"{first}/0", "is the library's, which has no schedule"),
+        (f"{first}/0", "ran the library, which has no schedule"),
         (f"{first}/99", "has no trial 99"),
         ("job-none/1", "job-none"),
     ):

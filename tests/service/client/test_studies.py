@@ -127,6 +127,7 @@ def test_an_order_of_ones_own_is_made_here_and_sent_as_a_table(run: Run, client:
     job = json.loads(run("submit", "ffn", *PAIR, "--schedule", few, *orders, "--json").stdout)
     assert run("watch", job["id"]).exit_code == ExitCode.OK
     base, spiral, backwards = client.study(job["id"])["members"][1:]
+    assert [one["varied"].split()[-1] for one in (spiral, backwards)] == ["given-spiral", "given-backwards"]
     sent = [one["candidate"]["schedule"]["ordering"]["interleave"] for one in (base, spiral, backwards)]
     assert [merge["kind"] for merge in sent] == ["producer_first", "given", "given"]
     assert sent[1]["tiles"][:8] == [

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.waterfall.patches import LEFT_OUT, Patch, PatchError
-from benchmarks.waterfall.rooms import rows_of
 from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
 from tuner.core.insight.waterfall import Figures, waterfall_of
 from tuner.core.legal.legality import check_kind, check_schedule
@@ -70,14 +69,3 @@ def test_each_schedule_is_legal_and_every_patch_fits_its_source(row: WaterfallRo
 def test_a_patch_that_does_not_fit_says_so() -> None:
     with pytest.raises(PatchError, match="the kernel was changed"):
         Patch(before="no such line", after="").applied("source")
-
-
-def test_rooms_for_sums_are_timed_of_winners_whose_ctas_share_k_and_all_are_legal() -> None:
-    gpu = parse_target("h200").gpu
-    of_pairs = rows_of(gpu)
-    assert of_pairs
-    for name, rows in of_pairs.items():
-        assert {row.name for row in rows} == {name}
-        assert len({row.schedule.tiling.sum_kib for row in rows}) > 1
-        for row in rows:
-            check_schedule(row.workload, gpu, row.schedule)

@@ -50,7 +50,7 @@ def test_a_batch_says_in_one_line_how_far_it_is() -> None:
     assert line(batch("queued", 0, queued=2)) == "0/40 trials; 0 of 2 jobs (simulated)"
     found = batch("searching", 9, queued=1, succeeded=2, failed=1)
     assert line(found) == "9/40 trials, about 12 s left, card busy 84 %; 3 of 4 jobs (simulated)"
-    assert line({**found, "state": "succeeded"}) == "9/40 trials; 3 of 4 jobs (simulated)"
+    assert line({**found, "state": "succeeded"}) == "9 trials; 3 of 4 jobs (simulated)"
     assert (
         line({**found, "num_paused": 1})
         == "9/40 trials, about 12 s left, card busy 84 %; 3 of 4 jobs, 1 paused (simulated)"
@@ -72,7 +72,7 @@ def test_a_narrow_terminal_shows_how_long_it_takes_and_how_busy_the_card_is() ->
 @pytest.mark.parametrize(
     ("count", "least", "words"),
     [
-        (0, 0, "no kernel of tuner's: the library runs everywhere"),
+        (0, 0, "no tuner kernel: the library runs everywhere"),
         (1, 1, "1 kernel (fused pdl), and no fewer do; the library for more rows"),
         (2, 1, "2 kernels (fused pdl, fused pdl), and at least 1 are needed; the library for more rows"),
     ],

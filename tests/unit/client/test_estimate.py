@@ -102,7 +102,7 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
     assert "nothing was measured for this model" in table
     assert "near: shipped decode-swiglu/llama3-8b/m16" in table
     assert "a step of the mix saves" in table
-    assert "2 of 2 figures come from other shapes, or from the simulator" in table
+    assert "of 2 figures, 2 from other shapes, or from the simulator" in table
 
 
 def test_a_mix_weighs_the_steps() -> None:
@@ -157,11 +157,24 @@ def test_dense_layers_of_one_are_counted_and_its_latent_attention_is_none(tmp_pa
     assert "no attention: it is a latent one (kv_lora_rank)" in found.stderr
 
 
-def test_of_a_quantised_model_the_attention_remains(tmp_path: Path) -> None:
+def test_the_mlps_of_a_quantised_model_are_estimated_as_tune_model_tunes_them(tmp_path: Path) -> None:
     llama = json.loads((CONFIGS / "llama_3_8b.json").read_text())
-    found = asked(write(tmp_path, **llama, quantization_config={"quant_method": "awq"}), "--m", "16")
+    how = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    found = asked(write(tmp_path, **llama, quantization_config=how), "--m", "16", "--json")
+    assert found.exit_code == 0, found.output
+    [line] = map(json.loads, found.stdout.splitlines())
+    assert (line["shape"], line["layers"]) == (
+        "bf16 4096 -> 14336 -> 4096 silu gated, int4_g128 weights, 16-bit activations",
+        32,
+    )
+    assert line["ours_us"] > 0
+
+
+def test_of_a_model_quantised_in_an_unknown_way_the_attention_remains(tmp_path: Path) -> None:
+    llama = json.loads((CONFIGS / "llama_3_8b.json").read_text())
+    found = asked(write(tmp_path, **llama, quantization_config={"quant_method": "bitsandbytes"}), "--m", "16")
     assert found.exit_code == ExitCode.NO_RESULT
-    assert "says that the layers are quantised by awq" in found.stderr
+    assert "quantization_config.quant_method: is bitsandbytes" in found.stderr
     assert "the attention, whose keys and values are not quantised, in 32 layers" in found.stderr
     assert "no product: its weights are quantised" in found.stderr
 
@@ -190,7 +203,7 @@ def test_with_a_context_the_attention_that_remains_is_estimated(
 
 def test_with_a_context_a_latent_attention_is_said_to_have_no_kernel(tmp_path: Path) -> None:
     found = asked(write(tmp_path, **{**MIXTURE, "kv_lora_rank": 512}), "--m", "2", "--context", "256", "--json")
-    assert "kv_lora_rank: its attention is a latent one, which has no kernel here" in found.stderr
+    assert "kv_lora_rank: its attention is a latent one, which no kernel supports" in found.stderr
     assert "ops with a context are not estimated" in found.stderr
 
 

@@ -39,6 +39,10 @@ BEST: dict[str, Any] = {
         }
     ],
 }
+REFUSAL = (
+    "the proof refuses it: a wait never ends: task 7 (down, tile row 0, tile column 3) of CTA 12 waits for signal 4, "
+    "which task 9 of the same CTA posts later: start the producer's tiles first"
+)
 MEMBER = {"interval_us": [21.42, 21.87], "forecast_us": 20.1, "panels": 1096, "time_us": 21.6, "reason": ""}
 STUDY: dict[str, Any] = {
     "workload": "ffn fp16 M=512 1024 -> 512 -> 512",
@@ -53,10 +57,12 @@ STUDY: dict[str, Any] = {
         | {
             "varied": "",
             "time_us": None,
-            "reason": "a wait never ended",
+            "reason": REFUSAL,
             "interval_us": None,
             "candidate": {"schedule": {"ops": []}},
         },
+        MEMBER | {"varied": "given-spiral", "time_us": None, "reason": REFUSAL, "candidate": {"schedule": {}}},
+        MEMBER | {"varied": "given-last", "reason": "its own trial", "candidate": {"schedule": {"ops": []}}},
     ],
 }
 
@@ -67,7 +73,7 @@ def test_results_and_studies_fit_with_every_figure_whole(width: int) -> None:
         (results_table(BEST, width), ("163.1 µs", "1.06x", "1.058–1.069", "138.3 mJ", "two launches pdl", "3.0e-01")),
         (
             study_table(STUDY, width),
-            ("21.6 µs", "21.42–21.87", "1.00x", "1096", "producer_first", "a wait never ended"),
+            ("21.6 µs", "21.42–21.87", "1.00x", "1096", "producer_first", "– (1)", "(1) the proof"),
         ),
     ):
         for column in table.columns:
@@ -79,3 +85,17 @@ def test_results_and_studies_fit_with_every_figure_whole(width: int) -> None:
         assert max(map(len, text.splitlines())) <= width
         for figure in figures:
             assert figure in text, text
+        assert "spiral" not in text or text.count("(1)") == 3
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_refused_order_leaves_a_study_one_line_for_each_schedule(width: int) -> None:
+    console = plain_console(width=width)
+    with console.capture() as captured:
+        console.print(study_table(STUDY, width))
+    lines = captured.get().splitlines()
+    rows = [line for line in lines if line.startswith("│")]
+    assert len(rows) <= len(STUDY["members"]) + 1, "only the longest name may take two lines"
+    assert "µs (2)" in rows[-1]
+    after = " ".join(" ".join(lines[lines.index(next(line for line in lines if line.startswith("└"))) + 1 :]).split())
+    assert f"(1) {REFUSAL} (2) its own trial" in after

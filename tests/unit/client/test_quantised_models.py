@@ -75,20 +75,20 @@ def test_a_block_in_other_groups_is_of_these() -> None:
 def test_ranks_cut_rows_of_weights_between_groups() -> None:
     [block] = blocks(GPTQ, how={"tp": 4})
     assert block.shape.d_hidden == 3584
-    with pytest.raises(InvalidInput, match=r"quantization_config: says int4_g128.*, and down.k is 18\d\d") as refused:
+    with pytest.raises(InvalidInput, match=r"quantization_config: says int4_g128.*: down.k is 18\d\d") as refused:
         blocks(GPTQ, "qwen2_5_7b", how={"tp": 10}, intermediate_size=18880)
-    assert "use a multiple of 128" in refused.value.remedy
+    assert "use a multiple of 256" in refused.value.remedy
 
 
 @pytest.mark.parametrize(
     ("quantised", "changes", "words"),
     [
-        (DEEPSEEK, {}, "no kernel here has factors of blocks"),
-        (GPTQ, {"mlp_bias": True}, "mlp_bias: is given, and a kernel of quantised weights adds none"),
+        (DEEPSEEK, {}, "no kernel supports factors per block"),
+        (GPTQ, {"mlp_bias": True}, "mlp_bias: is given, but kernels with quantised weights add none"),
         (GPTQ, {"num_local_experts": 8}, "a mixture of experts"),
         (GPTQ | {"dynamic": {r".*down_proj": {"group_size": 64}}}, {}, "has mixed formats in one layer"),
         (compressed(INT4, ignore=["re:.*down_proj"]), {}, "down_proj left as it was; give a checkpoint"),
-        ("gptq", {}, "is 'gptq', no object"),
+        ("gptq", {}, "is 'gptq', not an object"),
         (FP8, {"torch_dtype": "float32"}, "torch_dtype: is 'float32'"),
     ],
 )

@@ -154,7 +154,7 @@ def test_options_of_a_job_stand_before_or_behind_its_kind_and_in_the_configurati
     config.write_text("[submit]\ntrials = 7\nm = 3\n")
     monkeypatch.setenv("TUNER_CONFIG", str(config))
     ffn = ["ffn", "--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "128"]
-    for words, trials in ((ffn, 7), (["--trials", "9", *ffn], 9), (["--trials", "9", *ffn, "--trials", "11"], 11)):
+    for words, trials in ((ffn, 7), (["--trials", "9", *ffn], 9), ([*ffn, "--trials", "11"], 11)):
         result = CliRunner().invoke(main, ["submit", *words, "--label", "a"])
         assert result.exit_code == 0, result.output
         assert (sent[-1]["budget"], sent[-1]["labels"], sent[-1]["pair"]["m"]) == ({"trials": trials}, ["a"], 16)

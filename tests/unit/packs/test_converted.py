@@ -76,7 +76,7 @@ def test_a_pack_is_shown_with_formats_and_layouts_of_weights(packed: bytes, tmp_
     path = tmp_path / "a.tunerpack"
     path.write_bytes(packed)
     asked = CliRunner().invoke(main, ["show", str(path)], env={"COLUMNS": "200"})
-    said = "up.w, down.w: int4_g128_zp (4 bits, a bf16 factor for 128 of a row, zero points), layout turned"
+    said = "up.w, down.w: int4_g128_zp (4 bits, a bf16 factor for 128 of a row, zero points), layout turned_by_256"
     assert said in " ".join(asked.stdout.split())
     asked = CliRunner().invoke(main, ["show", "--json", str(path)])
     assert [json.loads(line)["weights"] for line in asked.stdout.splitlines()] == [[said], []]

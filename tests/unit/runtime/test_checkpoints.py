@@ -135,15 +135,15 @@ _BF16 = {"0": 0, "nan": 0x7FC0, "inf": 0x7F80, "-1": 0xBF80}
 def test_a_scale_that_is_no_number_above_0_is_refused(value: str) -> None:
     tensors, config = read(FOLDER / "compressed_int4_g128.safetensors")
     given = changed(tensors, "mlp.weight_scale", (3, 1), _BF16[value])
-    with pytest.raises(InvalidInput, match=rf"mlp\.weight_scale: is {value} at \[3, 1\], of 1 that are no finite"):
+    with pytest.raises(InvalidInput, match=rf"mlp\.weight_scale: is {value} at \[3, 1\], of 1 that are not finite"):
         convert(given, "mlp", config)
 
 
 @pytest.mark.parametrize(
     ("name", "tensor", "place", "value", "problem"),
     [
-        ("gptq", "mlp.qzeros", (1, 2), 0x77777776, r"mlp\.qzeros: has a zero point of 7, and the config says sym"),
-        ("gptq", "mlp.g_idx", 0, 1, r"mlp\.g_idx: has groups in an order of their own \(act order\)"),
+        ("gptq", "mlp.qzeros", (1, 2), 0x77777776, r"mlp\.qzeros: has a zero point of 7, but the config says sym"),
+        ("gptq", "mlp.g_idx", 0, 1, r"mlp\.g_idx: is in activation order \(act order\)"),
         ("compressed_fp8", "mlp.weight", (4, 9), 0xFF, r"mlp\.weight: is NaN at \[4, 9\]"),
         ("compressed_int4_g64", "mlp.weight_shape", 1, 512, r"mlp\.weight_shape: is \[32, 512\].*use \[32, 256\]"),
     ],
@@ -161,15 +161,15 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
             {"quant_method": "awq", "bits": 4, "version": "gemv"},
             "version: is gemv; give a checkpoint in AWQ's usual layout",
         ),
-        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 16}, "group_size: is 16; give one of 32, 64, 128"),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 16}, "group_size: is 16; use one of 32, 64, 128"),
         ({"quant_method": "mxfp4"}, "mlp_blocks: is missing"),
         ({}, "quant_method: is missing"),
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*give one of 32, 64, 128"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*use one of 32, 64, 128"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, r"weight_block_size: is \[128, 128\]"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo: is NVFP4"),
-        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: is no object of groups"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: is not an object of groups"),
         (
             {
                 "quant_method": "compressed-tensors",
@@ -188,7 +188,12 @@ def test_configs_that_no_kernel_takes_are_refused(config: dict[str, Any], proble
 @pytest.mark.parametrize(
     ("name", "tensor", "value", "problem"),
     [
-        ("gptq", "mlp.qweight", np.zeros((50, 32), np.int32), "has 400 columns, no multiple of the 128 of a group"),
+        (
+            "gptq",
+            "mlp.qweight",
+            np.zeros((50, 32), np.int32),
+            "has 400 columns, which is not a multiple of the group size 128",
+        ),
         ("gptq", "mlp.qweight", np.zeros((32, 32), np.float32), r"mlp\.qweight: has 2 dimensions of float32"),
         ("awq", "mlp.scales", np.zeros((1, 32), np.float16), r"mlp\.scales: is \[1, 32\]; use \[2, 32\]"),
         ("awq", "mlp.qzeros", np.zeros((2, 8), np.int32), r"mlp\.qzeros: is \[2, 8\]; use \[2, 4\]"),
@@ -217,7 +222,7 @@ def test_products_of_several_formats_do_not_lie_above_each_other() -> None:
     tensors, config = read(FOLDER / "gptq.safetensors")
     others = {name.replace("mlp.", "up."): array for name, array in tensors.items()}
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"dynamic": {"up": {"sym": False}}}, "int4_g128_zp in 256 columns.*and mlp int4_g128 in 256 columns"),
+        ({"dynamic": {"up": {"sym": False}}}, "int4_g128_zp in 256 columns.*but mlp has int4_g128 in 256 columns"),
         ({"dynamic": {"-:up": {}}}, "up: is left as it was"),
         ({"dynamic": {"+:up": {"bits": 8}}}, "bits: is 8"),
     ]

@@ -90,7 +90,9 @@ def test_static_factors_of_inputs_are_in_those_of_channels() -> None:
 def test_a_dynamic_checkpoint_needs_the_factor_of_the_intermediate() -> None:
     tensors, _ = widened("compressed_fp8")
     dynamic, wanted = FP8 | {"activation_scheme": "dynamic"}, kernel(Scheme.TOKEN)
-    with pytest.raises(InvalidInput, match="hidden_factor: is missing: activations in 8 bits have a static factor"):
+    with pytest.raises(
+        InvalidInput, match="hidden_factor: is missing: with 8-bit activations, kernels need a static factor"
+    ):
         feed_forward(tensors, dynamic, wanted, **NAMES)
     for wrong in (0.0, float("nan"), -1.0):
         with pytest.raises(InvalidInput, match=r"hidden_factor: is .*give a number above 0"):
@@ -103,10 +105,10 @@ def test_a_dynamic_checkpoint_needs_the_factor_of_the_intermediate() -> None:
 @pytest.mark.parametrize(
     ("scheme", "dtype", "words"),
     [
-        (Scheme.INT4, Dtype.BF16, "up.w: has factors 'fp16', and the kernel reads 'bf16'"),
-        (Scheme.INT4_ZP, Dtype.FP16, "format 'int4_g128', and the kernel reads 'int4_g128_zp'"),
-        (Scheme.W8A16, Dtype.FP16, "format 'int4_g128', and the kernel reads 'e4m3'"),
-        (Scheme.TENSOR, None, "up.w: is of fp8_e4m3 in the kernel, and the checkpoint has int4_g128"),
+        (Scheme.INT4, Dtype.BF16, "up.w: has factors 'fp16', but the kernel reads 'bf16'"),
+        (Scheme.INT4_ZP, Dtype.FP16, "format 'int4_g128', but the kernel reads 'int4_g128_zp'"),
+        (Scheme.W8A16, Dtype.FP16, "format 'int4_g128', but the kernel reads 'e4m3'"),
+        (Scheme.TENSOR, None, "up.w: is fp8_e4m3 in the kernel, but int4_g128 in the checkpoint"),
     ],
 )
 def test_a_kernel_of_another_format_is_refused(scheme: Scheme, dtype: Dtype | None, words: str) -> None:
@@ -121,8 +123,8 @@ def test_other_sizes_and_another_layout_are_refused() -> None:
     tensors, config = widened("gptq")
     wanted = kernel(Scheme.INT4, Dtype.FP16)
     for name, changed, words in (
-        ("down.w", {"k": 1024}, r"down\.w: has .*k 512, and the kernel reads 1024"),
-        ("up.w", {"layout": "rows"}, r"up\.w: has layout '.*', and the kernel reads 'rows'"),
+        ("down.w", {"k": 1024}, r"down\.w: has .*k 512, but the kernel reads 1024"),
+        ("up.w", {"layout": "rows"}, r"up\.w: has layout '.*', but the kernel reads 'rows'"),
     ):
         other = {**wanted[name], "stored": {**wanted[name]["stored"], **changed}}
         with pytest.raises(InvalidInput, match=words):

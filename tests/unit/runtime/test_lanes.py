@@ -22,6 +22,7 @@ SOURCES = {
     "compressed_int4_g64": (4, "weight_packed", "weight_scale", ""),
     "compressed_int4_zp": (4, "weight_packed", "weight_scale", "weight_zero_point"),
     "compressed_fp8": (5, "weight", "", ""),
+    "compressed_mxfp4": (6, "weight_packed", "weight_scale", ""),
 }
 FILLED = 0xA5
 
@@ -80,6 +81,13 @@ def zero_of_7() -> Array:
     return found
 
 
+def powers() -> Array:
+    tensors, _ = read(FOLDER / "compressed_mxfp4.safetensors")
+    found = bits(tensors["mlp.weight_scale"]).copy()
+    found[4, 1] = 255
+    return found
+
+
 def nan_codes() -> Array:
     tensors, _ = read(FOLDER / "compressed_fp8.safetensors")
     found = bits(tensors["mlp.weight"]).copy()
@@ -111,7 +119,15 @@ def nan_codes() -> Array:
         ("gptq", {"layout": "rows"}, {}, "cannot lay out weights of format int4_g128 in layout rows"),
         ("gptq", {"factors": "fp32"}, {}, "factors are fp32: give fp16 or bf16"),
         ("gptq", {}, {"num_bytes": 12}, "there are 64 rows and room for 12 bytes: give 64 and 8448"),
-        ("gptq", {}, {"source": 5}, "source is 5, and weights are int4_g128: give one of 4 bits"),
+        ("gptq", {}, {"source": 5}, "source is 5, and weights are int4_g128: give one of 4-bit integers"),
+        ("compressed_mxfp4", {}, {"source": 4}, "source is 4, and weights are mxfp4: give TUNER_FROM_E2M1"),
+        ("compressed_mxfp4", {"factors": "bf16"}, {}, "factors are bf16: give e8m0"),
+        (
+            "compressed_mxfp4",
+            {"weight_scale": powers()},
+            {},
+            "the scale of product 0, row 4, group 1 is above 2 or NaN",
+        ),
         ("compressed_fp8", {}, {"source": 1}, "source is 1, and weights are e4m3: give TUNER_FROM_E4M3"),
         ("compressed_fp8", {"weight": nan_codes()}, {}, "codes of product 0 are NaN at [4, 9]"),
     ],

@@ -96,7 +96,7 @@ def test_generate_goes_on_as_before() -> None:
         ("Llama", {"mlp_bias": True}, "it has biases"),
         ("Llama", {"hidden_act": "gelu"}, "is neither SiLU nor the tanh form of GELU"),
         ("Llama", {"dtype": "float32"}, "its weights are of float32, but kernels have fp16 or bf16"),
-        ("Granite", {}, "GraniteMLP is none of Gemma2MLP"),
+        ("Granite", {}, "GraniteMLP is not one of Gemma2MLP"),
     ],
 )
 def test_what_the_operator_cannot_do_stays_as_it_was_and_is_said(

@@ -145,7 +145,7 @@ def test_a_backend_whose_steps_have_no_table_is_named() -> None:
             return "FLASHINFER"
 
     assert reasons_against(served(backend=FlashInfer), OURS, reaching(2048)) == [
-        "steps of backend FLASHINFER have no table of blocks; --attention-backend FLASH_ATTN has"
+        "backend FLASHINFER has no block table; use --attention-backend FLASH_ATTN"
     ]
 
 
@@ -162,12 +162,15 @@ def test_a_backend_whose_steps_have_no_table_is_named() -> None:
         ({"soft_cap": 50.0}, "logits_soft_cap is 50.0 here and 0.0 in the pack"),
         ({"scale": 0.5}, "scale is 0.5 here and 0.08838834764831845 in the pack"),
         ({"drafts": 3}, "tokens of a sequence in a step is 4 here and 1 in the pack"),
-        ({"max_length": 8192}, "max_model_len is 8192, and the pack's kernels reach 2048 tokens: a full graph cannot"),
-        ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype is fp8, and kernels here read fp16 or bf16"),
-        ({"backend": OfTheCpu}, "the cache of backend CPU_ATTN has a form of its own"),
+        (
+            {"max_length": 8192},
+            "max_model_len is 8192, but the pack's kernels support at most 2048 tokens: a full graph cannot",
+        ),
+        ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype is fp8, but kernels read fp16 or bf16"),
+        ({"backend": OfTheCpu}, "the cache layout of backend CPU_ATTN is not supported"),
         ({"has_sink": True}, "its heads have sinks"),
         ({"alibi_slopes": [1.0]}, "its scores have slopes (ALiBi)"),
-        ({"attn_type": "encoder_only"}, "its type is encoder_only, and kernels here decode"),
+        ({"attn_type": "encoder_only"}, "its type is encoder_only, but kernels only decode"),
         ({"kv_sharing_target_layer_name": "layers.3"}, "it reads the cache of layers.3"),
         ({"ranks": 2}, "decode_context_parallel_size is 2: a rank has a part of each context"),
     ],
@@ -193,4 +196,4 @@ def test_a_contiguous_pack_and_one_without_kernels_are_named() -> None:
     assert "block_size is 16 here and none, since its cache is contiguous, in the pack" in reasons_against(
         served(), contiguous, reaching(2048)
     )
-    assert any("reach 0 tokens" in one for one in reasons_against(served(), OURS, []))
+    assert any("support at most 0 tokens" in one for one in reasons_against(served(), OURS, []))

@@ -105,14 +105,14 @@ def test_a_llama_of_one_rank_has_no_reason_against_it() -> None:
         ({"drafts": object()}, {}, "speculative decoding: its steps have several tokens"),
         ({"connector": object()}, {}, "kv_transfer_config: a connector waits"),
         ({"runner": "pooling"}, {}, "its runner is 'pooling'"),
-        ({}, {"kind": OtherLayer}, "OtherLayer: it is none of LlamaDecoderLayer, MistralDecoderLayer, Qwen2Decoder"),
-        ({}, {"kind": Qwen3DecoderLayer}, "Qwen3DecoderLayer: it norms queries and keys between qkv"),
-        ({}, {"qk_norm": True}, "its attention norms queries and keys"),
+        ({}, {"kind": OtherLayer}, "OtherLayer: it is not one of LlamaDecoderLayer, MistralDecoderLayer, Qwen2Decoder"),
+        ({}, {"kind": Qwen3DecoderLayer}, "Qwen3DecoderLayer: it normalizes queries and keys between qkv"),
+        ({}, {"qk_norm": True}, "its attention normalizes queries and keys"),
         ({}, {"rotary": YaRNScalingRotaryEmbedding}, "its rotary embedding is YaRNScalingRotaryEmbedding"),
-        ({}, {"quantised": True}, "its weights are int8, and kernels here have float16 and bfloat16"),
+        ({}, {"quantised": True}, "its weights are int8, but kernels support float16 and bfloat16"),
         ({}, {"method": "Fp8LinearMethod"}, "its weights are quantised, by Fp8LinearMethod"),
         ({}, {"scales_queries": True}, "its queries are scaled by their position"),
-        ({}, {"follows_time": True}, "its norm in front of the MLP follows a time"),
+        ({}, {"follows_time": True}, "the norm before its MLP depends on a time"),
         ({}, {"gelu": True}, "its activation is not SiLU"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_model_of_another_form_is_named() -> None:
     from tuner.vllm.layers import reasons_against_model
 
     assert reasons_against_model(SimpleNamespace(), config()) == [
-        "SimpleNamespace is no decoder of embed_tokens, layers and norm"
+        "SimpleNamespace is not a decoder of embed_tokens, layers and norm"
     ]
 
 
@@ -153,10 +153,10 @@ def test_a_pack_of_another_model_or_division_is_named_field_by_field() -> None:
     assert against(other, model()) == ["gate_up.n is 14336 here and 128 in the pack"]
     (found,) = against(entry(run=LayerRun.FROM_QKV), model())
     assert found.startswith(
-        "its ops are qkv, attention, o_proj, gate_up, down, and a program here is attention, o_proj"
+        "its ops are qkv, attention, o_proj, gate_up, down, but supported programs are attention, o_proj"
     )
     (found,) = against(entry(), model(), ranks=2)
-    assert found.startswith("tensor_parallel_size is 2: an all-reduce stands within a layer")
+    assert found.startswith("tensor_parallel_size is 2: there is an all-reduce within a layer")
 
 
 def test_between_all_reduces_a_layer_is_two_runs_and_each_is_held_against_the_model() -> None:

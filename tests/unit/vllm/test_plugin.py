@@ -189,7 +189,7 @@ def test_rows_of_the_library_take_vllms_own_kernel_of_the_activation(
 
 def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_PACK", "/nowhere/model.tunerpack")
-    with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is no file; give a pack"):
+    with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is not a file; give a pack"):
         loaded(config(), "tuner")
 
 
@@ -198,7 +198,7 @@ def test_weights_that_are_offloaded_stay_vllms_where_there_is_a_card(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     packed = loaded(config(), "tuner")
-    assert "2 stay vLLM's own: its weights do not lie on the card" in caplog.text
+    assert "2 stay vLLM's own: its weights are not on the card" in caplog.text
     assert type(packed.model.layers[0].mlp).__name__ == "LlamaMLP"
 
 
@@ -211,7 +211,7 @@ def test_another_interface_of_vllm_is_said_and_breaks_nothing(caplog: pytest.Log
     del sys.modules["tuner.vllm.loader"]
     sys.modules["vllm.model_executor.model_loader.base_loader"] = None  # type: ignore[assignment]
     tuner.vllm.register()
-    assert "the load format `tuner` is not there, since this vLLM has another interface" in caplog.text
+    assert "the load format `tuner` is not available, since this vLLM has a different interface" in caplog.text
 
 
 def test_what_the_inner_loader_alone_has_is_there_to_load_weights_again() -> None:
@@ -252,16 +252,16 @@ def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(
     ("asked", "words"),
     [
         ({"mlp_bias": True}, "2 stay vLLM's own: it has biases"),
-        ({"dtype": torch.float32}, "its weights are float32, and kernels here have float16 and bfloat16"),
+        ({"dtype": torch.float32}, "its weights are float32, but kernels support float16 and bfloat16"),
         ({"quantised": True}, "its weights are quantised, by Fp8LinearMethod"),
         ({"gelu": "none"}, "GeluAndMul(approximate='none') is neither SiLU nor the tanh form of GELU"),
-        ({"mlp": "GatedMLP"}, "GatedMLP is none of Gemma2MLP, Gemma3MLP, GemmaMLP, LlamaMLP"),
-        ({"lora": True}, "adapters (LoRA) change each product alone"),
+        ({"mlp": "GatedMLP"}, "GatedMLP is not one of Gemma2MLP, Gemma3MLP, GemmaMLP, LlamaMLP"),
+        ({"lora": True}, "adapters (LoRA) change each product separately"),
         ({"sleep": True}, "sleep mode may discard"),
         ({"ubatching": True}, "two micro-batches at once (DBO)"),
         ({"invariant": True}, "VLLM_BATCH_INVARIANT promises bits"),
         ({"additional": ()}, "additional_config is no dict"),
-        ({"load_format": "whole"}, "load format 'whole' makes the model by itself"),
+        ({"load_format": "whole"}, "load format 'whole' builds the model itself"),
     ],
 )
 def test_what_the_operator_cannot_do_stays_vllms_and_is_said(

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tuner.api.http.root_path import link_from_outside
 from tuner.api.http.session import CALLER, session_of
-from tuner.core.units import figure, microseconds, ratio
+from tuner.core.units import counted, figure, microseconds, ratio
 from tuner.wire.requests.problems import Problem
 
 STATIC_PATH = Path(__file__).parents[1] / "static"
@@ -70,7 +70,7 @@ _templates = Environment(
 )
 _templates.globals.update(places=PLACES, query_of=query_of)
 _templates.filters.update(
-    us=microseconds, ratio=ratio, arrows=arrows, clock=clock, duration=duration, figure=figure, zip=zip
+    us=microseconds, ratio=ratio, arrows=arrows, clock=clock, duration=duration, figure=figure, zip=zip, counted=counted
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tuner.api.pictures.plot import nice_ticks
+from tuner.core.units import counted
 from tuner.wire.responses.batches import GainView, LadderView, RungView
 
 WIDTH, HEIGHT = 760.0, 300.0
@@ -91,7 +92,7 @@ def draw_ladder(ladder: LadderView) -> LadderPicture | None:
 
 
 def _point(gain: GainView, x: Callable[[float], float], y: Callable[[float], float]) -> Point:
-    title = f"{gain.m} rows: {gain.speedup:.3f}x the library's speed"
+    title = f"{counted(gain.m, 'row')}: {gain.speedup:.3f}x the library's speed"
     interval = None
     if gain.speedup_ci95:
         low, high = gain.speedup_ci95
@@ -108,7 +109,7 @@ def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Ran
         same = list(members)
         first, last = same[0].m_lo, same[-1].m_hi
         begin, end = x(first - 0.5), x(last + 0.5)
-        rows = f"{first} rows" if first == last else f"{first} to {last} rows"
+        rows = counted(first, "row") if first == last else f"{first} to {last} rows"
         label = _what(kernel) if end - begin >= _LABEL_ROOM else "" if kernel is None else str(kernel)
         kind, title = _kind(kernel), f"{rows}: {_what(kernel)}"
         found.append(Range(x=begin, width=round(end - begin, 1), kind=kind, label=label, title=title))

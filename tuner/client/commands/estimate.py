@@ -18,15 +18,18 @@ import click
 from rich.progress import track
 from rich.table import Table
 
+from tuner.client.commands.configs import check_configs
 from tuner.client.delivery.output import plain_console, print_json, print_table
 from tuner.client.errors import NoResult
 from tuner.client.models.kinds_in_models import KindInModels, kinds_with_context
-from tuner.client.models.models import ffn_shapes, merged
+from tuner.client.models.models import ffn_blocks, merged
 from tuner.client.models.partly_known import what_remains
+from tuner.client.models.quantised import Block
 from tuner.client.options.model_options import model_options, read_config, take_rows
 from tuner.client.options.options import as_json
 from tuner.client.terminal import render
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.shapes import Shape
@@ -108,6 +111,7 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
     if mix is not None:
         options["rows"] = tuple(sorted(mix))
     rows, min_gain = take_rows(options), options["min_gain"]
+    check_configs(configs, with_context=options["context"] is not None)
     how = {name: options[name] for name in ("tp", "dtype", "context", "page_tokens")}
     asked = list(_asked(configs, rows, **how))
     if not asked:
@@ -122,35 +126,39 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
         click.echo(line)
 
 
-def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
-    """The shapes of a model, or of the supported part of one, which is reported."""
+def _blocks_of(path: Path, **how: Any) -> dict[Shape | Block, int]:
+    """The blocks of a model, or of the supported part of one, which is reported."""
     config = read_config(path)
     try:
-        return ffn_shapes(config, **how)
+        return ffn_blocks(config, **how)
     except InvalidInput as refused:
         try:
             shapes, words = what_remains(config, **how)
-        except InvalidInput:
-            shapes, words = {}, []
+        except InvalidInput as error:
+            raise click.UsageError(f"{path}: {error}") from error
         if not words:
             raise click.UsageError(f"{path}: {refused.field}: {refused.problem}; {refused.remedy}") from refused
         click.echo(f"{path}: {refused.field}: {refused.problem}; what remains:", err=True)
         for line in words:
             click.echo(f"  {line}", err=True)
-        return shapes
+        return dict(shapes.items())
 
 
 def _asked(
     configs: Sequence[Path], rows: Sequence[int], context: int | None, page_tokens: int | None, **how: Any
 ) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
     """The questions about the models: in words, layers, rows, and in the form of `POST /jobs`."""
-    for shape, layers in merged([_shapes_of(path, **how) for path in configs]).items():
-        yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
+    for block, layers in merged([_blocks_of(path, **how) for path in configs]).items():
+        yield from ((str(block), layers, m, _pair(block, m)) for m in rows)
     if context is None:
         return
     how |= {"max_length": context, "page_tokens": page_tokens}
     for path, kind in product(configs, kinds_with_context()):
         yield from _with_context(path, kind, rows, **how)
+
+
+def _pair(block: Shape | Block, m: int) -> dict[str, Any]:
+    return block.pair(m) if isinstance(block, Block) else {"kind": "ffn", "m": m, **vars(block)}
 
 
 def _with_context(
@@ -251,10 +259,12 @@ def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, i
         ]
     else:
         best = max(total, key=lambda m: total[m])
-        lines = [f"{best} rows save the most: {render.microseconds(total[best])} per step, for each of its tokens"]
+        a_step = f"{render.microseconds(total[best])} per step, for each of its tokens"
+        most = f"the most is saved at {counted(best, 'row')}: {a_step}"
+        lines = [most if total[best] else "no step is expected to save time: a pack would use the library"]
     unsure = sum(1 for gain in gains if gain.basis != "measured")
     return (
-        [*lines, (f"{unsure} of {len(gains)} figures come from other shapes, or from the simulator")]
+        [*lines, f"of {counted(len(gains), 'figure')}, {unsure} from other shapes, or from the simulator"]
         if unsure
         else lines
     )

@@ -62,7 +62,7 @@ def fetch(
     "--accept-nearest", is_flag=True, help="Accept a match that is weaker than exact: the nearest, or as --match says."
 )
 @click.option(
-    "--accept-unfused", is_flag=True, help=("Accept a kernel of tuner's if the answer is several launches of it.")
+    "--accept-unfused", is_flag=True, help=("Accept tuner's kernel even if the answer runs it as several launches.")
 )
 @click.option("--even-if-slower", is_flag=True, help="Take tuner's kernel whatever the answer is, even the library.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)
@@ -254,7 +254,7 @@ def _content(client: Client, found: dict[str, Any], format: str, key: str | None
     if format == "json" and key is None:
         return document(found)
     if best["artifact"] is None:
-        raise NoResult(f"{best['job_id']} has no kernel of tuner's: it recommends {render.headline(best)}")
+        raise NoResult(f"{best['job_id']} has no tuner kernel: it recommends {render.headline(best)}")
     artifact = client.artifact(best["artifact"]["digest"], key)
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")

@@ -13,6 +13,7 @@ from tuner.client.exports.axes import axes_of
 from tuner.client.exports.t4 import OWN
 from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, schedule_schema
@@ -32,7 +33,7 @@ def import_(client: Client, path: Path) -> None:
     """
     body = body_of(path)
     made = client.import_winners(body)
-    words = f"{made['num_imported']} schedules of {body['source']} imported for {body['target']}"
+    words = f"{counted(made['num_imported'], 'schedule')} of {body['source']} imported for {body['target']}"
     click.echo(f"tuner-client: {words}; {made['num_known']} had already been imported", err=True)
 
 
@@ -56,13 +57,13 @@ def body_of(path: Path) -> dict[str, Any]:
         raise click.UsageError(f"{where}{error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise click.UsageError(
-            f"{path} has no schedules of tuner's; pass a file written by tuner-client export --format t4. Parameter "
-            "names of other programs have no meaning here"
+            f"{path} has no tuner schedules; pass a file written by tuner-client export --format t4. Parameter names "
+            "of other programs have no meaning here"
         ) from error
     fastest = sorted((one for one in winners if one is not None), key=lambda one: float(one["time_us"]))
     chosen = [one for kind in PlanKind for one in [each for each in fastest if each["plan_kind"] == kind][:_EACH]]
     if not chosen:
-        raise click.UsageError(f"{path} has no measured schedule of tuner's; there is nothing to start from")
+        raise click.UsageError(f"{path} has no measured tuner schedule; there is nothing to start from")
     named = {name: job[name] for name in ("target", "pair", "objective")}
     return {**named, "source": job["id"], "winners": chosen}
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tuner.client.commands.configs import check_configs
 from tuner.client.commands.packs.making import make, order_of_jobs
 from tuner.client.connection.addresses import address_of
 from tuner.client.connection.http import Client
@@ -28,6 +29,7 @@ from tuner.client.options.options import Finite
 from tuner.client.options.pack_options import pack_options
 from tuner.client.options.row_counts import with_between
 from tuner.client.terminal.pack_tables import ladder_table
+from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
@@ -46,9 +48,13 @@ _MOST_LABELS = 16
 @click.option("--layers", is_flag=True, help="With --context: also whole layers, as vLLM runs them.")
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Tokens per page of the cache; contiguous by default.")
 @click.option("--tokens-first", is_flag=True, help="With --page-tokens: a page's tokens come before its heads.")
-@click.option("--lengths", type=click.Choice(["full", "uniform"]), help="With --context: at which it is timed.")
 @click.option(
-    "--timed-length", type=click.IntRange(min=1), help="With --context: tokens of the longest at which it is timed."
+    "--lengths", type=click.Choice(["full", "uniform"]), help="With --context: the context length at which it is timed."
+)
+@click.option(
+    "--timed-length",
+    type=click.IntRange(min=1),
+    help="With --context: the longest context, in tokens, at which it is timed.",
 )
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
@@ -88,7 +94,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     if options["lengths"] and options["context"] is None:
         raise click.UsageError("--lengths needs contexts: add --context")
     if options["timed_length"] and options["timed_length"] > (options["context"] or 0):
-        raise click.UsageError("--timed-length is of contexts: give --context, too, which is no less")
+        raise click.UsageError("--timed-length needs contexts: add --context, which must be at least as long")
     if options["tokens_first"] and options["page_tokens"] is None:
         raise click.UsageError("--tokens-first needs a paged cache: add --page-tokens")
     if options["context"] is not None and options["batch_invariant"]:
@@ -97,10 +103,11 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         )
     networks = [path for path in configs if is_described(read_config(path))]
     if networks and options["rows"] is None:
-        raise click.UsageError(f"{networks[0]}: give --m, how many images there are")
+        raise click.UsageError(f"{networks[0]}: pass --m, the number of images")
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
     models = [path for path in configs if path not in networks]
+    check_configs(models, with_context=options["context"] is not None)
     blocks = {} if options["blocks"] else _blocks(models, **how)
     shapes = {block: layers for block, layers in blocks.items() if isinstance(block, Shape)}
     pairs = [] if options["context"] is None else _pairs(models, rows, options)
@@ -110,7 +117,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     if more := sorted(set(tuned) - set(rows)):
         click.echo(f"and between these rows {', '.join(map(str, more))}, unless --no-between is used", err=True)
     for block, layers in blocks.items():
-        click.echo(f"{block}: {layers} layers, {len(tuned)} row counts", err=True)
+        click.echo(f"{block}: {counted(layers, 'layer')}, {counted(len(tuned), 'row count')}", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
@@ -120,7 +127,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
     again = SAME_COMMAND + (" without --anew" if options["anew"] else "")
-    with what_goes_on(client, [batch["id"]], f"{again}: it takes what has finished, and writes the pack"):
+    with what_goes_on(client, [batch["id"]], f"{again}: it uses the finished jobs and writes the pack"):
         follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     ffns = [{"kind": "ffn", "m": m, **vars(shape)} for shape, m in product(shapes, tuned)]
@@ -171,7 +178,7 @@ def _chains(networks: Sequence[Path], images: Sequence[int], dtype: str | None) 
         for name, chain in _read(path, partial(described, images=count, dtype=dtype)):
             if chain not in once:
                 once.append(chain)
-                click.echo(f"{name}: {len(chain['ops'])} layers of {count} images", err=True)
+                click.echo(f"{name}: {counted(len(chain['ops']), 'layer')} of {counted(count, 'image')}", err=True)
     return once
 
 

@@ -48,7 +48,7 @@ class ChainOp(TypedDict):
 
 
 class AttentionSizes(TypedDict):
-    """What decode attention is, beside its element type and its heads."""
+    """The sizes of a decode attention, except its element type and its heads."""
 
     sequences: int
     max_length: int
@@ -71,7 +71,7 @@ class AttentionHeads(AttentionSizes):
 
 
 class ChainAttention(AttentionHeads):
-    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+    """The output of decode attention: a row for each new token of each sequence, the heads side by side."""
 
     op: Literal["attention"]
     name: str
@@ -134,7 +134,7 @@ class IndependentPair(TypedDict):
 
 
 class DecoderBlock(TypedDict):
-    """What lies between two attentions of a model's decoder layer."""
+    """The ops between two attentions of a model's decoder layers."""
 
     kind: Literal["decoder-block"]
     model: str
@@ -146,7 +146,7 @@ class DecoderBlock(TypedDict):
 
 
 class QuantisedFfn(TypedDict):
-    """A feed-forward block of quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded."""
+    """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded."""
 
     kind: Literal["quantised-ffn"]
     m: int
@@ -162,7 +162,7 @@ class QuantisedFfn(TypedDict):
 
 
 class Attention(AttentionHeads):
-    """Decode attention by its sizes, alone or with the projection of its results."""
+    """Decode attention by its sizes, alone or with a projection of its output."""
 
     kind: Literal["attention"]
     d_out: NotRequired[int | None]
@@ -180,7 +180,8 @@ class DecoderAttention(AttentionSizes):
 
 
 class DecoderLayer(AttentionSizes):
-    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv, or from its qkv."""
+    """A decode step of a model's layer on one rank, from its attention to the next layer's qkv, or starting with its
+    own qkv."""
 
     kind: Literal["decoder-layer"]
     model: str
@@ -191,7 +192,7 @@ class DecoderLayer(AttentionSizes):
 
 
 class Filters(TypedDict):
-    """Of one convolution, whose padding is half of a filter."""
+    """The filters of one convolution, whose padding is half of a filter."""
 
     filters: int
     kernel: int

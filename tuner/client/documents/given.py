@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tuner.client.documents.orders import ordered, read_order
+from tuner.client.documents.orders import names_of, ordered, read_order
 from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
@@ -82,12 +82,15 @@ def given_schedules(
     for name in given:
         try:
             workload, schedule, said = _read(name, pair, trial_of)
-            schedules = [schedule, *(ordered(one, read_order(one), workload, schedule) for one in orders)]
+            own_orders = [
+                ordered(one, read_order(one), workload, schedule, called=called)
+                for one, called in zip(orders, names_of(orders), strict=True)
+            ]
         except InvalidInput as error:
             raise click.UsageError(str(error)) from error
         workloads.setdefault(workload, name)
         own = kinds or ([said] if said in known else [])
-        for each in schedules:
+        for each in (schedule, *own_orders):
             candidates = [Candidate(plan_kind=PlanKind(kind), schedule=each) for kind in own]
             found |= dict.fromkeys(candidates or [in_fewest_launches(workload, each)])
     if len(workloads) > 1:
@@ -106,7 +109,9 @@ def _read(
     if (named := named_trial(name)) is not None:
         of, candidate = trial_of(*named)
         if candidate["schedule"] is None:
-            raise InvalidInput("--schedule", f"{name} is the library's, which has no schedule", "give a trial of ours")
+            raise InvalidInput(
+                "--schedule", f"{name} ran the library, which has no schedule", "choose a trial of a tuner kernel"
+            )
         return workload_of(of), Schedule.from_json(candidate["schedule"]), candidate["plan_kind"]
     if not is_line(name):
         workload, _, schedule = read_schedule(Path(name))

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import in_fewest_launches
-from tuner.core.schedule.given_order import grids_of, in_order
+from tuner.core.schedule.given_order import grids_of, in_order, named
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
@@ -21,6 +21,8 @@ from tuner.schedule_files.json_file import read_json
 Tiles = Iterable[Iterable[int]]
 #: Takes the tile rows and tile columns of each op, and returns its tiles in starting order.
 OrderFunction = Callable[[tuple[tuple[int, int], ...]], Tiles]
+#: Several, with their names or without.
+Orders = Sequence[Tiles | OrderFunction] | Mapping[str, Tiles | OrderFunction]
 _REMEDY = "pass FILE.json with a list of [op, row, column], or FILE.py:NAME"
 
 
@@ -45,41 +47,66 @@ def read_order(name: str) -> Tiles | OrderFunction:
     return found  # type: ignore[no-any-return]
 
 
-def ordered(name: str, order: Tiles | OrderFunction, workload: Workload, schedule: Schedule) -> Schedule:
+def ordered(
+    name: str, order: Tiles | OrderFunction, workload: Workload, schedule: Schedule, *, called: str
+) -> Schedule:
     """The schedule in that order; for a function, in the one that it makes for the schedule's grids.
+
+    Args:
+        name: of the order in errors.
+        order: as `read_order` has it.
+        workload: what is computed.
+        schedule: whose tiles are ordered.
+        called: its name in tables and plots.
 
     Raises:
         InvalidInput: the function fails, or returns an invalid tile.
     """
     try:
         tiles: Any = order(grids_of(workload, schedule)) if callable(order) else order
-        return in_order(schedule, tiles)
+        return named(in_order(schedule, tiles), called)
     except InvalidInput as error:
         raise InvalidInput(name, error.problem, error.remedy) from error
     except Exception as error:  # whatever an external function does
         raise InvalidInput(name, f"fails: {type(error).__name__}: {error}", "mend it") from error
 
 
-def in_orders(
-    workload: Workload, schedules: Sequence[str | Mapping[str, Any]], orders: Sequence[Tiles | OrderFunction]
-) -> list[dict[str, Any]]:
+def names_of(files: Sequence[str]) -> list[str]:
+    """What the orders of `--order` are called: as the function, or as the file; a name's second order has ``-2``."""
+    return _each_once([file.rpartition(":")[2] if ".py:" in file else Path(file).stem for file in files])
+
+
+def _each_once(names: Sequence[str]) -> list[str]:
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{name}-{count + 1}" if count else name for name, count in zip(names, before, strict=True)]
+
+
+def in_orders(workload: Workload, schedules: Sequence[str | Mapping[str, Any]], orders: Orders) -> list[dict[str, Any]]:
     """Each schedule, and each in each of the orders, in the form of `POST /jobs`.
 
     Args:
         workload: what they compute.
         schedules: printed lines, or JSON.
-        orders: of one's own.
+        orders: of one's own; with their names, or functions are called as they are, and tables ``order0``.
 
     Raises:
         InvalidInput: one is none.
     """
     if not schedules:
         raise InvalidInput("orders", "need schedules, but there are none", "pass `schedules` too")
-    found = list[Schedule]()
+    found, given = list[Schedule](), _with_names(orders)
     for number, one in enumerate(schedules):
         base = read_line(one) if isinstance(one, str) else _of_json(f"schedules.{number}", one)
-        found += [base, *(ordered(f"orders.{place}", order, workload, base) for place, order in enumerate(orders))]
+        found += [base, *(ordered(f"orders.{key}", order, workload, base, called=name) for key, order, name in given)]
     return [in_fewest_launches(workload, one).to_json() for one in found]
+
+
+def _with_names(orders: Orders) -> list[tuple[str | int, Tiles | OrderFunction, str]]:
+    """Each order with its key in `orders` and its name."""
+    if isinstance(orders, Mapping):
+        return [(key, order, str(key)) for key, order in orders.items()]
+    names = _each_once([getattr(order, "__name__", f"order{place}") for place, order in enumerate(orders)])
+    return [(place, order, name) for place, (order, name) in enumerate(zip(orders, names, strict=True))]
 
 
 def _of_json(field: str, given: Mapping[str, Any]) -> Schedule:

@@ -18,6 +18,7 @@ from tuner.client.delivery.meaning import check_kernel
 from tuner.client.delivery.output import document, write_or_print
 from tuner.client.errors import JobFailed, Unreachable
 from tuner.client.terminal import render
+from tuner.core.units import counted
 
 Json = Mapping[str, Any]
 
@@ -71,9 +72,12 @@ def line(batch: Json) -> str:
     """`12/80 trials, about 40 s left, card busy 84 %; 1 of 4 jobs (simulated)`."""
     is_over = batch["state"] in ENDED
     pace = "" if is_over else render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
-    trials = ", ".join([render.trials_of(batch["num_trials"], batch["num_planned"]), *([pace] if pace else [])])
+    tried = render.trials_of(batch["num_trials"], batch["num_planned"], batch["state"])
+    trials = ", ".join([tried, *([pace] if pace else [])])
     paused = f", {batch['num_paused']} paused" if batch.get("num_paused") else ""
-    return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{paused}{render.mark(batch['simulated'])}"
+    return (
+        f"{trials}; {num_ended(batch)} of {counted(batch['num_jobs'], 'job')}{paused}{render.mark(batch['simulated'])}"
+    )
 
 
 def _show_live(updates: Iterator[Json], console: Console) -> Iterator[Json]:
@@ -86,12 +90,12 @@ def _show_live(updates: Iterator[Json], console: Console) -> Iterator[Json]:
 
 
 def _show_plain(updates: Iterator[Json], console: Console) -> Iterator[Json]:
-    shown_at, shown_state = 0.0, ""
+    shown_at, shown_state, shown = 0.0, "", ""
     for batch in updates:
-        now = time.monotonic()
-        if now - shown_at >= _PLAIN_EVERY_S or batch["state"] != shown_state:
-            shown_at, shown_state = now, batch["state"]
-            console.print(f"{batch['state']}: {line(batch)}", highlight=False, soft_wrap=True)
+        now, words = time.monotonic(), f"{batch['state']}: {line(batch)}"
+        if words != shown and (now - shown_at >= _PLAIN_EVERY_S or batch["state"] != shown_state):
+            shown_at, shown_state, shown = now, batch["state"], words
+            console.print(words, highlight=False, soft_wrap=True)
         yield batch
 
 
@@ -133,9 +137,9 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         proof = "no fewer do" if count == ladder["least_kernels"] else f"at least {ladder['least_kernels']} are needed"
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
-        kernels = f"{count} kernel{'' if count == 1 else 's'}{named}"
+        kernels = f"{counted(count, 'kernel')}{named}"
         found = f"{kernels}, and {proof}; the library for more rows"
-        table.caption = ladder["reason"] or (found if kinds else "no kernel of tuner's: the library runs everywhere")
+        table.caption = ladder["reason"] or (found if kinds else "no tuner kernel: the library runs everywhere")
         yield table
 
 

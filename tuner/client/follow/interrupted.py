@@ -9,6 +9,7 @@ import click
 
 from tuner.client.connection.addresses import command_at
 from tuner.client.connection.http import Client
+from tuner.client.exits import ExitCode
 
 #: A way to resume that is not another command.
 SAME_COMMAND = "the same command again"
@@ -16,7 +17,8 @@ SAME_COMMAND = "the same command again"
 
 @contextmanager
 def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterator[None]:
-    """After Ctrl-C in the block, prints that jobs and batches continue, and how to come back to them.
+    """After Ctrl-C in the block, prints that jobs and batches continue, and how to come back to them, and ends the
+    program.
 
     Args:
         client: of their service.
@@ -33,7 +35,7 @@ def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterato
 @contextmanager
 def inspection_goes_on(what: str, job_id: str, number: int) -> Iterator[None]:
     """The same for an inspection, e.g. `the trace`, of a trial."""
-    with _saying(f"{what} of trial {number} of {job_id} will be taken all the same", {"come back": [SAME_COMMAND]}):
+    with _saying(f"{what} of trial {number} of {job_id} will be collected anyway", {"come back": [SAME_COMMAND]}):
         yield
 
 
@@ -41,9 +43,9 @@ def inspection_goes_on(what: str, job_id: str, number: int) -> Iterator[None]:
 def _saying(what: str, ways: dict[str, list[str]]) -> Iterator[None]:
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         click.echo(f"\ntuner-client: {what}.", err=True)
         for name, lines in ways.items():
             for index, line in enumerate(lines):
                 click.echo(f"  {'' if index else name + ':':<12}{line}", err=True)
-        raise
+        raise click.exceptions.Exit(ExitCode.FAULT) from interruption

@@ -105,8 +105,8 @@ def _figures(one: Json) -> tuple[str, str, str, str]:
     if is_batch(one["id"]):
         low, high = one["speedups"] or (None, None)
         gain = render.ratio(low) if low == high else f"{render.ratio(low)}–{render.ratio(high)}"
-        trials = f"{one['num_trials']}/{one['num_planned']}"
+        trials = render.trials_of(one["num_trials"], one["num_planned"], one["state"]).partition(" ")[0]
         return f"{one['state']}, {num_ended(one)} of {one['num_jobs']}", trials, left, gain
-    trials = render.trials_of(one["num_trials"], one["budget"]["trials"]).removesuffix(" trials")
+    trials = render.trials_of(one["num_trials"], one["budget"]["trials"], one["state"]).partition(" ")[0]
     state = "paused" if one["is_paused"] and one["state"] not in ENDED else one["state"]
     return state, trials, left, render.ratio(one.get("best_speedup"))

@@ -26,7 +26,7 @@ class Describes(Protocol):
 
 def is_described(config: Mapping[str, Any]) -> bool:
     """Whether it is a description, and not the config of a model."""
-    return "blocks" in config and "kind" in config
+    return "model_type" not in config and ("blocks" in config or "kind" in config)
 
 
 def described(config: Mapping[str, Any], images: int, dtype: str | None) -> list[tuple[str, Json]]:
@@ -36,6 +36,8 @@ def described(config: Mapping[str, Any], images: int, dtype: str | None) -> list
         InvalidInput: names the place of what is wrong.
     """
     known = [kind for kind in op_kinds() if part_of(kind, "described")]
-    if config["kind"] not in known:
-        raise InvalidInput("kind", f"is {config['kind']!r}", f"give one of {', '.join(known)}")
-    return cast(Describes, part_of(config["kind"], "described")).chains_of(config, images, dtype)
+    kind = config.get("kind")
+    if kind not in known:
+        problem = "is missing" if "kind" not in config else f"is {kind!r}"
+        raise InvalidInput("kind", problem, f"give one of {', '.join(known)}")
+    return cast(Describes, part_of(str(kind), "described")).chains_of(config, images, dtype)

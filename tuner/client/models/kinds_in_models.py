@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, cast
 
@@ -15,6 +15,13 @@ Json = dict[str, Any]
 
 class KindInModels(Protocol):
     """Where models have one kind of op. Its ops are in the form of `POST /jobs`."""
+
+    #: Fields of a config that it reads without which a config describes no model; and others, besides those for which
+    #: families have defaults.
+    REQUIRED: Sequence[str]
+    FIELDS: Sequence[str]
+    #: Objects inside a config, at any depth, and the names that it reads there.
+    OBJECTS: Mapping[str, Sequence[str]]
 
     def counted_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
         """Those of a decode step, alone or with the ops that a job tunes together, and how many layers have each.
@@ -47,7 +54,7 @@ def kinds_with_context() -> tuple[KindInModels, ...]:
         click.UsageError: there are none.
     """
     if not kinds_in_models():
-        raise click.UsageError("--context: no known kind of op has a context: install the package of one")
+        raise click.UsageError("--context: no known kind of op has a context: install a package that adds one")
     return kinds_in_models()
 
 

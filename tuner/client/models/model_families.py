@@ -51,6 +51,8 @@ class Family:
     norms_queries: bool = False
     #: Whether a norm multiplies by 1 + its weight, while our kernels multiply by the weight.
     adds_one_to_norms: bool = False
+    #: Whether configs of its models leave out sizes of their attentions that equal the default.
+    leaves_out_sizes: bool = False
 
     @property
     def activation_field(self) -> str:
@@ -127,6 +129,7 @@ FAMILIES: Mapping[str, Family] = {
         biases=Biases.CONFIGURED,
         norms_queries=True,
         adds_one_to_norms=True,
+        leaves_out_sizes=True,
     ),
 }
 #: Models whose language model is under `text_config`, and its family if that is missing there.

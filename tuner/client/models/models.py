@@ -54,8 +54,8 @@ def ffn_blocks(
     """
     config = _dense(config)
     if quantisation_of(config) and (residual or _has_bias(config)):
-        problem = "is given, and a kernel of quantised weights adds none"
-        raise InvalidInput("residual" if residual else "mlp_bias", problem, "add it behind the kernel")
+        problem = "is given, but kernels with quantised weights add none"
+        raise InvalidInput("residual" if residual else "mlp_bias", problem, "add it after the kernel")
     return {
         block: count
         for shape, layers in _plain(config, tp, dtype, residual)
@@ -144,8 +144,9 @@ def _check_plain(config: Mapping[str, Any]) -> None:
     for name in QUANTISED:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
-            problem = f"says that the layers are quantised by {method}; this multiplies {' or '.join(UNSCALED)}"
-            raise InvalidInput(name, problem, "give the config of the model before it was quantised")
+            problem = f"says that the layers are quantised by {method}; kernels support {' or '.join(UNSCALED)}"
+            remedy = "give the config of the model before it was quantised, or ask for its MLPs alone (no --context)"
+            raise InvalidInput(name, problem, remedy)
 
 
 def size_of(config: Mapping[str, Any], name: str) -> int:

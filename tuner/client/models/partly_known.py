@@ -9,6 +9,8 @@ from tuner.client.models.kinds_in_models import kinds_in_models
 from tuner.client.models.model_families import WRAPPED
 from tuner.client.models.models import EXPERTS, QUANTISED, dtype_of, size_of
 from tuner.core.problem.activation import of_transformers
+from tuner.core.units import counted
+from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
 
@@ -39,7 +41,7 @@ def what_remains(
             continue
         shape = _shape(config, width // tp, dtype)
         found[shape] = found.get(shape, 0) + count
-        words.append(f"{what}: {shape}, in {count} of {layers} layers")
+        words.append(f"{what}: {shape}, in {count} of {counted(layers, 'layer')}")
     return found, words
 
 
@@ -55,7 +57,9 @@ def _dense(config: Mapping[str, Any], layers: int) -> list[tuple[str, int, int]]
 
 def _shape(config: Mapping[str, Any], d_hidden: int, dtype: str | None) -> Shape:
     hidden = size_of(config, "hidden_size")
-    activation = str(of_transformers(config.get("hidden_act", "silu"), field="hidden_act"))
+    if "hidden_act" not in config:
+        raise InvalidInput("hidden_act", "is missing", "pass the whole config.json of the model")
+    activation = str(of_transformers(config["hidden_act"], field="hidden_act"))
     return Shape(
         dtype=dtype or dtype_of(config), activation=activation, d_in=hidden, d_hidden=d_hidden, d_out=hidden, gated=True
     )

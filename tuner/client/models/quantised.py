@@ -86,4 +86,4 @@ def _check(block: Block) -> None:
     try:
         workload_of(block.pair(1))
     except InvalidInput as error:
-        raise InvalidInput(FIELD, f"says {block.stored}, and {error.field} {error.problem}", error.remedy) from error
+        raise InvalidInput(FIELD, f"says {block.stored}: {error.field} {error.problem}", error.remedy) from error

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column, Table
 
-from tuner.core.units import figure
+from tuner.core.units import counted, figure
 from tuner.core.units import microseconds as microseconds
 from tuner.core.units import ratio as ratio
 
@@ -38,9 +38,13 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def trials_of(num_trials: int, num_planned: int) -> str:
-    """`16/60 trials`; a ladder's job, which also tries what its neighbours found, may have more than planned."""
-    return f"{num_trials}/{num_planned} trials" if num_trials <= num_planned else f"{num_trials} trials"
+def trials_of(num_trials: int, num_planned: int, state: str) -> str:
+    """`16/60 trials` while more may follow, then `16 trials`; a ladder's job, which also tries what its neighbours
+    found, may have more than planned."""
+    may_follow = state in ("queued", "searching") and num_trials <= num_planned
+    if may_follow or num_trials == num_planned:
+        return f"{num_trials}/{counted(num_planned, 'trial')}"
+    return counted(num_trials, "trial")
 
 
 def pace_line(figures: Json, budget: Json) -> str:
@@ -67,7 +71,7 @@ def status_lines(job: Json) -> list[str]:
     Args:
         job: as returned by `GET /jobs/{id}`.
     """
-    count = trials_of(job["num_trials"], job["budget"]["trials"])
+    count = trials_of(job["num_trials"], job["budget"]["trials"], job["state"])
     pace = pace_line(job, job["budget"]) if job["state"] == "searching" else ""
     lines = [
         f"{job['id']}: {job['workload']} on {job['target']}",
@@ -96,8 +100,8 @@ def forecast_line(quality: Json) -> str:
     if quality["reason"]:
         return str(quality["reason"])
     return (
-        f"rank correlation {quality['rank_correlation']:.2f} over {quality['num_trials']} fused trials; the best of "
-        f"the ten shortest forecasts is {100 * quality['regret']:.1f} % slower than the best measured"
+        f"rank correlation {quality['rank_correlation']:.2f} over {counted(quality['num_trials'], 'fused trial')}; the "
+        f"best of the ten shortest forecasts is {100 * quality['regret']:.1f} % slower than the best measured"
     )
 
 
@@ -137,17 +141,18 @@ def live_bar(console: Console) -> Progress:
 def progress_line(job: Json, state: str, num_trials: int, figures: Json) -> str:
     """`searching: 16/60 trials, about 14 s left; best of ours 66.8 µs, ...`."""
     pace = pace_line(figures, job["budget"]) if state == "searching" and figures else ""
-    count = trials_of(num_trials, job["budget"]["trials"]) + (f", {pace}" if pace else "")
+    count = trials_of(num_trials, job["budget"]["trials"], state) + (f", {pace}" if pace else "")
     return f"{state}: {count}; {status_line(job, figures)}"
 
 
 def _follow_plain(job: Json, events: Iterable[Json], console: Console) -> Iterator[str]:
-    shown_state, shown_s = "", 0.0
+    shown_state, shown_s, shown = "", 0.0, ""
     for state, num_trials, figures in _figures(job, events):
         search_s = figures.get("search_s", 0.0)
-        if state != shown_state or search_s - shown_s >= _PLAIN_EVERY_S:
-            shown_state, shown_s = state, search_s
-            console.print(progress_line(job, state, num_trials, figures), highlight=False, soft_wrap=True)
+        words = progress_line(job, state, num_trials, figures)
+        if words != shown and (state != shown_state or search_s - shown_s >= _PLAIN_EVERY_S):
+            shown_state, shown_s, shown = state, search_s, words
+            console.print(words, highlight=False, soft_wrap=True)
         yield state
 
 
@@ -256,7 +261,7 @@ def jobs_table(jobs: Iterable[Json], width: int) -> Table:
         table.add_row(
             *((job["id"], *what) if is_wide else ("\n".join((job["id"], *what)),)),
             job["state"],
-            trials_of(job["num_trials"], job["budget"]["trials"]).removesuffix(" trials"),
+            trials_of(job["num_trials"], job["budget"]["trials"], job["state"]).partition(" ")[0],
             microseconds(job["best_us"]),
             microseconds(job["library_us"]),
             ratio(job.get("best_speedup")),

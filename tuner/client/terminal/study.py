@@ -43,7 +43,8 @@ def _best_us(found: Json) -> float | None:
 
 
 def study_table(found: Json, width: int = _WIDE) -> Table:
-    """One row per member, the library first. On fewer than 110 columns there are no plot and no forecasts.
+    """One row per member, the library first, and below the rows why some have no shared time. On fewer than 110 columns
+    there are no plot and no forecasts.
 
     Args:
         found: as `GET /jobs/{id}/study` answers it.
@@ -60,9 +61,8 @@ def study_table(found: Json, width: int = _WIDE) -> Table:
     is_counted = any(one["panels"] is not None for one in members)
     panels = f"panels: with a cache of {found['cache']}" if is_counted else "panels are counted up to 8 x 8 tiles"
     table = Table(title=title, caption=f"{bounds}; {panels}" if is_wide else panels, caption_justify="left")
-    alone = [one for one in members if one["reason"] and one["time_us"] is not None]
-    if alone:
-        table.caption = f"{table.caption}\n{len(alone)} marked *: {alone[0]['reason']}"
+    reasons = list(dict.fromkeys(one["reason"] for one in members if one["reason"]))
+    table.caption = "\n".join([str(table.caption), *(f"({place}) {why}" for place, why in enumerate(reasons, 1))])
     table.add_column("varied", overflow="fold")
     interval_name = "95 % interval, µs" if is_wide else "95 %, µs"
     for header in (
@@ -77,15 +77,15 @@ def study_table(found: Json, width: int = _WIDE) -> Table:
         table.add_column("plot", no_wrap=True, min_width=_COLUMNS)
     for one in members:
         is_ours, time_us, interval = one["candidate"]["schedule"] is not None, one["time_us"], one["interval_us"]
-        name = one["varied"] or "as given"
+        mark_of_reason = f" ({reasons.index(one['reason']) + 1})" if one["reason"] else ""
         table.add_row(
-            name if is_wide or time_us is not None else f"{name}\n{one['reason']}",
-            microseconds(time_us) + ("*" if one in alone else ""),
+            one["varied"] or "as given",
+            microseconds(time_us) + mark_of_reason,
             "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
             ratio(time_us / best_us) if is_ours and time_us and best_us else "–",
             *([microseconds(one["forecast_us"])] if is_wide else []),
             *(["–" if one["panels"] is None else str(one["panels"])] if is_counted else []),
-            *([one["reason"] if time_us is None else _plotted(one, low, high)] if is_wide else []),
+            *(["" if time_us is None else _plotted(one, low, high)] if is_wide else []),
             style="bold green" if is_ours and time_us is not None and time_us == best_us else None,
         )
     return table

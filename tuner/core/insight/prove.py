@@ -17,6 +17,7 @@ from tuner.core.proof.liveness import late_tasks, post_totals, queue_position, t
 from tuner.core.proof.safety import num_unshown
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.units import counted
 from tuner.errors import CoverageError, LivenessError, PlanError
 
 Ints = npt.NDArray[np.int64]
@@ -51,7 +52,7 @@ def in_words(proven: VerifiedPlan) -> Iterator[str]:
     plan, graph = proven.plan, proven.graph
     names = " and ".join(graph.name_of(op) for op in graph.op_indices)
     order = _ORDERS.get(plan.assignment, "tasks are drawn in the order of their tickets")
-    yield f"{names}: {plan.num_tasks} tasks on {plan.num_ctas} CTAs; {order}."
+    yield f"{names}: {counted(plan.num_tasks, 'task')} on {counted(plan.num_ctas, 'CTA')}; {order}."
     grids = ", ".join(f"{graph.name_of(op)} {rows} x {columns}" for op, (rows, columns) in graph.grids.items())
     yield f"Coverage: each part of each tile is computed by exactly one task ({grids}), and tasks read nothing else."
     resources = proven.resources
@@ -90,7 +91,7 @@ def drawn(proven: VerifiedPlan, task: int | None = None) -> Iterator[str]:
         mine = plan.tasks[plan.tasks[:, 0] == op]
         waiting = int((mine[:, 4] > mine[:, 3]).sum())
         signals = np.unique(mine[mine[:, 5] >= 0, 5])
-        posts = f", {_counted(signals.size, 'signal')} of {_range(totals[signals])} posts" if signals.size else ""
+        posts = f", {counted(signals.size, 'signal')} of {_range(totals[signals])} posts" if signals.size else ""
         waits = f"{waiting} of {len(mine)} tasks wait" if waiting else "nobody waits"
         yield f"{graph.name_of(op)}: {waits}{posts}"
     waiting_tasks = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
@@ -132,10 +133,6 @@ def _named(plan: Plan, graph: TileGraph, tasks: Ints) -> str:
     shown = [task_name(plan, graph, int(task)) for task in tasks[:_MOST_NAMED]]
     more = len(tasks) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _range(values: Ints) -> str:

@@ -63,5 +63,5 @@ def depth_problem(op: TileOp, depth: int) -> str | None:
         return f"k must be a multiple of {unit}, for weights in {op.weights}"
     if op.k % (whole := depth if row.group else unit):
         what = "stages" if row.group else "lines"
-        return f"{op.name} has k {op.k}: weights in {op.weights} come in whole {what} of {whole}"
+        return f"{op.name} has k {op.k}: weights in {op.weights} need whole {what} of {whole}"
     return None

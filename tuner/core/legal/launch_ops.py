@@ -67,7 +67,7 @@ def launch_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
         return f"two products {where} {what} take one run or two: use fused_pdl or n_launches_pdl"
     if len(workload.tile_ops) > 1 and not kind.is_side_by_side:
         return None
-    return f"{what} has its own launch, and other kinds are not built: use two_launches or two_launches_pdl"
+    return f"{what} has its own launch, so no other plan kind is possible: use two_launches or two_launches_pdl"
 
 
 def _called(workload: Workload) -> str:

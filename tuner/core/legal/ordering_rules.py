@@ -27,6 +27,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.given_order import MAX_TILES
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
+    ORDER_NAME,
     Assignment,
     Granularity,
     Interleave,
@@ -68,12 +69,14 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
 def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
     """Why the merge is invalid, or not its simplest name, for these tiles."""
     kind, ops = interleave.kind, tuple(range(len(workload.tile_ops)))
-    if kind is InterleaveKind.BANDS and not interleave.tiles:
+    if kind is InterleaveKind.BANDS and not (interleave.tiles or interleave.name):
         return _bands_problem(workload, tuple(tile.m for tile in tiles), interleave) or _chunks_problem(
             workload, tiles, interleave.chunks
         )
     if kind is InterleaveKind.GIVEN:
         return _given_problem(workload, tiles, interleave)
+    if interleave.name:
+        return f"{kind} has a name, which only a given order may have: leave it out, or use {InterleaveKind.GIVEN}"
     if interleave.tiles:
         return (
             f"{kind} has a table of tiles, which only a given order may have: "
@@ -96,6 +99,8 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
     """Why the table does not have each tile of each op once. The proof decides whether tasks wait for later ones."""
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{interleave.kind} has no bands: rows and lag must be 0 and chunks 1"
+    if interleave.name and not (isinstance(interleave.name, str) and ORDER_NAME.fullmatch(interleave.name)):
+        return f"the name {interleave.name!r:.60} of a given order: use at most 40 letters, digits, '_', '.' and '-'"
     grids = [op.tile_grid(tile.m, tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
     num_tiles = sum(rows * cols for rows, cols in grids)
     there = " and ".join(

@@ -38,5 +38,5 @@ def sum_room_problem(workload: Workload, tiling: Tiling) -> str | None:
     least = with_least_room(workload, tiling).sum_kib
     if least == tiling.sum_kib:
         return None
-    why = "no CTAs share a tile's k" if tiling.cluster_k == 1 else "the sums take no more than of less"
+    why = "no CTAs share a tile's k" if tiling.cluster_k == 1 else "a smaller value leaves them as much"
     return f"sum_kib {tiling.sum_kib}: {why}, use {least}"

@@ -318,7 +318,7 @@ def task_us(workload: Workload, op: TileOp, tile: Tile, chosen: Any, gpu: Gpu) -
         IllegalSchedule: it has none.
     """
     if (costs := part_of(op.KIND, "costs")) is None:
-        raise IllegalSchedule(f"{op.KIND}: nothing is known here of what its tasks take")
+        raise IllegalSchedule(f"{op.KIND}: this program does not know the cost of its tasks")
     return float(costs.task_us(op, tile, chosen, workload.dtype, gpu))
 
 

@@ -234,7 +234,7 @@ def _decode(kind: type[T], data: Mapping[str, Any]) -> T:
     known: Any = kind
     decoders, defaults = _decoders(known), _defaults(known)
     if kind not in _OPEN and (strange := [name for name in data if name not in decoders]):
-        raise TypeError(f"{strange[0]} is not an axis: there are {', '.join(decoders)}")
+        raise TypeError(f"{strange[0]} is not an axis: use one of {', '.join(decoders)}")
     needed = _first(known) if kind in _OPEN else ()
     for name, default in defaults.items():
         if name not in data and (default is NEEDED or name in needed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
@@ -19,6 +20,15 @@ def grids_of(workload: Workload, schedule: Schedule) -> tuple[tuple[int, int], .
     """Tile rows and tile columns of each tile op."""
     pairs = zip(workload.tile_ops, schedule.tiling.tiles, strict=True)
     return tuple(op.tile_grid(tile.m, tile.n) for op, tile in pairs)
+
+
+def named(schedule: Schedule, name: str) -> Schedule:
+    """The same, but a given order without a name has this one; characters that no name has become ``-``."""
+    interleave = schedule.ordering.interleave
+    if interleave.kind is not InterleaveKind.GIVEN or interleave.name:
+        return schedule
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-")[:40]
+    return schedule.but(ordering=replace(schedule.ordering, interleave=replace(interleave, name=plain)))
 
 
 def in_order(schedule: Schedule, tiles: Iterable[Iterable[int]]) -> Schedule:

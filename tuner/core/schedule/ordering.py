@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -121,6 +122,10 @@ class InterleaveKind(StrEnum):
 MERGES = tuple(one for one in InterleaveKind if one is not InterleaveKind.GIVEN)
 
 
+#: Names of given orders.
+ORDER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Interleave:
     """A merge of the ops' orders."""
@@ -140,6 +145,8 @@ class Interleave:
     chunks: int = axis(1, param="column_chunks", since=LATER, features=lambda value: (0.5 * math.log2(value),))
     #: For a given order: op, tile row and tile column of every tile, in the order in which they start; otherwise empty.
     tiles: tuple[tuple[int, ...], ...] = axis((), since=LATER)
+    #: Of a given order: what it is called, `ORDER_NAME`; empty for none.
+    name: str = axis("", since=LATER, repr=False)
 
     @property
     def apart(self) -> Interleave:
@@ -149,7 +156,7 @@ class Interleave:
 
     def __str__(self) -> str:
         if self.kind is InterleaveKind.GIVEN:
-            return f"given-{hashlib.sha256(str(self.tiles).encode()).hexdigest()[:8]}"
+            return f"given-{self.name or hashlib.sha256(str(self.tiles).encode()).hexdigest()[:8]}"
         if self.kind is not InterleaveKind.BANDS:
             return str(self.kind)
         lag = f"-lag{self.lag}" if self.lag else ""

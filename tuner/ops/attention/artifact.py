@@ -1,4 +1,4 @@
-"""The launch recipe of an attention in a manifest: kernel, parameter, plan, workspace, and what a caller must give."""
+"""An attention's recipe in a manifest: kernel, parameter, plan, workspace, and what a caller must pass."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NUM_PAGES_OF_MAPS = f"{_NUM_PAGES}, and that number times rows_per_page as dims
 
 @dataclass(frozen=True, kw_only=True)
 class CacheKernel:
-    """What an artifact holds of one attention."""
+    """What an artifact contains for one attention."""
 
     section: ClassVar[str] = "attentions"
 
@@ -65,11 +65,11 @@ class CacheKernel:
     #: Digest of its proof, hex.
     proof: str
     source: str
-    #: None where nothing was compiled.
+    #: None if nothing was compiled.
     launchable: OwnLaunchable | None = None
-    #: The kernel that may go in front; None where nothing was compiled.
+    #: The kernel that may be launched before it; None if nothing was compiled.
     append: Built | None = None
-    #: How long one wait may last.
+    #: Maximum duration of one wait.
     spin_limit_cycles: int = Limits.spin_limit_cycles
 
     @property
@@ -80,12 +80,12 @@ class CacheKernel:
 
     @property
     def takes_append(self) -> bool:
-        """Whether there is a kernel that may go in front: where no op makes the queries."""
+        """Whether there is a kernel that may be launched before it, which is so if no op makes the queries."""
         return all(self.op.source != other.name for other in self.workload.ops)
 
     @property
     def launches(self) -> OpLaunches:
-        """What its launch is told."""
+        """The arguments of its launch."""
         return launches_of(self.op, self.schedule, self.plan, self.workload)
 
     @property
@@ -103,7 +103,7 @@ class CacheKernel:
         return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
 
     def recipes(self, compiled: Compiled, *, programmatic: bool) -> list[dict[str, Any]]:
-        """Recipes of its one launch."""
+        """The recipe of its one launch."""
         name, build = f"attention{self.index}", self.launchable.ties.build if self.launchable else None
         kernel = compiled(name, ATTENTION_KERNEL, build, self.launches.launches[0].parameter_bytes)
         return [_recipe(self, kernel, self._append(compiled, programmatic), programmatic=programmatic)]
@@ -135,7 +135,7 @@ class CacheKernel:
 
 
 def kernels_of(plan: AttentionPlan, built: Callable[[str], Built | None], **facts: Any) -> CacheKernel:
-    """Kernels of one attention's plan; `built` compiles a source, where anything is compiled."""
+    """Kernels of one attention's plan; `built` compiles a source, if anything is compiled."""
     one = CacheKernel(plan=plan, **facts)
     if not one.takes_append:
         return one
@@ -151,8 +151,8 @@ def _page_table(op: AttentionOp) -> list[tuple[str, str, list[int], str]]:
 def _recipe(
     one: CacheKernel, kernel: dict[str, Any], append: dict[str, Any] | None, *, programmatic: bool
 ) -> dict[str, Any]:
-    """How it is launched; `kernel` says how it was compiled, `append` what may go in front of it. It goes in front of
-    the launch of what reads it."""
+    """How it is launched; `kernel` describes the compiled kernel, `append` the one that may be launched before it.
+    It is launched before the op that reads its output."""
     op, plan, tiling = one.op, one.plan, one.schedule.tiling_of(one.op.shape)
     name = f"attention{one.index}"
     reader = one.workload.reader_of(op)
@@ -196,7 +196,7 @@ def _cache_words(op: AttentionOp) -> str:
 
 
 def _pages(one: CacheKernel) -> dict[str, Any]:
-    """Of a paged cache: its table, and the bounds of what stands there."""
+    """The table of a paged cache, and the bounds of its entries."""
     op, paged = one.op, one.op.form.paged
     if paged is None:
         return {}
@@ -212,8 +212,8 @@ def _pages(one: CacheKernel) -> dict[str, Any]:
 
 
 def _parameter(one: CacheKernel) -> dict[str, Any]:
-    """The one by-value struct that the kernel takes, field by field. Files and parts of the workspace are found by the
-    fields' names."""
+    """The one struct that the kernel takes by value, field by field. The fields' names refer to files and to parts
+    of the workspace."""
     (launch,) = one.launches.launches
     found = parameter_json(launch, one.spin_limit_cycles, lambda field: field.name)
     fields = []
@@ -225,7 +225,7 @@ def _parameter(one: CacheKernel) -> dict[str, Any]:
 
 
 def _workspace(one: CacheKernel) -> dict[str, Any]:
-    """Counters first, then what a launch refused, then what spans leave of their sums."""
+    """Counters first, then what a launch refused, then the partial sums of spans."""
     at = workspace_of(one.plan, one.schedule)
     return {
         "arrivals": at["arrivals"],

@@ -1,4 +1,4 @@
-"""Decode attention as clients ask for it: as an op of a chain, by its sizes, or by a model's name."""
+"""Decode attention as clients request it: as an op of a chain, by its sizes, or by a model's name."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 _DTYPE = "element type of every tensor; sums are in fp32"
 _TP = {"ge": 1, "le": 64, "label": "Ranks (tp)"}
 _MODEL = {"choices": tuple(MODELS)}
-#: The op's name in ways to spell it that do not say one, and that of the product after it.
+#: Default names of the op, and of the product after it.
 _NAME, _PROJECTION = "attention", "o_proj"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSizes:
-    """What decode attention is, beside its element type and its heads."""
+    """The sizes of a decode attention, except its element type and its heads."""
 
     sequences: int = asked_field("sequences of a launch, padded slots included", bounds={**COUNT, "example": 1})
     max_length: int = asked_field(
         "tokens of the longest context, new ones included; each launch brings the lengths",
         bounds={**COUNT, "example": 1024, "label": "Longest context"},
     )
-    new_tokens: int = asked_field("of each sequence, 1 to 8: the last of its context", 1, COUNT)
+    new_tokens: int = asked_field("new tokens of each sequence, 1 to 8: the last ones of its context", 1, COUNT)
     lengths: Lengths = asked_field(
         ("context length at which it is timed; its results are checked at others too"), Lengths.FULL
     )
     timed_length: int | None = asked_field(
-        "tokens of the longest context at which it is timed, as it is served; null for max_length", None, COUNT
+        "longest context at which it is timed, in tokens, as in service; null for max_length", None, COUNT
     )
     page_tokens: int | None = asked_field(
         "tokens per page of the cache: 16, 32 or 64; null for a contiguous cache",
@@ -60,7 +60,7 @@ class AttentionSizes:
         """The shape.
 
         Raises:
-            InvalidInput: a field is out of its range, or heads do not divide.
+            InvalidInput: a field is out of its range, or the KV heads do not divide the heads.
         """
         if heads % kv_heads:
             problem = f"{heads} query heads cannot share {kv_heads} KV heads evenly"
@@ -119,13 +119,13 @@ class AttentionHeads(AttentionSizes):
     heads: int = asked_field("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
     kv_heads: int = asked_field("heads of the cache", bounds={**COUNT, "example": 8})
     head_dim: int = asked_field("elements of a head: 64 or 128", bounds={**COUNT, "example": 128})
-    scale: float | None = asked_field("of the scores; default 1 / sqrt(head_dim)", None)
+    scale: float | None = asked_field("factor of the scores; default 1 / sqrt(head_dim)", None)
 
     def to_shape(self, dtype: Dtype) -> DecodeAttention:
         """The shape.
 
         Raises:
-            InvalidInput: a field is out of its range, or heads do not divide.
+            InvalidInput: a field is out of its range, or the KV heads do not divide the heads.
         """
         heads = {name: getattr(self, name) for name in ("heads", "kv_heads", "head_dim", "scale")}
         return self.shape_of(**heads, dtype=dtype)
@@ -133,13 +133,13 @@ class AttentionHeads(AttentionSizes):
 
 @dataclass(frozen=True, kw_only=True)
 class ChainAttention(AttentionHeads, AskedOp):
-    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+    """The output of decode attention: a row for each new token of each sequence, the heads side by side."""
 
     name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the queries: an earlier op, or any other name for an input", "q")
 
     def to_op(self, m: int, dtype: Dtype) -> AttentionOp:
-        """The op, of an element type.
+        """The op for an element type.
 
         Raises:
             InvalidInput: names what is wrong with a field, after the op's name.
@@ -176,7 +176,7 @@ class ChainAttention(AttentionHeads, AskedOp):
 
 @dataclass(frozen=True, kw_only=True)
 class Attention(AttentionHeads, AskedWorkload):
-    """Decode attention by its sizes, alone or with the projection of its results."""
+    """Decode attention by its sizes, alone or with a projection of its output."""
 
     KIND: ClassVar[str] = "attention"
     SUMMARY: ClassVar[str] = "decode attention, and with d_out its projection"
@@ -217,7 +217,7 @@ class DecoderAttention(AttentionSizes, AskedWorkload):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, cannot be shared so, or a size is out of its range.
+            InvalidInput: the model is unknown, the ranks cannot share it, or a size is out of its range.
         """
         sizes = shared_model(self.model, self.tp)
         op = _of_model(self, self.model, self.tp, self.dtype)
@@ -225,19 +225,19 @@ class DecoderAttention(AttentionSizes, AskedWorkload):
 
 
 class LayerRun(StrEnum):
-    """A decoder layer from its attention or its qkv on, or neighbouring ops of it."""
+    """A decoder layer, starting with its attention or its qkv, or neighbouring ops of it."""
 
-    #: All of it: attention, o_proj, gate_up, down, and the next layer's qkv.
+    #: The whole layer: attention, o_proj, gate_up, down, and the next layer's qkv.
     LAYER = "layer"
-    #: All of it, and its own qkv: norm, qkv, attention, o_proj, gate_up, down.
+    #: The whole layer with its own qkv: norm, qkv, attention, o_proj, gate_up, down.
     FROM_QKV = "from_qkv"
-    #: Norm, qkv, attention and o_proj, between two all-reduces.
+    #: The ops between two all-reduces: norm, qkv, attention and o_proj.
     QKV_ATTENTION = "qkv_attention"
-    #: Attention and o_proj, in front of an all-reduce.
+    #: The ops before an all-reduce: attention and o_proj.
     ATTENTION = "attention"
-    #: Norm, gate_up and down, between two of them.
+    #: The ops between two all-reduces: norm, gate_up and down.
     MLP = "mlp"
-    #: Norm and qkv, behind one.
+    #: The ops after an all-reduce: norm and qkv.
     QKV = "qkv"
 
 
@@ -250,16 +250,17 @@ _OPS = {
     LayerRun.MLP: ("gate_up", "down"),
     LayerRun.QKV: ("qkv",),
 }
-#: Runs that an all-reduce stands in, where ranks share the layer.
+#: Runs with an all-reduce inside, if ranks share the layer.
 _REDUCED = (LayerRun.LAYER, LayerRun.FROM_QKV)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderLayer(AttentionSizes, AskedWorkload):
-    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv, or from its qkv.
+    """A decode step of a model's layer on one rank, from its attention to the next layer's qkv, or starting with its
+    own qkv.
 
-    With `rotary` qkv rotates queries and keys, and writes keys and values to the cache: its own attention's, or the
-    next layer's. Else a kernel before the attention does, which is no op.
+    With `rotary`, qkv rotates queries and keys, and writes keys and values to the cache of its own attention, or of the
+    next layer's. Otherwise a kernel before the attention does this, which is not an op.
     """
 
     KIND: ClassVar[str] = "decoder-layer"
@@ -287,8 +288,8 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, cannot be shared so, an all-reduce stands within, a kernel that is no op
-                stands behind its own qkv, or there is no such cache.
+            InvalidInput: the model is unknown, the ranks cannot share it, there is an all-reduce inside, a kernel that
+                is not an op is needed after its own qkv, or there is no such cache.
         """
         sizes, names = shared_model(self.model, self.tp), _OPS[self.run]
         if self.run in _REDUCED:
@@ -303,7 +304,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         turned = self._turned(products["qkv"])
         if self.rotary:
             products["qkv"] = turned
-        if self.run is LayerRun.FROM_QKV:  # whose input is the stream that down leaves, and nobody here
+        if self.run is LayerRun.FROM_QKV:  # whose input is the output of down, which no op here reads
             products["qkv"] |= {"source": "residual", "norm": "residual"}
             products["down"] = {**products["down"], "is_output": False}
         ops: dict[str, Op] = {}
@@ -314,7 +315,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops[name] for name in names), dtype=self.dtype)
 
     def _turned(self, qkv: dict[str, Any]) -> dict[str, Any]:
-        """The product of queries, keys and values, turned and written to the cache.
+        """The product that makes queries, keys and values, rotated and written to the cache.
 
         Raises:
             InvalidInput: there is no such cache.
@@ -341,7 +342,7 @@ def _of_model(sizes: AttentionSizes, model: str, tp: int, dtype: Dtype, source: 
 
 
 def projected(attention: AttentionOp, d_out: int | None) -> Workload:
-    """The op, and behind it a product with `d_out` columns where that is given."""
+    """The op, followed by a product with `d_out` columns if that is given."""
     ops: tuple[Op, ...] = (attention,)
     dtype = attention.shape.dtype
     if d_out is not None:

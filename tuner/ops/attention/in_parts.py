@@ -1,7 +1,7 @@
-"""PyTorch's attention without a fused kernel, in parts: it takes anything, and keeps memory low.
+"""PyTorch's attention without a fused kernel, in parts: it supports any problem and uses little memory.
 
-PyTorch repeats keys and values for each query head, and computes in fp32: of 64 contexts of 8192 tokens that are 8.6 GB
-for the keys of eight heads, and several times that in one call. Here queries that share a KV head are rows of one
+PyTorch repeats keys and values for each query head, and computes in fp32: for 64 contexts of 8192 tokens these are 8.6
+GB for the keys of eight heads, and several times that in one call. Here queries that share a KV head are rows of one
 product, so nothing is repeated, and few sequences are computed at a time.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Of a part's keys in fp32, at most, where one sequence has no more.
+#: Maximum size of a part's keys in fp32, unless one sequence has more.
 PART_BYTES = 2**28
 _FP32_BYTES = 4
 
 
 def attend_in_parts(torch: Any, tensors: tuple[Any, Any, Any], mask: Any, scale: float, most: int = PART_BYTES) -> Any:
-    """[sequences, new tokens, heads, head_dim], as queries are. `tensors` are these, keys and values [sequences, KV
-    heads, tokens, head_dim]; `mask` [sequences, 1, new tokens, tokens] says what a query sees, None for all. `most` is
-    in bytes."""
+    """[sequences, new tokens, heads, head_dim], like the queries. `tensors` are queries, keys and values [sequences,
+    KV heads, tokens, head_dim]; `mask` [sequences, 1, new tokens, tokens] says what a query sees, None for
+    everything. `most` is in bytes."""
     q, keys, _ = tensors
     count = max(1, most // (_FP32_BYTES * keys[0].numel()))
     parts = (slice(at, at + count) for at in range(0, len(q), count))
@@ -31,7 +31,7 @@ def attend_in_parts(torch: Any, tensors: tuple[Any, Any, Any], mask: Any, scale:
 def _attend(torch: Any, q: Any, keys: Any, values: Any, mask: Any, scale: float) -> Any:
     sequences, tokens, heads, head_dim = q.shape
     kv_heads = keys.shape[1]
-    # Rows are a group's heads of the first token, then of the next.
+    # The rows are a group's heads for the first token, then for the next.
     by_group = (sequences, tokens, kv_heads, heads // kv_heads, head_dim)
     rows = q.view(by_group).transpose(1, 2).reshape(sequences, kv_heads, -1, head_dim)
     if mask is not None:

@@ -35,13 +35,13 @@ from tuner.ops.attention.source import (
     workspace_words,
 )
 
-#: Bytes of a task in the table, and of the fields in front of the first tasks.
+#: Bytes of a task in the table, and of the fields before the first tasks.
 TASK_BYTES = 8
 CACHES = ("keys", "values")
 
 
 def launches_of(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, workload: Workload) -> OpLaunches:
-    """One launch. Its workspace has counters, then what a launch refused, then what spans leave of their sums."""
+    """One launch. Its workspace has counters, then what a launch refused, then the partial sums of spans."""
     tiling, at = schedule.tiling_of(op.shape), workspace_of(plan, schedule)
     launch = OpLaunch(
         kernel=ATTENTION_KERNEL,
@@ -57,7 +57,7 @@ def launches_of(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPla
 
 
 def workspace_of(plan: AttentionPlan, schedule: AttentionSchedule) -> dict[str, int]:
-    """Where its parts begin, and how large it is, bytes."""
+    """The offsets of its parts, and its size, in bytes."""
     counters, floats = workspace_words(plan, schedule)
     arrivals, refused, partials = (
         -(-4 * num // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for num in (counters, STATUS_WORDS, floats)
@@ -72,12 +72,12 @@ def workspace_of(plan: AttentionPlan, schedule: AttentionSchedule) -> dict[str, 
 
 
 def mapped(schedule: AttentionSchedule) -> tuple[str, ...]:
-    """The caches that the copy engine reads, by a tensor map each."""
+    """The caches that the copy engine reads, each with a tensor map."""
     return CACHES if schedule.engine is AttentionEngine.TMA else ()
 
 
 def first_task_bytes(plan: AttentionPlan) -> bytes:
-    """First task of each queue, as the parameter has them."""
+    """First task of each queue, in the parameter's format."""
     return plan.first_tasks.astype("<i4").tobytes() + bytes(TASK_BYTES * (MOST_QUEUES - plan.num_queues))
 
 
@@ -133,7 +133,7 @@ def _numbers(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, 
     yield number("speculative", int(schedule.speculative), meaning=early)
     for name, value in form_numbers(shape, op.form).items():
         yield number(name, value)
-    cap = "of the soft cap" if op.form.soft_cap else "no soft cap"
+    cap = "factor of the soft cap" if op.form.soft_cap else "no soft cap"
     for name, factor in cap_numbers(shape, op.form).items():
         yield number(name, factor, "float32", cap)
     assigned = "sequences whose tasks are assigned by their lengths; 0: the tables contain the tasks"

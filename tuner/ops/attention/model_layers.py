@@ -1,4 +1,4 @@
-"""The attentions that the layers of a model have, as transformers builds them from a Hugging Face config."""
+"""The attentions in the layers of a model, as transformers builds them from a Hugging Face config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.client.models.model_families import FAMILIES, Biases, Windows
 from tuner.client.models.models import dense_language_model, flag_of, size_of
 from tuner.errors import InvalidInput
 
-#: What `layer_types` calls a layer with a window, and one without.
+#: The values of `layer_types` for a layer with a window, and for one without.
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _GIVE_CONFIG = "pass the config.json of the model"
 
@@ -33,18 +33,18 @@ class LayerAttention:
     out_bias: bool
     #: The type of its rotary embedding.
     rotary: str
-    #: The part of a head that is turned; None for all of it.
+    #: The part of a head that is rotated; None for all of it.
     turned_part: float | None
 
 
 def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
-    """Each kind of attention that the layers of a model have, and how many layers have it.
+    """Each kind of attention in the layers of a model, and how many layers have it.
 
     Args:
         config: as `config.json` of the model has it.
 
     Raises:
-        InvalidInput: the model has experts, is quantised, is of a family that is not known, or a field is none.
+        InvalidInput: the model has experts, is quantised or of an unknown family, or a field is invalid.
     """
     config = dense_language_model(config)
     family = FAMILIES[config["model_type"]]
@@ -122,7 +122,7 @@ def _window(config: Mapping[str, Any]) -> int | None:
 
 
 def number_of(config: Mapping[str, Any], name: str) -> float | None:
-    """A field that is a number above 0; None where it is null or missing.
+    """A field that is a number above 0; None if it is null or missing.
 
     Raises:
         InvalidInput: it is none.
@@ -136,7 +136,7 @@ def number_of(config: Mapping[str, Any], name: str) -> float | None:
 
 
 def _scale(config: Mapping[str, Any], head_dim: int) -> float | None:
-    """Scale of the scores, where it is another than the usual one."""
+    """Scale of the scores, if it is not the usual one."""
     if "query_pre_attn_scalar" not in FAMILIES[config["model_type"]].defaults:
         return None
     under_the_root = number_of(config, "query_pre_attn_scalar")
@@ -144,7 +144,7 @@ def _scale(config: Mapping[str, Any], head_dim: int) -> float | None:
 
 
 def _rotary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The parameters of the rotary embedding of such a layer; a config may have them by kind of layer."""
+    """The parameters of the rotary embedding of such a layer; a config may have them per kind of layer."""
     name = next((name for name in ("rope_scaling", "rope_parameters") if config.get(name)), None)
     found = {} if name is None else config[name]
     if isinstance(found, Mapping) and found.keys() & {_FULL, _SLIDING}:

@@ -1,5 +1,5 @@
-"""From a model's Hugging Face config to the decode attentions of its layers, and to whole decoder blocks from qkv on,
-as one tensor-parallel rank has them."""
+"""From a model's Hugging Face config to the decode attentions of its layers, and to whole decoder blocks starting
+with qkv, for one tensor-parallel rank."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ Json = dict[str, Any]
 
 #: Types of rotary embeddings whose frequencies do not change with the length, and that scale nothing.
 _PLAIN_ROTARY = ("default", "linear", "llama3")
-#: Of a latent attention, whose cache has no heads.
+#: The type of a latent attention, whose cache has no heads.
 _LATENT = "kv_lora_rank"
+_KINDS_OF_LAYERS = ("full_attention", "sliding_attention")
+REQUIRED = ("num_attention_heads",)
+FIELDS = ("use_bidirectional_attention", "partial_rotary_factor", "rope_scaling", "rope_parameters")
+OBJECTS = dict.fromkeys(
+    ("rope_scaling", "rope_parameters", *_KINDS_OF_LAYERS),
+    ("rope_type", "type", "partial_rotary_factor", *_KINDS_OF_LAYERS),
+)
 _WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache before it"
 
 
@@ -34,20 +41,21 @@ def counted_pairs(
     timed_length: int | None = None,
 ) -> list[tuple[dict[str, Any], int]]:
     """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
-    each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
+    each; for one of `tp` ranks. Layers of several kinds give several, in order; a window that hides nothing is left
+    out.
 
-    Heads are split over the ranks, whose projections are summed. Where o_proj has a bias the attention is alone.
+    Heads are split over the ranks, whose projections are summed. If o_proj has a bias, the attention has no projection.
 
     Args:
         config: as `config.json` of the model has it.
-        sequences: of a launch, >= 1.
+        sequences: number per launch, >= 1.
         max_length: tokens of the longest context.
         tp: tensor-parallel ranks, >= 1.
         dtype: ``fp16`` or ``bf16``; by default the config's own.
-        page_tokens: of a page of the cache; None where it is contiguous.
+        page_tokens: tokens per page of the cache; None if it is contiguous.
         heads_first: whether a page's heads come before its tokens.
-        lengths: ``full`` or ``uniform``, at which it is timed.
-        timed_length: tokens of the longest of these; `max_length` where it is None or more than that.
+        lengths: ``full`` or ``uniform``, the lengths at which it is timed.
+        timed_length: the longest of these, in tokens; `max_length` if it is None or larger.
 
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
@@ -77,7 +85,7 @@ def counted_pairs(
 
 
 def attention_pairs(config: Mapping[str, Any], **how: Any) -> list[dict[str, Any]]:
-    """Those of `counted_pairs`, which has the arguments and what is raised."""
+    """The attentions of `counted_pairs`, with the same arguments and errors."""
     return [pair for pair, _ in counted_pairs(config, **how)]
 
 
@@ -93,14 +101,14 @@ def qkv_attention_chains(
     lengths: str = "full",
     timed_length: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The same with what is in front: norm, the product of queries, keys and values, which turns them and writes to the
-    cache, attention and o_proj, as `POST /jobs` takes them; of one of `tp` ranks, between two all-reduces.
+    """The same with the ops before: norm, the product of queries, keys and values, which rotates them and writes to the
+    cache, attention and o_proj, as `POST /jobs` takes them; for one of `tp` ranks, between two all-reduces.
 
     Args: as `attention_pairs`.
 
     Raises:
-        InvalidInput: as `attention_pairs`; or the model norms queries and keys, its rotary embeddings change with the
-            length or turn a part of a head, or ranks would each add the bias of o_proj.
+        InvalidInput: as `attention_pairs`; or the model normalizes queries and keys, its rotary embeddings change with
+            the length or rotate only a part of a head, or each rank would add the bias of o_proj.
     """
     sizes = {"max_length": max_length, "new_tokens": 1} | ({} if page_tokens is None else {"page_tokens": page_tokens})
     sizes |= {} if heads_first else {"heads_first": False}
@@ -158,7 +166,8 @@ def _chain(
 
 
 def whether_known(config: Mapping[str, Any], why: str) -> str:
-    """Whether an attention has a kernel here in a model that is refused as a whole; `why` says what goes with it.
+    """Whether kernels support the attention of a model that is refused as a whole; `why` describes what they cannot
+    compute.
 
     Raises:
         InvalidInput: the config does not say how many layers there are.
@@ -180,14 +189,14 @@ def remaining_pairs(
     dtype: str | None = None,
     page_tokens: int | None = None,
 ) -> list[tuple[Json, int]]:
-    """The attention of a model that is refused as a whole, as `counted_pairs` has it; without a projection where the
-    weights are quantised. What its family does beside is not known here: each layer reads whole contexts.
+    """The attention of a model that is refused as a whole, as in `counted_pairs`; without a projection if the weights
+    are quantised. What else its family does is unknown here: each layer is assumed to read whole contexts.
 
     Raises:
         InvalidInput: it is a latent one, or the ranks do not divide its heads.
     """
     if config.get(_LATENT):
-        raise InvalidInput(_LATENT, "its attention is a latent one, which has no kernel here", "leave out --context")
+        raise InvalidInput(_LATENT, "its attention is a latent one, which no kernel supports", "leave out --context")
     hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
     is_quantised = any(config.get(name) for name in QUANTISED)
     pair = {
@@ -220,7 +229,7 @@ def _once(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _check_norms(model: Mapping[str, Any]) -> None:
-    """Checks that what is normed in front of the attention is normed as a kernel here does it."""
+    """Checks that a kernel supports the normalization before the attention."""
     family = FAMILIES[model["model_type"]]
     if family.norms_queries:
         problem = "which normalizes queries and keys between qkv and the attention, which no kernel supports"
@@ -232,7 +241,7 @@ def _check_norms(model: Mapping[str, Any]) -> None:
 
 
 def _check_turned(layer: LayerAttention) -> None:
-    """Checks that queries and keys are turned as a kernel here does it."""
+    """Checks that a kernel supports the rotation of queries and keys."""
     if layer.rotary not in _PLAIN_ROTARY:
         problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or are scaled"
         raise InvalidInput("rope_scaling", problem, _WITHOUT_QKV)
@@ -242,7 +251,7 @@ def _check_turned(layer: LayerAttention) -> None:
 
 
 def words_of(pair: Mapping[str, Any]) -> str:
-    """Of an attention, or of one with what is around it, or of what is behind it."""
+    """Words for an attention, with the ops around it."""
     if "ops" in pair:
         names = ", ".join(op["name"] for op in pair["ops"])
         reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")
@@ -258,8 +267,8 @@ def _reach(attention: Mapping[str, Any]) -> str:
 
 def block_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **how: Any) -> list[Json]:
     """The blocks of a decode step, as `POST /jobs` takes them: norm, qkv, attention, o_proj, norm, gate_up and down,
-    and the stream that both are added to. Where ranks share a block it is the two runs between its all-reduces: up to
-    o_proj, and the MLP with its norm.
+    and the residual stream that both add to. If ranks share a block, these are the two runs between its all-reduces: up
+    to o_proj, and the MLP with its norm.
 
     Args: as `qkv_attention_chains`.
 
@@ -275,8 +284,8 @@ def block_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
 
 
 def layer_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **how: Any) -> list[Json]:
-    """The layers of a decode step from their attention on, as `POST /jobs` takes them: attention, o_proj, gate_up,
-    down, and the next layer's qkv, which writes to that layer's cache.
+    """The layers of a decode step starting with their attention, as `POST /jobs` takes them: attention, o_proj,
+    gate_up, down, and the next layer's qkv, which writes to that layer's cache.
 
     Args: as `qkv_attention_chains`.
 
@@ -297,20 +306,20 @@ def layer_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
 
 
 def what_to_take(*, with_qkv: bool, blocks: bool, layers: bool) -> Callable[..., list[Json]]:
-    """What reads a config, by the options of `tune-model`."""
+    """The function that reads a config, by the options of `tune-model`."""
     if layers:
         return layer_chains
     return block_chains if blocks else qkv_attention_chains if with_qkv else attention_pairs
 
 
 def _added(ops: Sequence[Json]) -> list[Json]:
-    """With the stream behind o_proj, which is the last."""
+    """Adds the residual stream to o_proj, the last op."""
     *front, o_proj = ops
     return [*front, {**o_proj, "residual": "residual"}]
 
 
 def _mlp(config: Mapping[str, Any], *, stream: str, tp: int, dtype: str) -> list[Json]:
-    """Norm, gate_up and down; where `stream` is an op's it is added."""
+    """Norm, gate_up and down; if `stream` is an op's output, it is added."""
     [shape] = ffn_shapes(config, tp=tp, dtype=dtype)
     eps = dense_language_model(config)["rms_norm_eps"]
     up = {"name": "gate_up", "source": stream, "n": shape.d_hidden, "k": shape.d_in, "bias": shape.bias}

@@ -1,4 +1,4 @@
-"""Decode attention as an op of a workload: which tensors it reads, and at which lengths it is timed."""
+"""Decode attention as an op of a workload: the tensors that it reads, and the lengths at which it is timed."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tuner.ops.attention.shapes.form import PLAIN, AttentionForm, form_for, form
 from tuner.ops.attention.shapes.place import check_attention, check_cache
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
-#: What says in an op's JSON form that it is an attention; a GEMM says nothing.
+#: The key that marks an op's JSON form as an attention; a GEMM has none.
 ATTENTION = "attention"
-#: As many heads, of queries of another shape.
+#: The remedy if the queries have another shape.
 _AS_MANY_HEADS = "make the producer's m and n those of the attention: new tokens of all sequences, columns of all heads"
-#: Fields of the shape that are in the JSON form only where they are set.
+#: Fields of the shape that appear in the JSON form only if they are set.
 _LATER_SHAPE = {"scale": None}
 #: Fields of the form in the JSON form.
 _FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 
 
 class Lengths(StrEnum):
-    """The lengths at which an attention is timed. Numbers are checked at others too."""
+    """The lengths at which an attention is timed. Numbers are checked at other lengths, too."""
 
-    #: Each sequence is as long as can be.
+    #: Each sequence has the maximum length.
     FULL = "full"
-    #: Drawn evenly between the new tokens alone and the longest; always the same ones for a shape.
+    #: Drawn evenly between only the new tokens and the maximum; always the same ones for a shape.
     UNIFORM = "uniform"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOp(LaunchOp):
-    """Out[m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
+    """The output [m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
 
-    It reads queries of that shape, and operands of its own: the caches of keys and of values, int32 lengths, and of a
+    It reads queries of that shape and its own operands: the caches of keys and of values, int32 lengths, and for a
     paged cache the int32 table of its pages.
     """
 
@@ -56,23 +56,23 @@ class AttentionOp(LaunchOp):
     shape: DecodeAttention
     #: The tensor read as queries: an earlier op's name, or any other name for an input.
     source: str = "q"
-    #: At which lengths it is timed.
+    #: The lengths at which it is timed.
     lengths: Lengths = Lengths.FULL
-    #: The longest of these; None for the longest that a launch may have.
+    #: The longest of the timed lengths; None for the maximum of a launch.
     timed_length: int | None = None
     #: Pages of its cache, a window, a soft cap of its scores.
     form: AttentionForm = PLAIN
 
     def __post_init__(self) -> None:
-        """Checks that a cache of pages has room for all longest contexts, and at which lengths it is timed.
+        """Checks that a paged cache has room for all longest contexts, and that the timed lengths are possible.
 
         Raises:
-            InvalidInput: it has more or fewer pages; or it is timed at lengths that it cannot have.
+            InvalidInput: it has more or fewer pages, or a timed length is impossible.
         """
         least, most = self.shape.new_tokens, self.shape.max_length
         if self.timed_length is not None and not least <= self.timed_length <= most:
             problem = f"is {self.timed_length}, and a context here has {least} to {most} tokens"
-            raise InvalidInput("timed_length", problem, "give one of these, or leave it out for the longest")
+            raise InvalidInput("timed_length", problem, "use a value in this range, or leave it out for the longest")
         if self.form.paged is None:
             return
         given, needed = self.form.paged.num_pages, self.shape.sequences * self.form.paged.pages_of(self.shape)
@@ -87,12 +87,12 @@ class AttentionOp(LaunchOp):
 
     @property
     def n(self) -> int:
-        """Columns of queries and of the output: those of all query heads."""
+        """Columns of queries and of the output: all query heads."""
         return self.shape.kv_heads * self.shape.query_heads * self.shape.head_dim
 
     @property
     def c_columns(self) -> int:
-        """As a product has it: elements of a row of the output."""
+        """Elements of a row of the output, as for a product."""
         return self.n
 
     @property
@@ -113,7 +113,7 @@ class AttentionOp(LaunchOp):
         return (*found, output(self.name, matrix, dtype))
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
-        """None that count beside the cache: lengths and pages are few."""
+        """Zero: next to the cache, lengths and pages are negligible."""
         return 0
 
     @property
@@ -123,7 +123,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def ladder_key(self) -> tuple[int, ...]:
-        """Nothing: a launch may have fewer sequences, as slots that are padded."""
+        """Empty: a launch may have fewer sequences, in padded slots."""
         return ()
 
     @property
@@ -132,21 +132,21 @@ class AttentionOp(LaunchOp):
         return self.shape.sequences * self.shape.kv_heads
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """Whether it may stand where it does.
+        """Checks that it may stand where it does.
 
         Raises:
-            InvalidInput: what would be right.
+            InvalidInput: says what would be right.
         """
         if self.shape.dtype is not dtype:
-            problem = f"{self.name} is of {self.shape.dtype}, but the workload of {dtype}"
+            problem = f"{self.name} has dtype {self.shape.dtype}, but the workload has {dtype}"
             raise InvalidInput("dtype", problem, "use one element type for all ops")
         check_attention(self, ops)
 
     def check_shared(self, ops: Sequence[Op]) -> None:
-        """Whether it reads the very cache that the op before it writes to.
+        """Whether it reads the same cache that the op before it writes to.
 
         Raises:
-            InvalidInput: what would be right.
+            InvalidInput: says what would be right.
         """
         check_cache(self, self.shape, self.form, ops)
 
@@ -159,7 +159,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def timed_lengths(self) -> tuple[int, ...]:
-        """Lengths of each sequence, new tokens included."""
+        """The lengths of the sequences, new tokens included."""
         shape, longest = self.shape, self.timed_length or self.shape.max_length
         if self.lengths is Lengths.FULL:
             return (longest,) * shape.sequences
@@ -168,7 +168,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def num_tokens(self) -> int:
-        """That a query sees, of all contexts at the lengths at which it is timed."""
+        """Tokens that queries see, in all contexts, at the timed lengths."""
         return sum(length - self.form.first_seen(self.shape, length) for length in self.timed_lengths)
 
     @property
@@ -178,7 +178,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def num_flops(self) -> int:
-        """Multiplications and additions of both products, of a timed launch."""
+        """Multiplications and additions of both products, for a timed launch."""
         return 4 * self.num_tokens * self.shape.new_tokens * self.n
 
     def to_json(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class AttentionOp(LaunchOp):
 
     @classmethod
     def json_hints(cls) -> dict[str, tuple[Any, bool]]:
-        """The shape's and the form's fields stand beside its own."""
+        """The fields of shape and form are on the same level as its own."""
         own, shape, form = hints_of(cls), hints_of(DecodeAttention), get_type_hints(form_for)
         return {
             **{name: (own[name], True) for name in ("name", "source")},
@@ -236,7 +236,7 @@ class AttentionOp(LaunchOp):
         return OpWords(sizes=self.describe(), reads=self.source, named={"source": self.source}, function="softmax")
 
     def place_of(self, row: int, column: int) -> str:
-        """Whose element of the output it is."""
+        """The element of the output that this is."""
         sequence, token = divmod(row, self.shape.new_tokens)
         head, dim = divmod(column, self.shape.head_dim)
         return f"sequence {sequence}, new token {token}, head {head}, element {dim}"

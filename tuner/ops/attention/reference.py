@@ -1,4 +1,4 @@
-"""What decode attention must give: softmax and sums in float64, on arrays of NumPy or of CuPy."""
+"""The right results of decode attention: softmax and sums in float64, on arrays of NumPy or CuPy."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
-Array = Any  # of NumPy or of CuPy
+Array = Any  # of NumPy or CuPy
 
 
 class Attended(NamedTuple):
-    """What an attention must give, and what its roundings may add."""
+    """The right results of an attention, and the rounding error that is allowed."""
 
-    #: [sequences, new tokens, heads, head_dim] float64; zeros where a query sees no token.
+    #: [sequences, new tokens, heads, head_dim] float64; zeros if a query sees no token.
     values: Array
-    #: The same shape: the square root of the sum of (weight * value)^2, by which roundings of the weights add up.
+    #: The same shape: the square root of the sum of (weight * value)^2, in proportion to which rounding errors of the
+    #: weights add up.
     deviation: Array
-    #: The same shape: the sum of weight * |value|, by which an error of all weights goes in.
+    #: The same shape: the sum of weight * |value|, which an error of all weights is multiplied by.
     magnitude: Array
 
 
@@ -32,7 +33,7 @@ def attention(
     xp: Any,
     form: AttentionForm = PLAIN,
 ) -> Array:
-    """The values alone, of operands in float64."""
+    """The values alone, for operands in float64."""
     return attend(op, q, k, v, lengths, xp, form=form).values
 
 
@@ -55,8 +56,8 @@ def attend(
         v: the same.
         lengths: of each sequence, its new tokens included.
         xp: the module of the arrays, `numpy` or `cupy`.
-        form: window and soft cap. Of a paged cache give what `gathered` makes of it.
-        widen: makes float64 of a part of an operand, so that a cache is never held whole.
+        form: window and soft cap. For a paged cache, pass the result of `gathered`.
+        widen: converts a part of an operand to float64, so that a cache is never converted as a whole.
     """
     found = Attended(*(xp.zeros(q.shape, dtype=xp.float64) for _ in Attended._fields))
     for sequence, length in enumerate(lengths):
@@ -85,19 +86,19 @@ def attend(
 def gathered(
     op: DecodeAttention, paged: PagedCache, cache: Array, table: Array, lengths: Sequence[int], xp: Any
 ) -> Array:
-    """A paged cache as [sequences, KV heads, max_length, head_dim]; zeros behind the lengths.
+    """A paged cache as [sequences, KV heads, max_length, head_dim]; zeros after the lengths.
 
     Args:
         op: shapes.
         paged: the cache's pages.
         cache: `paged.shape(op)`.
-        table: of each sequence its page numbers, [sequences, pages of the longest context].
+        table: page numbers of each sequence, [sequences, pages of the longest context].
         lengths: of each sequence.
         xp: the module of the arrays.
     """
     ends = xp.asarray(lengths)
     begins = paged.page_tokens * xp.arange(paged.pages_of(op))
-    pages = xp.where(begins < ends[:, None], table, 0)  # the others' numbers may be none
+    pages = xp.where(begins < ends[:, None], table, 0)  # the other entries may not be valid numbers
     heads_first = cache if paged.heads_first else cache.swapaxes(1, 2)
     rows = heads_first[pages].swapaxes(1, 2).reshape(op.sequences, op.kv_heads, -1, op.head_dim)
     is_seen = xp.arange(op.max_length) < ends[:, None]

@@ -1,6 +1,6 @@
-"""What is legal of an attention's schedule; `tuner.core.legal.legality` is the whole statement.
+"""Rules for an attention's schedule; the whole statement is `tuner.core.legal.legality`.
 
-Every rule answers None or a sentence. A second name for the same plan is refused with the name to use.
+Every rule returns None or a sentence. A second name for the same plan is refused with the name to use.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tuner.ops.attention.schedule import (
 FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
     axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")
 )
-#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a, nor one of
-#: the mma engine for sm_80: addresses, scores, maxima. With several teams of warps, with eight warps in one, where
-#: those that multiply end tasks too, and where a warp's lanes copy, there are more.
+#: Registers in addition to those that hold sums, queries or loads, with which no kernel of a form spilled for sm_90a,
+#: nor one of the mma engine for sm_80: addresses, scores, maxima. There are more with several teams of warps, with
+#: eight warps in one team, if multiplying warps also finish tasks, and if a warp's lanes copy.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
-#: What the tma engine is written for: bulk copies by tensor maps, clusters.
+#: What the tma engine needs: bulk copies by tensor maps, clusters.
 _TMA_CAPABILITY = (9, 0)
 
 
 def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
-    """Why an engine runs on no such GPU, of those that any kernel runs on."""
+    """Why an engine does not run on such a GPU, among those that can run any kernel."""
     if engine is AttentionEngine.TMA and gpu.compute_capability != _TMA_CAPABILITY:
         major, minor = gpu.compute_capability
         has = f"{gpu.name} has compute capability {major}.{minor}"
@@ -40,12 +40,12 @@ def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
 
 
 def engine_of(gpu: Gpu) -> AttentionEngine:
-    """The engine that a search uses on this GPU: the copy engine where there is a kernel for it."""
+    """The engine that a search uses on this GPU: the copy engine if there is a kernel for it."""
     return AttentionEngine.TMA if attention_engine_problem(AttentionEngine.TMA, gpu) is None else AttentionEngine.MMA
 
 
 def refuse(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
-    """Why the schedule cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
+    """Why the schedule cannot be compiled, would not fit the GPU, or is not the simplest name of its plan."""
     return (
         attention_engine_problem(schedule.engine, gpu)
         or _values_problem(schedule)
@@ -56,7 +56,7 @@ def refuse(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSch
 
 
 def resources_of(op: AttentionOp, schedule: AttentionSchedule) -> Resources:
-    """By its tiling; registers as far as is known before it is compiled."""
+    """The resources of its tiling; registers as far as they are known before compilation."""
     tiling = schedule.tiling_of(op.shape)
     return Resources(
         num_threads=tiling.num_threads,
@@ -102,7 +102,7 @@ def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
 
 
 def num_math_registers(tiling: AttentionTiling) -> int:
-    """Of a thread that multiplies: sums of values and fragments of queries, and what goes with them."""
+    """Registers of a thread that multiplies: sums of values, fragments of queries, and what belongs to them."""
     held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
     is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
     is_plain &= tiling.engine is AttentionEngine.TMA
@@ -110,7 +110,7 @@ def num_math_registers(tiling: AttentionTiling) -> int:
 
 
 def num_summing_registers(tiling: AttentionTiling) -> int:
-    """Of a thread that adds up spans: four of each load, and what goes with them."""
+    """Registers of a thread that adds up spans: four for each load, and what belongs to them."""
     return 4 * tiling.parts_at_once + _BESIDE_LOADS
 
 

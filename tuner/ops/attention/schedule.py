@@ -1,4 +1,4 @@
-"""How an attention is launched: what is compiled into its kernel, and how its tasks reach the CTAs."""
+"""How an attention is launched: what is compiled into its kernel, and how its tasks are assigned to CTAs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 TILE_TOKENS = (16, 32, 64, 128)
 MATH_WARPS = (1, 2, 4, 8)
-#: Most stages of a ring, for which there is room for barriers; `kBarrierBytes` in ring_attention.cuh.
+#: Maximum stages of a ring, for which there is space for barriers; `kBarrierBytes` in ring_attention.cuh.
 MOST_STAGES = 18
 #: Columns of a task: the queries of a KV head are cut into blocks of this many.
 BLOCK_COLUMNS = (8, 16)
-#: Clusters beyond this size need the driver's leave.
+#: Larger clusters need an opt-in from the driver.
 MOST_PORTABLE_CLUSTER = 8
-#: Tasks that are in shared memory at a time; `kTaskSlots` in ring_attention.cuh.
+#: Tasks that are in shared memory at the same time; `kTaskSlots` in ring_attention.cuh.
 _TASK_SLOTS = 3
 #: Bytes of the ring's barriers.
 _BARRIER_BYTES = 512
 
 
 class AttentionEngine(StrEnum):
-    """How queries and cache come to shared memory. Both products are `mma.sync`'s in each."""
+    """How queries and cache are loaded into shared memory. In each, both products use `mma.sync`."""
 
-    #: By the copy engine, one thread for all, on sm_90 alone.
+    #: The copy engine loads, one thread issues all copies; sm_90 only.
     TMA = "tma"
-    #: By `cp.async` of the lanes of two warps, on sm_80 and up. It has no clusters.
+    #: The lanes of two warps load with `cp.async`; sm_80 and newer. It has no clusters.
     MMA = "mma"
 
 
@@ -49,19 +49,19 @@ class AttentionTiling:
     num_stages: int
     #: Warps that multiply: a multiple of tile_tokens / 16.
     math_warps: int
-    #: The most columns that have a query in any task; 0 for all.
+    #: Maximum columns that have a query in any task; 0 for all.
     live_columns: int = 0
-    #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
+    #: Warps that finish a task while the next one is multiplied; 0: the multiplying warps do it.
     finish_warps: int = 4
     #: CTAs that share a task: 1, 2, 4, 8 or 16.
     cluster: int = 1
-    #: Loads of a sum over spans that are under way together.
+    #: Loads in flight at the same time in a sum over spans.
     parts_at_once: int = 16
-    #: How queries and cache come to shared memory.
+    #: How queries and cache are loaded into shared memory.
     engine: AttentionEngine = AttentionEngine.TMA
 
     def __post_init__(self) -> None:
-        """Checks that a stage is always the same team's.
+        """Checks that a stage always belongs to the same team.
 
         Raises:
             IllegalSchedule: teams are not whole, or share a stage.
@@ -75,23 +75,23 @@ class AttentionTiling:
 
     @property
     def num_teams(self) -> int:
-        """Groups of warps that take a task's tiles in turns."""
+        """Groups of warps that take a task's tiles in turn."""
         return self.math_warps // (self.tile_tokens // 16)
 
     @property
     def num_threads(self) -> int:
-        """Of a CTA: one warp requests, or without a copy engine two."""
+        """Threads of a CTA: one warp requests, or two without the copy engine."""
         request_warps = 1 if self.engine is AttentionEngine.TMA else 2
         return 32 * (self.math_warps + self.finish_warps + request_warps)
 
     @property
     def kept_columns(self) -> int:
-        """Columns that have room in shared memory; `kLiveColumns`."""
+        """Columns that have space in shared memory; `kLiveColumns`."""
         return self.live_columns or self.columns
 
     @property
     def ring_bytes(self) -> int:
-        """Tiles of K and of V that are under way or in use."""
+        """Tiles of K and V that are in flight or in use."""
         return self.num_stages * 4 * self.tile_tokens * self.head_dim
 
     @property
@@ -107,7 +107,7 @@ class AttentionTiling:
 
     @property
     def partial_floats(self) -> int:
-        """Floats that a span leaves in its slot; `kPartialFloats` in merge_attention.cuh."""
+        """Partial sums of a span in its slot, in floats; `kPartialFloats` in merge_attention.cuh."""
         return self.columns * (self.head_dim + 2 * self.cluster)
 
 
@@ -127,31 +127,31 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     num_stages: int = axis(features_in=lambda value, of: (math.log2(value * of.tile_tokens),))
     #: Warps that multiply.
     math_warps: int = axis(values=MATH_WARPS, features=log2)
-    #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
+    #: Warps that finish a task while the next one is multiplied; 0: the multiplying warps do it.
     finish_warps: int = axis(4, values=(0, 1, 2, 3, 4), features=lambda value: (0.5 * math.log2(1 + value),))
     #: CTAs that share a task.
     cluster: int = axis(1, values=(1, 2, 4, 8, 16), features=log2)
-    #: Loads of a sum over spans that are under way together.
+    #: Loads in flight at the same time in a sum over spans.
     parts_at_once: int = axis(16, values=(4, 8, 16, 32), features=lambda value: (0.3 * math.log2(value),))
-    #: Tokens of a span, which one task has.
+    #: Tokens of a span, which one task processes.
     span_tokens: int = axis(features=nothing)
-    #: Whether each cluster takes neighbours; else tasks go to the clusters in turns.
+    #: Whether each cluster takes neighbouring tasks; otherwise clusters take tasks in turn.
     contiguous: bool = axis(False)
     #: Whether a CTA requests its first tiles before the length of their sequence is known.
     speculative: bool = axis(False)
-    #: Whether a launch assigns the tasks that its lengths leave; else the plan assigns all that there may be.
+    #: Whether a launch assigns the tasks that its lengths leave; otherwise the plan assigns all possible ones.
     by_length: bool = axis(False)
-    #: Per cent of each row of the next launch's weights that this one brings into the L2, when a CTA has all tiles of
-    #: its own; 0 where no launch follows.
+    #: Per cent of each row of the next launch's weights that this launch prefetches into the L2, when a CTA has
+    #: received all of its own tiles; 0 if no launch follows.
     next_percent: int = axis(0, values=(0, 25, 50, 75, 100), features=lambda value: (value / 100,))
-    #: Whether it asks for these weights before the launch before it has ended, and so before all of its own.
+    #: Whether it requests these weights before the previous launch has ended, and so before all of its own.
     next_early: bool = axis(False)
-    #: How queries and cache come to shared memory. Proofs are named by `repr`, which leaves it out.
+    #: How queries and cache are loaded into shared memory. Proofs are named by `repr`, which omits it.
     engine: AttentionEngine = axis(AttentionEngine.TMA, repr=False, since=LATER, features=nothing)
 
     @property
     def compiled(self) -> AttentionSchedule:
-        """Spans and orders are told at a launch."""
+        """Spans and orders are arguments of a launch."""
         return replace(self, span_tokens=0, contiguous=False, speculative=False)
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
@@ -175,7 +175,7 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
         )
 
     def taken_bytes(self, row_bytes: int) -> int:
-        """Of a row of weights so long, the beginning that is brought into the L2: whole vectors of 16 bytes."""
+        """The prefetched beginning of a row of weights of this length: whole vectors of 16 bytes."""
         return row_bytes * self.next_percent // 100 // 16 * 16
 
     def num_spans(self, shape: DecodeAttention) -> int:

@@ -24,7 +24,7 @@ from tuner.workers.source.refused import signed
 from tuner.workers.source.render import config_types, device_text, inlined, without_comments
 from tuner.workers.source.rows import with_rows
 
-#: How each engine's queries and cache come to shared memory.
+#: How each engine loads queries and cache into shared memory.
 COPIES = {AttentionEngine.TMA: "copies_tma.cuh", AttentionEngine.MMA: "copies_mma.cuh"}
 _FIRST_FILES = (
     "ptx.cuh",
@@ -38,7 +38,7 @@ _FIRST_FILES = (
     "wait_attention.cuh",
 )
 _LAST_FILES = ("request_attention.cuh", "products.cuh", "merge_attention.cuh", "attention.cuh")
-#: The device files of all engines; a source has one of the copies.
+#: The device files of all engines; a source contains one of the copy files.
 ATTENTION_FILES = (*_FIRST_FILES, *COPIES.values(), *_LAST_FILES)
 
 #: Name of the kernel.
@@ -46,11 +46,11 @@ ATTENTION_KERNEL = "tuner_attention"
 
 #: 64-bit words of a row of a traced build's stamps; `kTraceWords`.
 TRACE_WORDS = 7
-#: Behind `REFUSED_WORDS`, in the same piece of memory, two words by which a launch compares what all have read; then
-#: the record of a wait that has expired: `AttentionAbort`. Words of all.
+#: After `REFUSED_WORDS`, in the same memory, come two words with which a launch checks that all CTAs have read the same
+#: lengths, then the record of an expired wait: `AttentionAbort`. Words of all.
 ABORT_WORD, STATUS_WORDS = 8, 16
 _ABORT_WORDS = 6
-#: By `Waited`: what a wait that has expired was for.
+#: What an expired wait was for, by `Waited`.
 _WAITED = (
     "its next task",
     "room for its next task",
@@ -61,20 +61,20 @@ _WAITED = (
     "its sums to be read",
     "the sums of its cluster",
 )
-#: Kinds of arrivals that do not fit, and of lengths that not all have read alike.
+#: The kinds for a wrong number of arrivals, and for lengths that CTAs have read differently.
 _ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
-#: Alignment of a parameter with tensor maps, and with the addresses of caches in their place.
+#: Alignment of a parameter with tensor maps, and with the addresses of caches instead of them.
 ARGS_ALIGNMENT = {AttentionEngine.TMA: 64, AttentionEngine.MMA: 8}
-#: Registers that leave room on a scheduler with three warps for two more of another launch, and this many threads'
-#: share.
+#: Registers that leave room on a scheduler with three warps for two more of another launch, and the number of threads
+#: for which they are.
 _ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheMap:
-    """A tensor map of a cache, innermost first: 64 elements, rows of all pages, lines of a row."""
+    """A tensor map of a cache, innermost dimension first: 64 elements, rows of all pages, lines of a row."""
 
     dims: tuple[int, ...]
     strides_bytes: tuple[int, ...]
@@ -83,21 +83,21 @@ class CacheMap:
 
 @dataclass(frozen=True, kw_only=True)
 class NextWeights:
-    """Weights [num_rows, row_bytes] of the launch behind: a launch brings the beginning of each row into the L2."""
+    """Weights [num_rows, row_bytes] of the next launch: a launch prefetches the beginning of each row into the L2."""
 
     address: int
     num_rows: int
     row_bytes: int
-    #: Of each row, a multiple of 16.
+    #: Bytes of each row, a multiple of 16.
     taken_bytes: int
-    #: Before the launch before has ended; else when the last of a CTA's tiles is there.
+    #: Whether before the previous launch has ended; otherwise when the last of a CTA's tiles has arrived.
     early: bool = False
 
     def __post_init__(self) -> None:
-        """Checks what the copy engine asks for.
+        """Checks the conditions of the copy engine.
 
         Raises:
-            ValueError: rows that are no whole vectors, or more of them than there is.
+            ValueError: rows are not whole vectors, or more bytes are requested than exist.
         """
         if self.address % 16 or self.row_bytes % 16 or self.taken_bytes % 16:
             raise ValueError(f"{self}: address, rows and the bytes used of them must be multiples of 16 bytes")
@@ -110,7 +110,7 @@ NO_WEIGHTS = NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionBuffers:
-    """Device addresses of a launch; the two caches come as `cache_bytes`."""
+    """Device addresses for a launch; the two caches are passed as `cache_bytes`."""
 
     k: bytes
     v: bytes
@@ -120,11 +120,11 @@ class AttentionBuffers:
     lengths: int
     tasks: int
     queues: int
-    #: For each slot and span `AttentionTiling.partial_floats`.
+    #: `AttentionTiling.partial_floats` for each slot and span.
     partials: int
-    #: uint32 of each `AttentionPlan.num_counters`, zero before the first launch.
+    #: uint32 for each `AttentionPlan.num_counters`, zero before the first launch.
     arrivals: int
-    #: For each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
+    #: `TRACE_WORDS` for each CTA itself and for each traced task, zero before the first launch; or 0.
     trace: int
     #: `STATUS_WORDS`, zero before the first launch: what was refused, and the record of an abort.
     refused: int
@@ -134,21 +134,21 @@ class AttentionBuffers:
 
 @dataclass(frozen=True, kw_only=True)
 class AbortedAttention:
-    """Whose wait has expired first, and what it was for. Rows that its launch could not finish are NaN."""
+    """The first wait that expired, and what it was for. Rows that its launch could not finish are NaN."""
 
     cta: int
     #: Number of the CTA's task.
     task: int
     #: `Waited` in args_attention.cuh.
     waited: int
-    #: Warp of the CTA; where arrivals do not fit those that were there.
+    #: Warp of the CTA; for wrong arrivals, the number of them.
     warp: int
-    #: Parity of the barrier; where arrivals do not fit those of a launch.
+    #: Parity of the barrier; for wrong arrivals, the right number.
     parity: int
 
     def __str__(self) -> str:
         if self.waited == _ARRIVALS:
-            what = f"{self.warp} arrivals of spans where a launch has {self.parity}"
+            what = f"{self.warp} arrivals of spans, but a launch has {self.parity}"
             return f"CTA {self.cta} found {what}, in its task {self.task}: did a length change during a launch?"
         if self.waited == _LENGTHS:
             return f"CTA {self.cta} found that CTAs have read different lengths: did one change during a launch?"
@@ -157,7 +157,7 @@ class AbortedAttention:
 
 
 def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
-    """What `STATUS_WORDS` words say of an abort; None where no wait has expired."""
+    """What the `STATUS_WORDS` words say about an abort; None if no wait has expired."""
     found = (signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
     raised, task, waited, warp, parity, cta = found
     if raised == 0:
@@ -167,7 +167,7 @@ def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """Where pages and their heads are in a tensor map; a contiguous cache has one page a sequence."""
+    """The layout of pages and their heads in a tensor map; a contiguous cache has one page per sequence."""
 
     num_pages: int
     rows_per_page: int
@@ -184,7 +184,7 @@ class _Rows:
 
 
 def box_tokens(tiling: AttentionTiling, paged: PagedCache | None) -> int:
-    """Tokens that one copy brings: a tile, or where pages are smaller a page."""
+    """Tokens that one copy loads: a tile, or a page if pages are smaller."""
     return tiling.tile_tokens if paged is None else min(tiling.tile_tokens, paged.page_tokens)
 
 
@@ -202,26 +202,27 @@ def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | 
 def cache_bytes(
     cache: CacheMap, engine: AttentionEngine, address: int, encode: Callable[[CacheMap, int], bytes]
 ) -> bytes:
-    """What a parameter has of a cache at that address: a tensor map as the driver encodes it, or the address."""
+    """The parameter's field for a cache at that address: a tensor map as the driver encodes it, or the address."""
     return encode(cache, address) if engine is AttentionEngine.TMA else struct.pack("<Q", address)
 
 
 def workspace_words(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
-    """Of 32 bits: counters of arrivals, zero before the first launch, and floats that spans leave of their sums."""
+    """Words of 32 bits: arrival counters, zero before the first launch, and the partial sums of spans."""
     floats = plan.num_slots * plan.num_spans * schedule.tiling_of(plan.op).partial_floats
     return plan.num_counters, floats if plan.num_spans > 1 else 4
 
 
 @functools.cache
 def version() -> str:
-    """12 hex digits that name the code of an attention's device files, as `kernel_version` does of a product's."""
+    """12 hex digits that identify the code of an attention's device files, as `kernel_version` does for a product."""
     text = "".join(device_text(name) for name in ATTENTION_FILES)
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
 
 def bound_threads(tiling: AttentionTiling) -> int:
-    """The number of threads for which an SM's registers are to suffice: more than a CTA has where fewer registers do.
-    Then warps of the launch behind find room beside. Where those that multiply end tasks too, some would spill."""
+    """The number of threads for which an SM's registers must suffice: more than a CTA has, if the kernel can do with
+    fewer registers. Then warps of the next launch fit next to it. If the multiplying warps also finish tasks, some
+    kernels would spill."""
     needed = max(num_math_registers(tiling), num_summing_registers(tiling))
     is_roomy = needed <= _ROOMY_REGISTERS and tiling.finish_warps > 0
     return max(tiling.num_threads, _ROOMY_THREADS if is_roomy else 0)
@@ -236,9 +237,10 @@ def render_attention(
     bounded: bool = True,
     lengths_once: bool = False,
 ) -> str:
-    """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages. Of each
-    CTA's tasks it stamps the first `traced_tasks`; a kernel that stamps is never timed. Waits that are not `bounded`
-    are for timing what bounds cost. With `lengths_once` one warp of a CTA reads the lengths, where two request."""
+    """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages. It stamps
+    the first `traced_tasks` tasks of each CTA; a kernel that stamps is never timed. Waits that are not `bounded`
+    exist only to measure the cost of the bounds. With `lengths_once` one warp of a CTA reads the lengths, even if
+    two warps request."""
     config = f"""#define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = {tiling.head_dim};
 constexpr int kColumns = {tiling.columns};
@@ -272,12 +274,12 @@ constexpr int kBoundThreads = {bound_threads(tiling)};
 def source_of(
     op: AttentionOp, schedule: AttentionSchedule, dtype: Dtype | None = None, *, traced_tasks: int = 0
 ) -> str:
-    """The source of an op's kernel, whose shape has the element type."""
+    """The source of an op's kernel, for the element type of its shape."""
     return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form, traced_tasks=traced_tasks)
 
 
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
-    """What the launch of attention `index` asks for, of weights at this address; all zeros for nothing."""
+    """What the launch of attention `index` prefetches of the weights at this address; all zeros for nothing."""
     reader = workload.reader_of(workload.launch_ops[index])
     row_bytes = reader.k * workload.dtype.size_bytes if reader else 0
     taken_bytes = schedule.taken_bytes(row_bytes)
@@ -293,7 +295,7 @@ def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule,
 
 
 def form_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, int]:
-    """Where pages lie, and the window: the parameter's numbers in their order."""
+    """The parameter's numbers for pages and window, in order."""
     rows = _Rows.of(op, form.paged)
     return {
         "rows_per_page": rows.rows_per_page,
@@ -307,7 +309,7 @@ def form_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, int]:
 
 
 def cap_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, float]:
-    """The soft cap in units of scores that are not scaled, and what goes into its exp2; zeros for none."""
+    """The soft cap in units of unscaled scores, and the factor in its exp2; zeros for none."""
     cap = form.soft_cap / op.score_scale if form.soft_cap else 0.0
     return {"cap": cap, "tanh_scale_log2": 2 * math.log2(math.e) / cap if cap else 0.0}
 
@@ -324,11 +326,12 @@ def pack_attention_args(
     next_weights: NextWeights | None = None,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> bytes:
-    """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known.
-    A wait that lasts longer than `spin_limit_cycles` aborts the launch.
+    """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known. A
+    wait that lasts longer than `spin_limit_cycles` aborts the launch.
 
     Raises:
-        ValueError: more queues than the parameter has room for, or tiles early that hang on the length.
+        ValueError: there are more queues than the parameter has space for, or `speculative` is set but the first tiles
+            depend on the length.
     """
     if plan.num_queues > MOST_QUEUES:
         raise ValueError(f"{plan.num_queues} queues: the parameter has space for {MOST_QUEUES}")

@@ -1,7 +1,7 @@
-"""What a launch of decode attention stamps of its tasks, and where they stand in its chart.
+"""What a launch of decode attention stamps for its tasks, and where they are in its chart.
 
-It leaves [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written; `AttentionEvent` and `CtaEvent` in
-args_attention.cuh.
+The array is [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written; `AttentionEvent` and `CtaEvent`
+in args_attention.cuh.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from tuner.ops.attention.plans.tasks import AttentionPlan
 
 
 def tile_of(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple[Ints, Ints]:
-    """Where tasks of an attention stand in its chart: the sequence, and in it KV head, block of columns and span as one
-    number."""
+    """The position of an attention's tasks in its chart: the sequence, and one number for KV head, block of columns
+    and span."""
     block, span = block_span >> 24, block_span & 0xFFFFFF
     return sequence_head >> 16, ((sequence_head & 0xFFFF) * plan.num_blocks + block) * plan.num_spans + span
 
 
 def stamped_of(launch: int, op: int, plan: AttentionPlan, words: Stamps) -> Stamped:
-    """Of an attention's launch: a task is a CTA's part of a span. It is stored when its CTA has done all that it had to
-    do for it.
+    """The stamps of an attention's launch: a task is a CTA's part of a span. It counts as stored when its CTA has
+    finished everything that it has to do for it.
 
     Raises:
         ValueError: a CTA with a task left no stamps.
     """
-    found = words[: plan.num_queues * plan.cluster]  # those behind them ask for weights alone
+    found = words[: plan.num_queues * plan.cluster]  # those after them only prefetch weights
     missing = np.flatnonzero((found[:, 0, :4] == 0).any(axis=1))
     if missing.size:
         raise ValueError(f"CTA {missing[0]} of launch {launch} left no stamps, and {missing.size - 1} others")

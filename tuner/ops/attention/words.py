@@ -17,7 +17,7 @@ _WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.
 
 
 def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) -> list[str]:
-    """Sentences about its tasks, its kernel, and what it brings for the launch behind it."""
+    """Sentences about its tasks, its kernel, and its prefetches for the next launch."""
     spans, shared = one.num_spans(op.shape), f", shared by a cluster of {one.cluster} CTAs" if one.cluster > 1 else ""
     number = "the whole context at once" if spans == 1 else f"{spans} of the longest context"
     order = "neighbours" if one.contiguous else "tasks in turns"
@@ -41,7 +41,7 @@ def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) 
 def explain(
     op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, workload: Workload, gpu: Gpu
 ) -> Iterator[str]:
-    """How its tasks fill the GPU at the lengths that are timed, who shares them, and what an SM has under way."""
+    """How its tasks fill the GPU at the timed lengths, who shares them, and what an SM has in flight."""
     num_bytes, num_tasks = loads_of(plan, op.timed_lengths, schedule.tile_tokens)
     who = "CTAs" if schedule.cluster == 1 else f"clusters of {schedule.cluster} CTAs"
     yield (
@@ -64,7 +64,7 @@ def _meeting(num_spans: int, cluster: int) -> str:
 
 
 def library_of(recipe: LibraryRecipe | None) -> str:
-    """PyTorch's attention; where PyTorch has no kernel for it, cuBLASLt is all there is."""
+    """PyTorch's attention; if PyTorch has no kernel for it, only cuBLASLt."""
     is_batched = recipe is not None and "scaled_dot_product_attention" not in recipe.launch_ops
     return "cuBLASLt" if is_batched else "PyTorch's attention"
 

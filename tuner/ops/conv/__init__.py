@@ -1,1 +1,1 @@
-"""Convolutions of images, by implicit products."""
+"""Convolutions of images, computed as implicit matrix products."""

@@ -1,4 +1,6 @@
-"""Convolutions as clients ask for them: an op of a chain, a pair by its sizes, and layers of a network by its name."""
+"""Convolutions as clients request them: as an op of a chain, as a pair by its sizes, and as layers of a network by its
+name.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +23,33 @@ _DTYPE = "element type of every tensor: fp16 or bf16; sums are fp32"
 class ChainConv(AskedOp):
     """Out[b, y, x, f] = act(bias[f] + R[b, y, x, f] + the convolution of images with filters), NHWC."""
 
-    #: Its images say how many rows it has.
+    #: Its images determine the number of its rows.
     HAS_OWN_ROWS: ClassVar[bool] = True
 
-    name: str = asked_field("of the op, and of the tensor that it writes")
+    name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the images: an earlier op, or any other name for an input", "x")
-    images: int = asked_field("how many there are", bounds=COUNT)
-    height: int = asked_field("rows of an image that is read", bounds=COUNT)
+    images: int = asked_field("number of images", bounds=COUNT)
+    height: int = asked_field("rows of each input image", bounds=COUNT)
     width: int = asked_field("columns of one", bounds=COUNT)
-    channels: int = asked_field("of an image that is read", bounds=COUNT)
+    channels: int = asked_field("channels of each input image", bounds=COUNT)
     filters: int = asked_field("channels of the output", bounds=COUNT)
     kernel: int = asked_field("rows and columns of a filter: 1, 3, 5 or 7", 1)
-    stride: int = asked_field("pixels from one place of a filter to the next: 1 or 2", 1)
+    stride: int = asked_field("stride of a filter, in pixels: 1 or 2", 1)
     padding: int = asked_field("zeros around an image, up to half of a filter", 0)
-    activation: Activation = asked_field("applied behind all sums", Activation.IDENTITY)
+    activation: Activation = asked_field("applied after all sums", Activation.IDENTITY)
     bias: bool = asked_field("whether each filter has a bias", False)
     residual: str | None = asked_field(
-        "what is added in front of the activation: an earlier op, or a name for an input", None
+        "what is added before the activation: an earlier op, or a name for an input", None
     )
-    is_output: bool = asked_field("whether the caller reads the output, though another op does, too", False)
-    groups: int = asked_field("1: grouped and depthwise convolutions are not made here", 1)
-    dilation: int = asked_field("1: dilated convolutions are not made here", 1)
+    is_output: bool = asked_field("whether the caller also reads the output if another op does", False)
+    groups: int = asked_field("1: grouped and depthwise convolutions are not supported", 1)
+    dilation: int = asked_field("1: dilated convolutions are not supported", 1)
 
     def to_op(self, m: int, dtype: Dtype) -> ConvOp:
-        """The op, whatever the rows of others.
+        """The op, whatever the rows of other ops.
 
         Raises:
-            InvalidInput: names what is wrong with a field, behind the op's name.
+            InvalidInput: names what is wrong with a field, after the op's name.
         """
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "residual"}
         try:
@@ -64,7 +66,7 @@ class ChainConv(AskedOp):
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Of one convolution, whose padding is half of a filter."""
+    """The filters of one convolution, whose padding is half of a filter."""
 
     filters: int = asked_field("channels of its output", bounds=COUNT)
     kernel: int = asked_field("rows and columns of a filter: 1, 3, 5 or 7", bounds=COUNT)
@@ -76,7 +78,7 @@ class ConvPair(AskedWorkload):
     """Two convolutions of images, NHWC, with a bias each; the second reads the first one's output."""
 
     KIND: ClassVar[str] = "conv-pair"
-    SUMMARY: ClassVar[str] = "two convolutions, one behind the other"
+    SUMMARY: ClassVar[str] = "two convolutions, one after the other"
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
         "conv_pair": Example(
             "The 3x3 and the last 1x1 convolution of a bottleneck, with its shortcut",
@@ -86,14 +88,14 @@ class ConvPair(AskedWorkload):
         )
     }  # fmt: skip
 
-    images: int = asked_field("how many there are", bounds={**COUNT, "example": 1})
+    images: int = asked_field("number of images", bounds={**COUNT, "example": 1})
     height: int = asked_field("rows of an image", bounds={**COUNT, "example": 28})
     width: int = asked_field("columns of one", bounds={**COUNT, "example": 28})
     channels: int = asked_field("of an image", bounds={**COUNT, "example": 128})
     first: Filters = asked_field("the first one's filters, kernel and stride", bounds={"example": "128,3,1"})
     second: Filters = asked_field("the second one's", bounds={"example": "512,1,1"})
-    activation: Activation = asked_field("behind each of them", Activation.RELU)
-    residual: bool = asked_field("whether an image is added in front of the second activation", False)
+    activation: Activation = asked_field("applied after each of them", Activation.RELU)
+    residual: bool = asked_field("whether an image is added before the second activation", False)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
@@ -143,7 +145,7 @@ class NetworkConvs(AskedWorkload):
     network: str = asked_field("a network, e.g. `resnet50`", bounds={"choices": tuple(NETWORKS)})
     stage: int = asked_field("of its blocks, 1 to 4, or 5 of VGG-19", bounds={"ge": 1, "le": 5})
     run: Run = asked_field("a block, its first or last two convolutions, or a stage's first block", Run.BLOCK)
-    images: int = asked_field("how many there are", bounds=COUNT)
+    images: int = asked_field("number of images", bounds=COUNT)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:

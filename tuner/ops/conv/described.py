@@ -18,19 +18,19 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class _Layer:
-    """A convolution, with the names that PyTorch has."""
+    """A convolution, with PyTorch's names."""
 
     name: str
     out_channels: int
     kernel_size: int
     stride: int = 1
-    #: Half of a filter unless given.
+    #: Half of a filter by default.
     padding: int | None = None
     bias: bool = True
     activation: str = "identity"
-    #: What it reads: an earlier layer, or ``x``; the layer before it unless given.
+    #: Its input: an earlier layer, or ``x``; by default the layer before it.
     source: str = ""
-    #: What is added in front of the activation: an earlier layer, or any other name for an image.
+    #: What is added before the activation: an earlier layer, or any other name for an image.
     add: str = ""
     groups: int = 1
     dilation: int = 1
@@ -38,7 +38,7 @@ class _Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
-    """Layers that are tuned together, and what they read."""
+    """Layers that are tuned together, and their inputs."""
 
     name: str
     height: int
@@ -48,17 +48,17 @@ class _Block:
 
 
 def chains_of(description: Mapping[str, Any], images: int, dtype: str | None = None) -> list[tuple[str, Json]]:
-    """The name of each block, and its convolutions of so many images as `POST /jobs` takes them.
+    """The name of each block, and its convolutions for this many images as `POST /jobs` takes them.
 
     Raises:
-        InvalidInput: names the place of what is wrong.
+        InvalidInput: names the path of the invalid value.
     """
     known = {"kind", "name", "dtype", "blocks"}
     if odd := sorted(set(description) - known):
-        raise InvalidInput(odd[0], "is no field of a network", f"give {', '.join(sorted(known))}")
+        raise InvalidInput(odd[0], "is not a field of a network", f"give {', '.join(sorted(known))}")
     blocks, given = description.get("blocks"), dtype or description.get("dtype", "fp16")
     if not isinstance(blocks, list) or not blocks:
-        raise InvalidInput("blocks", "is no list of blocks", "give one object for each")
+        raise InvalidInput("blocks", "is not a list of blocks", "use one object for each")
     if given not in (str(Dtype.FP16), str(Dtype.BF16)):
         raise InvalidInput("dtype", f"is {given!r}", "give fp16 or bf16")
     found = []
@@ -72,11 +72,11 @@ def chains_of(description: Mapping[str, Any], images: int, dtype: str | None = N
 
 
 def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
-    """Each of an image as large as what it reads leaves it."""
+    """The ops of a block; the output of each determines the image size of those that read it."""
     sizes = {"x": (block.height, block.width, block.in_channels)}
     ops, before = list[ConvOp](), "x"
     if not isinstance(block.layers, list) or not block.layers:
-        raise InvalidInput(f"{where}.layers", "is no list of layers", "give one object for each")
+        raise InvalidInput(f"{where}.layers", "is not a list of layers", "use one object for each")
     for place, given in enumerate(block.layers):
         own = f"{where}.layers[{place}]"
         layer = _read(_Layer, given, own)
@@ -84,7 +84,9 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
         if source not in sizes:
             raise InvalidInput(f"{own}.source", f"is {source!r}", f"give one of {', '.join(sizes)}")
         if layer.name in sizes:
-            raise InvalidInput(f"{own}.name", f"is {layer.name!r}, as another's", "give each layer a name of its own")
+            raise InvalidInput(
+                f"{own}.name", f"is {layer.name!r}, like another layer", "give each layer a name of its own"
+            )
         height, width, channels = sizes[source]
         try:
             op = ConvOp(
@@ -115,14 +117,14 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
     return tuple(ops)
 
 
-#: Fields of an op, as a description calls them.
+#: Fields of an op, by their names in a description.
 _AS_GIVEN = {"kernel": "kernel_size", "filters": "out_channels"}
 
 
 def _read(cls: type[Any], given: Any, where: str) -> Any:
-    """One of these of JSON, each field of its type."""
+    """Reads one of these from JSON, with type checks."""
     if not isinstance(given, dict):
-        raise InvalidInput(where, "is no JSON object", f"give {', '.join(one.name for one in fields(cls))}")
+        raise InvalidInput(where, "is not a JSON object", f"give {', '.join(one.name for one in fields(cls))}")
     known = {one.name: one for one in fields(cls)}
     for name, value in given.items():
         if name not in known:

@@ -1,5 +1,5 @@
-"""Convolutions of networks by name. They repeat within a stage: a block is any but a stage's first, which has a run of
-its own."""
+"""Convolutions of networks by name. They repeat within a stage: a block is any one except a stage's first, which has
+its own run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _conv(name: str, kernel: int, filters: int, stride: int, read: Mapping[str, 
 class Layers:
     """A sequence of convolutions."""
 
-    #: Rows and columns of images that are read.
+    #: Rows and columns of the input images.
     size: int
     #: Channels of these images.
     channels: int
@@ -43,7 +43,7 @@ class Layers:
     filters: tuple[tuple[int, int], ...]
     #: The stride of the first 3x3 convolution, and of the shortcut's.
     stride: int = 1
-    #: Whether the last convolution adds an image; if these are the whole block, the one that the block reads.
+    #: Whether the last convolution adds an image; if these are the whole block, it is the block's input.
     has_shortcut: bool = False
     is_whole: bool = True
     #: Whether a convolution of the block's input makes that image.
@@ -107,7 +107,7 @@ def _blocks(kernels: tuple[int, ...], widen: int, *, is_first: bool = False) -> 
     return tuple(found)
 
 
-#: Channels in front of the first stage.
+#: Channels before the first stage.
 _STEM = 64
 _STAGES = ((56, 64), (28, 128), (14, 256), (7, 512))
 #: Source: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015, E.
@@ -133,12 +133,12 @@ def layers_of(network: str, stage: int, run: Run) -> Layers:
         InvalidInput: there is no such block.
     """
     if network not in NETWORKS:
-        raise InvalidInput("network", f"{network!r} is none that is known", f"choose one of {', '.join(NETWORKS)}")
+        raise InvalidInput("network", f"{network!r} is not a known network", f"choose one of {', '.join(NETWORKS)}")
     stages = NETWORKS[network]
     if not 1 <= stage <= len(stages):
-        raise InvalidInput("stage", f"is {stage}, and {network} has {len(stages)}", f"use 1 to {len(stages)}")
+        raise InvalidInput("stage", f"is {stage}, but {network} has {len(stages)}", f"use 1 to {len(stages)}")
     if run is not Run.FIRST:
         return stages[stage - 1].some(run)
     if network not in FIRST_BLOCKS:
-        raise InvalidInput("run", f"is first, and blocks of {network} have no shortcut", "give block")
+        raise InvalidInput("run", f"is first, but blocks of {network} have no shortcut", "give block")
     return FIRST_BLOCKS[network][stage - 1]

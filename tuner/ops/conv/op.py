@@ -40,31 +40,31 @@ class ConvOp(TileOp):
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
-    images: int = field(metadata={"doc": "how many there are", "ge": 1, "le": 2**16})
-    height: int = field(metadata={"doc": "rows of an image that is read", "ge": 1, "le": MAX_SIDE})
+    images: int = field(metadata={"doc": "number of images", "ge": 1, "le": 2**16})
+    height: int = field(metadata={"doc": "rows of each input image", "ge": 1, "le": MAX_SIDE})
     width: int = field(metadata={"doc": "columns of one", "ge": 1, "le": MAX_SIDE})
-    channels: int = field(metadata={"doc": "of an image that is read", "ge": 1, "le": 2**15})
+    channels: int = field(metadata={"doc": "channels of each input image", "ge": 1, "le": 2**15})
     filters: int = field(metadata={"doc": "channels of the output", "ge": 1, "le": 2**15})
     kernel: int = field(default=1, metadata={"doc": "rows and columns of a filter: 1, 3, 5 or 7"})
-    stride: int = field(default=1, metadata={"doc": "pixels from one place of a filter to the next: 1 or 2"})
+    stride: int = field(default=1, metadata={"doc": "stride of a filter, in pixels: 1 or 2"})
     padding: int = field(default=0, metadata={"doc": "zeros around an image, up to half of a filter", "ge": 0})
     source: str = field(default="x", metadata={"doc": "the images: an earlier op, or a name for an input"})
-    activation: Activation = field(default=Activation.IDENTITY, metadata={"doc": "applied behind all sums"})
+    activation: Activation = field(default=Activation.IDENTITY, metadata={"doc": "applied after all sums"})
     bias: bool = field(default=False, metadata={"doc": "whether each filter has a bias"})
     residual_source: str = field(
-        default="", metadata={"doc": "images that are added in front of the activation: an earlier op, or an input"}
+        default="", metadata={"doc": "images that are added before the activation: an earlier op, or an input"}
     )
     is_output: bool = field(
-        default=False, metadata={"doc": "whether the output leaves the chain though an op reads it"}
+        default=False, metadata={"doc": "whether the caller also reads the output if another op does"}
     )
-    groups: int = field(default=1, metadata={"doc": "1: other convolutions are not made here"})
-    dilation: int = field(default=1, metadata={"doc": "1: other convolutions are not made here"})
+    groups: int = field(default=1, metadata={"doc": "1: other convolutions are not supported"})
+    dilation: int = field(default=1, metadata={"doc": "1: other convolutions are not supported"})
 
     def __post_init__(self) -> None:
         """Raises InvalidInput by the field."""
         for name in ("groups", "dilation"):
             if (value := getattr(self, name)) != 1:
-                raise InvalidInput(name, f"is {value}, and only plain convolutions are made here", "use 1")
+                raise InvalidInput(name, f"is {value}, but only plain convolutions are supported", "use 1")
         for name, values in (("kernel", KERNELS), ("stride", STRIDES)):
             if (value := getattr(self, name)) not in values:
                 raise InvalidInput(name, f"is {value}", f"use {', '.join(map(str, values[:-1]))} or {values[-1]}")
@@ -78,7 +78,7 @@ class ConvOp(TileOp):
             problem = f"is {self.padding} around filters of {self.kernel} x {self.kernel}"
             raise InvalidInput("padding", problem, f"use 0 to {self.kernel // 2}")
         if min(self.height, self.width) + 2 * self.padding < self.kernel:
-            problem = f"is {self.kernel}, and an image with its padding is smaller"
+            problem = f"is {self.kernel}, but an image with its padding is smaller"
             raise InvalidInput("kernel", problem, "use a smaller one, or larger images")
         self._check_sizes()
 
@@ -129,7 +129,7 @@ class ConvOp(TileOp):
 
     @cached_property
     def source_shape(self) -> tuple[int, int]:
-        """Pixels of all images that are read, and channels."""
+        """Pixels of all input images, and channels."""
         return self.images * self.height * self.width, self.channels
 
     @property
@@ -180,7 +180,7 @@ class ConvOp(TileOp):
         return sum(part.own_bytes(self, dtype, written) for part in self.parts)
 
     def epilogue_bytes(self, dtype: Dtype) -> int:
-        """Bytes of bias and residual, wherever they come from."""
+        """Bytes of bias and residual, whatever their source."""
         return sum(part.num_bytes(self, dtype) for part in self.parts)
 
     @property
@@ -195,7 +195,9 @@ class ConvOp(TileOp):
             InvalidInput: it has another size.
         """
         if dtype.row.bits != 16:
-            raise InvalidInput("dtype", f"is {dtype}, and {self.name} is a convolution", "use fp16 or bf16")
+            raise InvalidInput(
+                "dtype", f"is {dtype}, which the convolution {self.name} does not support", "use fp16 or bf16"
+            )
 
     def describe(self, *, with_rows: bool = True) -> str:
         """E.g. ``3x3 64 of 56x56``."""

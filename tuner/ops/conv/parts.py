@@ -1,4 +1,4 @@
-"""Parts of its epilogue: an image is added in front of the activation, as networks with shortcuts do.
+"""Parts of its epilogue: an image is added before the activation, as in networks with shortcuts.
 
 Source: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, figure 2.
 """
@@ -23,7 +23,7 @@ class AddedImage(Residual):
     planted: ClassVar[tuple[str, str]] = ("sums[c] + residual[c]", "sums[c]")
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """An earlier op's may be off by its own error."""
+        """Another op's output may be off by its own error."""
         added = tensors[residual_of(op)]
         sums.add(added.values)
         if added.tolerance is not None:
@@ -35,11 +35,11 @@ class AddedImage(Residual):
 
 
 class Activated(Activate):
-    """The activation, which a library's convolution does where it is ReLU."""
+    """The activation, which a library's convolution applies if it is ReLU."""
 
     def is_in_library(self, op: Product) -> bool:
         return op.activation is Activation.RELU
 
 
-#: In the order in which a kernel does them.
+#: In the order in which a kernel applies them.
 PARTS: tuple[Part, ...] = (AddedImage(), Bias(), Activated())

@@ -1,4 +1,4 @@
-"""What a convolution's sums must be, and what rounding may add."""
+"""The right sums of a convolution, and the allowed rounding error."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from tuner.ops.conv.op import ConvOp
 
 _FP32_ROUNDOFF = 2.0**-24
-#: Standard deviations within which the error of a sum of independent roundings is.
+#: Number of standard deviations that bound the error of a sum of independent rounding errors.
 _DEVIATIONS = 12
 
 
 def reference(xp: Any, op: ConvOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
-    """[m, filters] float64 of images [pixels, channels] and filters, and their largest error, where each element of
-    an image may be off by `roundoff` of itself. Place after place of a filter over images with zeros around them:
-    another way than the kernel's.
+    """[m, filters] float64 for images [pixels, channels] and filters, and their largest error, if each element of an
+    image may be off by `roundoff` of itself. It adds one filter element after another over images with zeros around
+    them, unlike the kernel.
 
-    The bound is that of a product of as many terms: 12 sqrt(sum (a w)^2) (roundoff + sqrt(k) 2^-23).
+    The bound is that of a product with as many terms: 12 sqrt(sum (a w)^2) (roundoff + sqrt(k) 2^-23).
 
     Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).
     """
@@ -31,7 +31,7 @@ def reference(xp: Any, op: ConvOp, a: Any, w: Any, *, roundoff: float, off: Any 
 
 
 def _places(xp: Any, op: ConvOp, a: Any) -> Iterator[Any]:
-    """For each place of a filter [m, channels] what the pixels of the output read there."""
+    """For each filter element, the [m, channels] inputs that the output pixels read there."""
     around = op.padding
     padded = xp.zeros((op.images, op.height + 2 * around, op.width + 2 * around, op.channels), dtype=a.dtype)
     inside = a.reshape(op.images, op.height, op.width, op.channels)

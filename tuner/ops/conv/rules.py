@@ -7,7 +7,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.levels import TileOpSchedule
 from tuner.ops.conv.op import ConvOp
 
-#: Whose main loop gathers rows of A.
+#: The engines whose main loop gathers rows of A.
 ENGINES = ("mma", "wgmma")
 
 

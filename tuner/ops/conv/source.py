@@ -1,4 +1,4 @@
-"""The device text that computes where the rows of A are in the images."""
+"""The device code that computes the positions of A's rows in the images."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TEXT = Template("""\
 
 
 def gather_of(op: ConvOp) -> str:
-    """CUDA C++: the members of a struct, as gather.cuh has it."""
+    """CUDA C++: the members of a struct, as gather.cuh expects them."""
     names = ("out_height", "out_width", "height", "width", "channels", "kernel", "stride", "padding")
     return _TEXT.substitute({name: getattr(op, name) for name in names})
 

@@ -1,4 +1,4 @@
-"""Products as clients ask for them: an op of a chain, two of them by their sizes, and those of a model by its name."""
+"""Products as clients request them: as an op of a chain, as two by their sizes, and as those of a model by its name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ChainRotary:
     kv_heads: int = asked_field("number of key heads, and of value heads: heads of the cache")
     head_dim: int = asked_field("elements of a head: 64 or 128")
     max_length: int = asked_field("tokens of the longest context, new ones included")
-    new_tokens: int = asked_field("of each sequence, 1 to 8: its rows follow each other", 1)
+    new_tokens: int = asked_field("new tokens of each sequence, 1 to 8; its rows follow each other", 1)
     page_tokens: int | None = asked_field(
         ("tokens per page of the cache: 16, 32 or 64; null for a contiguous cache"), None
     )
@@ -71,7 +71,7 @@ class ChainOp(AskedOp):
     norm: str | None = asked_field(
         "the op whose RMSNorm scales the rows: an earlier op, or an input with the sums of its squares", None
     )
-    eps: float | None = asked_field("of the norm; default 1e-5", None, {"ge": 0, "lt": 1})
+    eps: float | None = asked_field("epsilon of the norm; default 1e-5", None, {"ge": 0, "lt": 1})
     is_output: bool = asked_field("whether the caller also reads C if another op does", False)
     rotary: ChainRotary | None = asked_field(
         "whether C is queries, keys and values of new tokens, which are rotated and written to a cache", None
@@ -85,10 +85,10 @@ class ChainOp(AskedOp):
     )
 
     def to_op(self, m: int, dtype: Dtype) -> GemmOp:
-        """The op, for so many rows, of any element type.
+        """The op for this many rows, and any element type.
 
         Raises:
-            InvalidInput: a matrix overflows a 32-bit index, or options do not go together.
+            InvalidInput: a matrix overflows a 32-bit index, or options do not fit together.
         """
         rotary = self._rotary()
         return GemmOp(
@@ -158,7 +158,7 @@ class ChainOp(AskedOp):
 class FfnPair(AskedWorkload):
     """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out].
 
-    Gated, W1 is [2 d_hidden, d_in], a gate above an up projection, and the intermediate is act(gate) * up.
+    If gated, W1 is [2 d_hidden, d_in], a gate above an up projection, and the intermediate is act(gate) * up.
     """
 
     KIND: ClassVar[str] = "ffn"
@@ -265,11 +265,11 @@ class Run(StrEnum):
 
     #: All four.
     BLOCK = "block"
-    #: o_proj alone, in front of an all-reduce.
+    #: o_proj alone, before an all-reduce.
     O_PROJ = "o_proj"
-    #: Norm, gate_up and down, between two of them.
+    #: Norm, gate_up and down, between two all-reduces.
     MLP = "mlp"
-    #: Norm and qkv, behind one.
+    #: Norm and qkv, after an all-reduce.
     QKV = "qkv"
 
 
@@ -279,7 +279,7 @@ _OPS = {Run.BLOCK: ("o_proj", "gate_up", "down", "qkv"), Run.O_PROJ: ("o_proj",)
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderBlock(AskedWorkload):
-    """What lies between two attentions of a model's decoder layer."""
+    """The ops between two attentions of a model's decoder layers."""
 
     KIND: ClassVar[str] = "decoder-block"
     SUMMARY: ClassVar[str] = "a model's o_proj, gate_up, down and qkv, with norms"
@@ -299,7 +299,7 @@ class DecoderBlock(AskedWorkload):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, cannot be shared so, or an all-reduce stands within.
+            InvalidInput: the model is unknown, the ranks cannot share it, or there is an all-reduce inside.
         """
         sizes = shared_model(self.model, self.tp)
         if self.run is Run.BLOCK:

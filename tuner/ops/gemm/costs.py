@@ -1,4 +1,4 @@
-"""A model of the vendor library's run time for products, against which the simulated GPU compares candidates.
+"""A model of the vendor library's run time for products, for comparison on the simulated GPU.
 
 A kernel of the library takes the longer time of its bytes and its products, plus an overhead: its start after the
 kernel before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
@@ -19,9 +19,9 @@ from tuner.workers.source.library_epilogue import split_epilogue
 
 #: Share of a data sheet's rate of the tensor cores that a vendor library reaches on large products.
 LIBRARY_TENSOR_EFFICIENCY = 0.75
-#: Share of the rate at which the twin's memory streams that weights come at: 0.80 of a data sheet's on Hopper. A card's
-#: library reaches 0.88. But forecasts of our best kernels are too long by as much at few rows, and what the twin is
-#: asked for is the speed-up.
+#: Rate at which weights stream, as a share of the simulated memory's rate: 0.80 of a data sheet's on Hopper. A card's
+#: library reaches 0.88. But forecasts of our best kernels are too long by as much at few rows, and the speed-up is what
+#: counts.
 LIBRARY_STREAM_SHARE = 0.93
 #: The overhead of a kernel beside bytes and products: for a product, a norm, an elementwise pass.
 LIBRARY_PRODUCT_US = 3.1
@@ -46,8 +46,8 @@ def library_us(ops: Sequence[GemmOp], workload: Workload, gpu: Gpu) -> float:
 
 
 def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    """A roofline whose tensor rate falls where the library's tiles do not fill the last wave; weights stream as fast
-    all the same."""
+    """A roofline whose tensor rate falls if the library's tiles do not fill the last wave; weights stream at the
+    same rate."""
     dtype = workload.dtype
     num_bytes = (op.weight_rows + op.m) * op.k * dtype.size_bytes + op.m * op.weight_rows * dtype.sums.size_bytes
     num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
@@ -58,7 +58,7 @@ def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
 
 
 def _norm_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    """Reads the op's input, and writes it normed."""
+    """Reads the op's input, and writes it normalized."""
     return LIBRARY_NORM_US + _pass_us(2 * op.m * op.k * workload.dtype.size_bytes, gpu)
 
 
@@ -77,5 +77,5 @@ def _pass_us(num_bytes: int, gpu: Gpu) -> float:
 
 
 def _stream_us(num_bytes: int, gpu: Gpu) -> float:
-    """From the simulated GPU's memory, whose rate is that of the forecasts."""
+    """The time to stream from the simulated GPU's memory, at the forecasts' rate."""
     return 1e6 * num_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share * LIBRARY_STREAM_SHARE)

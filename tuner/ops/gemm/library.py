@@ -1,4 +1,4 @@
-"""The library of products that a card measures beside (`tuner/workers/gpu/library/vendor.py`), found without a card."""
+"""The library that products on a card are compared with (`tuner/workers/gpu/library/vendor.py`), found without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_library() -> CublasLtVendor:
     """cuBLASLt, opened.
 
     Raises:
-        WorkerError: it is not installed, or refuses the card.
+        WorkerError: it is not installed, or does not support the card.
     """
     from tuner.ops.gemm.card.vendor import CublasLtVendor
 

@@ -10,10 +10,9 @@ from tuner.ops.gemm.op import GemmOp
 def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
     """The tiles of C [m, n].
 
-    A [m, k] and the weights [n, k] are read step by step; of a gated op those of gate and up. What parts of the
-    epilogue read, of the own tile or of its rows, is read after the last step. A that is read in band comes as its
-    elements do. Then it counts as read after the last step, too: the post of a tile says that all is there that it was
-    made of.
+    A [m, k] and the weights [n, k] are read step by step; for a gated op those of gate and up. The epilogue's inputs,
+    for its own tile or its rows, are read after the last step. An A that is read in band arrives element by element. It
+    then counts as read after the last step, too: a tile's post says that everything it was made of has arrived.
     """
     rows, columns = along(0, op.m, tile.m), along(1, op.n, tile.n)
     inputs = Read(box=Box(tensor=op.source, extents=(rows, along(STEP, op.k, tile.k))), in_band=in_band)

@@ -21,7 +21,7 @@ from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.weights.row import POWER_EXCESS
 from tuner.errors import InvalidInput
 
-#: Options of an op that are in the JSON form only where they are set.
+#: Options of an op that appear in the JSON form only if they are set.
 _LATER_OP = ("gated", "residual", "row_scale")
 
 
@@ -29,13 +29,13 @@ _LATER_OP = ("gated", "residual", "row_scale")
 class GemmOp(TileOp):
     """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
 
-    Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
+    Scale s, bias and residual R exist only if the op has them. A gated op has the gate's rows of W and bias above the
     up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
     bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
 
     RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W in advance,
-    W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
-    of which it is the norm.
+    W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It is given as a row scale, or the op names the
+    tensor whose norm it is.
 
     An op with a `rotary` makes queries, keys and values of new tokens. It has as many columns as a row has pairs of
     elements: W has the first halves of all heads above the second halves, W[2n, k], and so has the bias. C has the
@@ -54,7 +54,7 @@ class GemmOp(TileOp):
     name: str
     #: Rows of A and C, >= 1.
     m: int
-    #: Columns of C, rows of W (half of them where gated), >= 1; with a `rotary` its pairs.
+    #: Columns of C, rows of W (half of them if gated), >= 1; with a `rotary`, pairs.
     n: int
     #: Columns of A and W, >= 1.
     k: int
@@ -62,7 +62,7 @@ class GemmOp(TileOp):
     source: str = "x"
     #: Applied in the epilogue.
     activation: Activation = Activation.IDENTITY
-    #: Whether a bias vector [n] is added before the activation, [2n] where gated.
+    #: Whether a bias vector [n] is added before the activation, [2n] if gated.
     bias: bool = False
     #: Whether W holds a gate above an up projection, and C is the activated gate times the other.
     gated: bool = False
@@ -78,15 +78,15 @@ class GemmOp(TileOp):
     norm: str = ""
     #: With a norm: what is added to the mean of the squares, >= 0.
     eps: float = DEFAULT_EPS
-    #: Whether the output leaves the chain, though an op of it reads it.
+    #: Whether the caller reads the output, although an op of the chain reads it too.
     is_output: bool = False
-    #: Heads that are turned, and the cache that new keys and values are written to.
+    #: Heads that are rotated, and the cache that new keys and values are written to.
     rotary: Rotary | None = None
-    #: Parts that packages bring; in each stage they are applied in this order.
+    #: Parts from packages; within each stage they are applied in this order.
     epilogue: tuple[AddedPart, ...] = ()
     #: The dtype of C in memory; None for the workload's element type.
     out_dtype: Dtype | None = None
-    #: How W is stored, in fewer bits than elements; None for elements.
+    #: Storage format of W in fewer bits; None for elements.
     weights: WeightFormat | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class GemmOp(TileOp):
         self._check_options()
 
     def _check_options(self) -> None:
-        """Options that need each other, or are in each other's way."""
+        """Checks options that require or exclude each other."""
         if self.weights and self.k % (unit := self.weights.row.unit):
             problem = f"is {self.k}, but {self.weights} packs {unit} weights of a row together"
             raise InvalidInput(f"{self.name}.k", problem, f"use a multiple of {unit}")
@@ -150,7 +150,7 @@ class GemmOp(TileOp):
 
     @property
     def num_tiles(self) -> int:
-        """Of C; of what is turned, of pairs."""
+        """Tiles of C; for rotated heads, of pairs."""
         return -(-self.m // TILE) * -(-self.n // TILE)
 
     @cached_property
@@ -160,22 +160,22 @@ class GemmOp(TileOp):
 
     @cached_property
     def halves(self) -> str:
-        """What the rows of W behind one column of C are, for people; empty where there is one."""
+        """The meaning of the rows of W for one column of C, for people; empty if there is one."""
         return next((part.halves for part in self.parts if part.halves), "")
 
     @cached_property
     def rows_per_column(self) -> int:
-        """Rows of W behind one column of C: a gate's and an up projection's, or a pair's; else one."""
+        """Rows of W per column of C: two for a gate and an up projection, or for a pair; else one."""
         return max((part.rows_per_column for part in self.parts), default=1)
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of C: of what is turned, the queries'."""
+        """Elements of a row of C; for rotated heads, of the queries."""
         return self.rotary.query_columns if self.rotary else self.n
 
     @property
     def result_columns(self) -> int:
-        """Elements of a row of all that it makes: of what is turned, queries, keys and values."""
+        """Elements of a row of everything that it makes; for rotated heads, queries, keys and values."""
         return 2 * self.n if self.rotary else self.n
 
     @property
@@ -189,7 +189,7 @@ class GemmOp(TileOp):
         return 2 * self.m * self.weight_rows * self.k
 
     def epilogue_bytes(self, dtype: Dtype) -> int:
-        """Bytes of bias, residual and row scale, wherever they come from."""
+        """Bytes of bias, residual and row scale, whatever their source."""
         return sum(part.num_bytes(self, dtype) for part in self.parts)
 
     @property
@@ -198,8 +198,8 @@ class GemmOp(TileOp):
         return self.rotary
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """That what it norms by leaves the squares of its rows, that no other op writes to a cache, and that no product
-        reads what is turned.
+        """Checks that the norm's tensor has the squares of its rows, that no other op writes to a cache, and that no
+        product reads rotated heads.
 
         Raises:
             InvalidInput: names the op, and what would be right.
@@ -223,7 +223,7 @@ class GemmOp(TileOp):
             problem = f"are stored in {self.weights}, which is converted to 16 bits, but the dtype is {dtype}"
             raise InvalidInput(f"{self.name}.weights", problem, f"use {' or '.join(UNSCALED)}, or leave weights out")
         if self.weights and self.weights.row.has_powers and dtype.row.smallest_step > 2.0**-POWER_EXCESS:
-            problem = f"are stored in {self.weights}, whose factors {dtype} does not hold"
+            problem = f"are stored in {self.weights}, whose factors {dtype} cannot represent"
             raise InvalidInput(f"{self.name}.weights", problem, f"use {Dtype.BF16}, or another format")
         if not self.rotary:
             return
@@ -267,12 +267,12 @@ class GemmOp(TileOp):
 
     @classmethod
     def unknown_in(cls, data: Mapping[str, Any]) -> str:
-        """A part of a package."""
+        """A part from a package."""
         return unknown_part(data.get("epilogue"))
 
     @classmethod
     def extras(cls, ops: Sequence[Self]) -> list[str]:
-        """Activations op by op, then what any of them has."""
+        """The activation of each op, then the options that any of them has."""
         found = [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
         shown = ("bias", "gated", "residual", "row_scale", "norm")
         found += [name for name in shown if any(getattr(op, name) for op in ops)]
@@ -281,7 +281,7 @@ class GemmOp(TileOp):
         return found + [part.describe() for op in ops for part in op.epilogue]
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse. It says nothing of its kind, as ever."""
+        """A dict of plain JSON values; `from_json` is its inverse. It has no kind, for compatibility."""
         data = self.to_job_json()
         for name in _LATER_OP:
             if not data[name]:
@@ -289,7 +289,7 @@ class GemmOp(TileOp):
         return data
 
     def to_job_json(self) -> dict[str, Any]:
-        """The same with every option that pairs have, set or not."""
+        """The same with every option of a pair, set or not."""
         data = {name: getattr(self, name) for name in _names(type(self))}
         _drop_defaults_of_chains(data)
         return data

@@ -1,4 +1,4 @@
-"""Feed-forward blocks of quantised weights as clients ask for them: a row a scheme."""
+"""Feed-forward blocks with quantised weights as clients request them: one row per scheme."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class SchemeRow:
 
 
 class Scheme(StrEnum):
-    """Which factors quantised operands have."""
+    """The factors of quantised operands."""
 
     row: SchemeRow
 
     def __new__(cls, row: SchemeRow | str) -> Scheme:
-        """The member of a row; a name finds its member, and makes none."""
+        """The member of a row; for a name, the existing member."""
         assert isinstance(row, SchemeRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
@@ -51,14 +51,14 @@ class Scheme(StrEnum):
 
     TENSOR = SchemeRow(
         name="tensor",
-        doc="static factors of whole tensors, fp8",
+        doc="fp8, static factors per tensor",
         dtype=Dtype.FP8_E4M3,
         up=(ChannelScale(), OutputScale()),
         down=(ChannelScale(),),
     )
     TOKEN = SchemeRow(
         name="token",
-        doc="of tokens and channels, fp8",
+        doc="fp8, factors per token and channel",
         dtype=Dtype.FP8_E4M3,
         row_scale=True,
         up=(ChannelScale(), OutputScale()),
@@ -66,21 +66,24 @@ class Scheme(StrEnum):
     )
     W8A16 = SchemeRow(
         name="w8a16",
-        doc="of channels, weights in fp8",
+        doc="fp8 weights, factors per channel",
         dtype=Dtype.BF16,
         weights=WeightFormat.E4M3,
         up=(ChannelScale(),),
         down=(ChannelScale(),),
     )
     INT4 = SchemeRow(
-        name="int4", doc="of 128 weights of a row, weights in 4 bits", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128
+        name="int4",
+        doc="4-bit weights, factors per 128 weights of a row",
+        dtype=Dtype.BF16,
+        weights=WeightFormat.INT4_G128,
     )
     INT4_ZP = SchemeRow(
         name="int4_zp", doc="the same with zero points", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128_ZP
     )
     MXFP4 = SchemeRow(
         name="mxfp4",
-        doc="powers of two of 32 weights of a row, weights in fp4",
+        doc="fp4 weights, powers of two per 32 weights of a row",
         dtype=Dtype.BF16,
         weights=WeightFormat.MXFP4,
     )
@@ -88,18 +91,18 @@ class Scheme(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisedFfn(AskedWorkload):
-    """A feed-forward block of quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
+    """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
-    In 8 bits throughout, s1 [d_hidden] is of each row of W1, and has the factors of X in it but for those of its rows,
-    which `token` gives beside. s2 [d_out] has h in it, which is static. With X and H of 16 bits there is no h; s1 and
-    s2 are of channels, or weights have factors of groups.
+    With 8 bits throughout, s1 [d_hidden] has a factor for each row of W1, which includes the factors of X except those
+    of its rows, which `token` passes separately. s2 [d_out] includes h, which is static. If X and H have 16 bits, there
+    is no h; s1 and s2 are per channel, or weights have factors per group.
     """
 
     KIND: ClassVar[str] = "quantised-ffn"
-    SUMMARY: ClassVar[str] = "two GEMMs of quantised weights with factors, the second reads the first one's output"
+    SUMMARY: ClassVar[str] = "two GEMMs of quantised weights with factors; the second reads the output of the first"
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
         "quantised": Example(
-            "A SwiGLU feed-forward block in fp8, with dynamic factors of tokens",
+            "A SwiGLU feed-forward block in fp8, with dynamic factors per token",
             {"m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "scheme": "token"},
         )
     }
@@ -114,7 +117,7 @@ class QuantisedFfn(AskedWorkload):
     out_dtype: Dtype = asked_field("element type of Y", Dtype.BF16)
     dtype: Dtype | None = asked_field("element type of X and H; null for the scheme's, fp8_e4m3 or bf16", None)
     weights: WeightFormat | None = asked_field(
-        "how weights are stored, in fewer bits, e.g. in other groups; null for the scheme's", None
+        "format in which weights are stored, e.g. with other groups; null for the scheme's", None
     )
 
     def to_workload(self) -> Workload:

@@ -1,4 +1,4 @@
-"""What the sums of a product must be, and what rounding may add."""
+"""The right sums of a product, and the allowed rounding error."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from tuner.ops.gemm.op import GemmOp
 
 _FP32_ROUNDOFF = 2.0**-24
-#: Standard deviations within which the error of a sum of independent roundings is.
+#: Number of standard deviations that bound the error of a sum of independent rounding errors.
 _DEVIATIONS = 12
 
 
 def reference(xp: Any, op: GemmOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
-    """[m, rows of W] float64 of A [m, k] and W, and their largest error, where each element of A may be off by
-    `roundoff` of itself. What it may be `off` at most is not asked: the deviations have room for it.
+    """[m, rows of W] float64 for A [m, k] and W, and their largest error, if each element of A may be off by `roundoff`
+    of itself. The maximum error `off` is not needed: the deviations leave room for it.
 
-    The bound takes the roundings as independent. The error of a sum of k products is within 12 standard deviations: 12
+    The bound assumes independent rounding errors. The error of a sum of k products is within 12 standard deviations: 12
     sqrt(sum (a w)^2) (roundoff + sqrt(k) 2^-23).
 
     Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).

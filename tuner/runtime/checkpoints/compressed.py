@@ -36,7 +36,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     groups = tensors.groups(k, stored)
     factors, dtype = tensors.factors("weight_scale", (rows, groups))
     if tensors.get("weight_g_idx") is not None:
-        problem = "has groups in an order of their own (act order), and kernels read k as it lies"
+        problem = "is in activation order (act order), but kernels read k in storage order"
         raise InvalidInput(f"{tensors.name}.weight_g_idx", problem, "quantise without actorder, or with static")
     zeros = None
     if stored.row.has_zeros:

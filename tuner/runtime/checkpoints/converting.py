@@ -87,7 +87,9 @@ def _format_of(config: Mapping[str, Any]) -> _Format:
 def _read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
     """A product in the storage format of the config."""
     if (how := stored_as(config, tensors.name)) is None:
-        raise InvalidInput(tensors.name, f"is left as it was by the {FIELD}", "give its weight to a kernel of elements")
+        raise InvalidInput(
+            tensors.name, f"is left as it was by the {FIELD}", "use a kernel with unconverted weights for it"
+        )
     return _format_of(config).read(tensors, config, how.weights)
 
 
@@ -107,14 +109,16 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
     first = found[0]
     for name, other in zip(listed, found, strict=True):
         if (mine := _words(other)) != (its := _words(first)):
-            raise InvalidInput(name, f"has {mine}, and {listed[0]} {its}", "give products that lie above each other")
+            raise InvalidInput(
+                name, f"has {mine}, but {listed[0]} has {its}", "use products of the same format, which are stacked"
+            )
     factors = [one.factors for one in found if one.factors is not None]
     channels = [one.channels for one in found if one.channels is not None]
     zeros = [one.zeros for one in found if one.zeros is not None]
     codes = np.concatenate([one.codes for one in found])
     k, row = codes.shape[1], first.stored.row
     if k % row.unit:
-        raise InvalidInput(str(names), f"has {k} columns", f"give a multiple of {row.unit}, as {first.stored} has them")
+        raise InvalidInput(str(names), f"has {k} columns", f"use a multiple of {row.unit}, the unit of {first.stored}")
     points = row.raised(np, np.concatenate(zeros), _element(first.dtype)) if zeros else None
     return Converted(
         stored=first.stored,

@@ -87,10 +87,10 @@ def _weights(name: str, one: Converted, wanted: Tensor) -> Array:
     elif row.element is not None and wanted["dtype"] == row.element:  # codes are its elements, in their order
         needs = {**has, "rows": wanted["shape"][0], "k": wanted["shape"][1]}
     else:
-        problem = f"is of {wanted['dtype']} in the kernel, and the checkpoint has {one.stored}"
+        problem = f"is {wanted['dtype']} in the kernel, but {one.stored} in the checkpoint"
         raise InvalidInput(name, problem, "tune for this checkpoint, as tune-model does by its config")
     if other := [what for what in needs if needs[what] != has.get(what)]:
-        words = ", ".join(f"{what} {has.get(what)!r}, and the kernel reads {needs[what]!r}" for what in other)
+        words = ", ".join(f"{what} {has.get(what)!r}, but the kernel reads {needs[what]!r}" for what in other)
         raise InvalidInput(name, f"has {words}", "tune for this checkpoint, as tune-model does by its config")
     return one.weights if stored else one.elements
 
@@ -109,5 +109,5 @@ def _hidden_factor(down: Converted, given: float | None) -> float:
 def _needed(factor: float | None, name: str) -> float:
     if factor is None:
         largest = "its largest size over 448"
-        raise InvalidInput(name, "is missing: activations in 8 bits have a static factor here", f"give {largest}")
+        raise InvalidInput(name, "is missing: with 8-bit activations, kernels need a static factor", f"give {largest}")
     return factor

@@ -31,14 +31,14 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     zeros = tensors.words("qzeros", (groups, rows // 8))
     points = nibbles(zeros).astype(np.int64) + ZERO - _zero(config)
     if not stored.row.has_zeros and (points != ZERO).any():
-        problem = f"has a zero point of {points[points != ZERO][0]}, and the config says sym, which is {ZERO}"
+        problem = f"has a zero point of {points[points != ZERO][0]}, but the config says sym, which means {ZERO}"
         raise InvalidInput(f"{tensors.name}.qzeros", problem, "use the config of this checkpoint (sym false)")
     if (points > 15).any():
-        problem = "has a zero point of 16, which 4 bits do not hold"
+        problem = "has a zero point of 16, which does not fit in 4 bits"
         raise InvalidInput(f"{tensors.name}.qzeros", problem, "quantise that group again")
     order = tensors.get("g_idx")
     if order is not None and (order[0] != np.arange(k) // stored.row.group).any():
-        problem = "has groups in an order of their own (act order), and kernels read k as it lies"
+        problem = "is in activation order (act order), but kernels read k in storage order"
         raise InvalidInput(f"{tensors.name}.g_idx", problem, "quantise with desc_act false")
     kept = np.ascontiguousarray(points.T).astype(np.uint8) if stored.row.has_zeros else None
     return Product(stored=stored, codes=codes, factors=np.ascontiguousarray(factors.T), dtype=dtype, zeros=kept)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def header() -> str:
     """All formats: what the words of 16 bytes are with codes of 0, and what a code at a column changes in which of
     them. Tables that formats share are there once."""
     tables: dict[str, str] = {}
-    lines = [_line(one.row, tables) for one in WeightFormat if not _is_unknown(one.row)]
+    lines = [_line(one.row, tables) for one in WeightFormat]
     arrays = [f"static const {kind} {name}[] = {{{text}}};" for (kind, text), name in _named(tables)]
     listed = ",\n".join(f"    {line}" for line in lines)
     formats = f"static const lanes kFormats[] = {{\n{listed},\n}};"
@@ -46,16 +47,13 @@ def _array(tables: dict[str, str], kind: str, numbers: Sequence[int]) -> str:
     return tables.setdefault(key, f"kTable{len(tables)}")
 
 
-def _is_unknown(row: WeightRow) -> bool:
-    """Whether its factors are no elements of 16 bits."""
-    return bool(getattr(row, "has_powers", False))
-
-
 def _line(row: WeightRow, tables: dict[str, str]) -> str:
     base, words, changes = of_codes(row)
     distinct = list(dict.fromkeys(changes))
     raised = ", ".join(f"{_raised(row, dtype):#x}" for dtype in UNSCALED)
-    figures = ", ".join(map(str, (row.bits, row.chunk, row.group, bundle_of(row), int(row.has_zeros))))
+    figures = ", ".join(
+        map(str, (row.bits, row.chunk, row.group, bundle_of(row), int(row.has_zeros), _factor_bytes(row)))
+    )
     arrays = (
         _array(tables, "uint32_t", base),
         _array(tables, "uint8_t", words),
@@ -69,11 +67,20 @@ def _raised(row: WeightRow, dtype: Dtype) -> int:
     return int(row.raised(np, np.zeros(1, np.uint8), dtype.row)[0]) if row.has_zeros else 0
 
 
+def _factor(row: WeightRow) -> type[np.unsignedinteger[Any]]:
+    """A group's factor, as it is stored."""
+    return np.uint8 if row.has_powers else np.uint16
+
+
+def _factor_bytes(row: WeightRow) -> int:
+    return row.factor_bytes if row.group else 0
+
+
 def _laid(row: WeightRow, codes: Array, factors: Array | None = None, zeros: Array | None = None) -> Array:
     """All bytes of a tensor."""
     groups = (codes.shape[0], codes.shape[1] // row.group) if row.group else None
     if groups and factors is None:
-        factors = np.zeros(groups, np.uint16)
+        factors = np.zeros(groups, _factor(row))
     if groups and row.has_zeros and zeros is None:
         zeros = np.zeros(groups, np.uint16)
     return np.asarray(row.packed(np, codes, factors, zeros)).reshape(-1)
@@ -101,9 +108,9 @@ def bundle_of(row: WeightRow) -> int:
     """The number of columns whose factors of a row are adjacent."""
     if not row.group:
         return 0
-    factors = np.zeros((2, _COLUMNS // row.group), np.uint16)
+    factors = np.zeros((2, _COLUMNS // row.group), _factor(row))
     factors[0] = np.arange(1, factors.shape[1] + 1)
-    laid = _laid(row, np.zeros((2, _COLUMNS), np.uint8), factors)[2 * _COLUMNS * row.bits // 8 :].view(np.uint16)
+    laid = _laid(row, np.zeros((2, _COLUMNS), np.uint8), factors)[2 * _COLUMNS * row.bits // 8 :].view(_factor(row))
     count = next(_run_of(laid))
     return count * row.group
 

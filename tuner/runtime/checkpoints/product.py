@@ -81,7 +81,7 @@ class Tensors:
             InvalidInput: the last one is incomplete.
         """
         if k % stored.row.group:
-            problem = f"has {k} columns, no multiple of the {stored.row.group} of a group"
+            problem = f"has {k} columns, which is not a multiple of the group size {stored.row.group}"
             raise InvalidInput(self.name, problem, f"quantise in groups that divide {k}")
         return k // stored.row.group
 
@@ -96,6 +96,6 @@ class Tensors:
         wrong = ~(np.isfinite(values) & (values > 0))
         if wrong.any():
             place = tuple(int(at) for at in np.argwhere(wrong)[0])
-            problem = f"is {values[place]:g} at {list(place)}, of {int(wrong.sum())} that are no finite number above 0"
+            problem = f"is {values[place]:g} at {list(place)}, of {int(wrong.sum())} that are not finite and above 0"
             raise InvalidInput(f"{self.name}.{what}", problem, "quantise the weights of that group again")
         return bits, dtype

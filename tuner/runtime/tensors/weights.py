@@ -114,9 +114,11 @@ class Weights:
             RuntimeFailure: the library is unknown, or does not know the type of its arrays.
         """
         if self._library is None:
-            raise RuntimeFailure(native.LIBRARY, "the table chooses the library, but arrays of this one have none here")
+            raise RuntimeFailure(
+                native.LIBRARY, "the table chooses the library, but no function for arrays of this library is known"
+            )
         if self.views["w1"].dtype == "bits":
-            problem = f"the table chooses the library, for which {self.dtype} is plain bits"
+            problem = f"the table chooses the library, for which {self.dtype} is only raw bits"
             raise RuntimeFailure(native.LIBRARY, f"{problem}: compute these rows elsewhere")
         z = x @ self.w1.T
         if row_scale is not None:

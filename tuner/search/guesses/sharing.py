@@ -19,7 +19,7 @@ from tuner.core.space.space import Space
 
 #: Up to this reference time, microseconds, the start of a launch matters: about 3 are between it and its first product.
 SHORT_US = 20.0
-#: With fewer stages than this, lower ones are used.
+#: Shorter rings have at least so many stages.
 ENOUGH_STAGES = 4
 #: The best schedules whose rings are shortened.
 NUM_SHORTENED = 2
@@ -61,14 +61,13 @@ def _beside_the_next(space: Space, best: Iterable[Schedule]) -> Iterator[Schedul
 
 
 def halved(space: Space, tiling: Tiling) -> Tiling | None:
-    """The tiling with the deepest rings that take half an SM, of lower stages if there are few; None if it has such
-    rings already, or none fit."""
+    """The tiling with the deepest rings that take half an SM, of lower stages if there are few; None if its own take no
+    more, or not enough stages fit."""
     most_bytes = space.gpu.smem_per_sm_bytes // 2 - SMEM_RESERVED_PER_CTA_BYTES
     if dynamic_smem_bytes(space.workload, tiling) <= most_bytes:
         return None
-    found = [one for one in _shorter(space, tiling) if dynamic_smem_bytes(space.workload, one) <= most_bytes]
-    enough = (one for one in found if one.num_stages >= ENOUGH_STAGES)
-    return next(enough, max(found, key=lambda one: one.num_stages, default=None))
+    enough = (one for one in _shorter(space, tiling) if one.num_stages >= ENOUGH_STAGES)
+    return next((one for one in enough if dynamic_smem_bytes(space.workload, one) <= most_bytes), None)
 
 
 def _shorter(space: Space, tiling: Tiling) -> Iterator[Tiling]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, inspect, text
 
+from tuner.core.units import counted
 from tuner.errors import StoreError
 from tuner.store.admin.migrate import revision_of
 from tuner.store.engine.directory import DATABASE_FILE
@@ -50,16 +51,19 @@ def check_tables(engine: Engine) -> list[str]:
                 damage = [tuple(row) for row in connection.execute(text(word)) if tuple(row) != ("ok",)]
                 if damage:
                     raise StoreError(f"the database at {engine.url!r} is damaged: {damage[0]}; restore a backup")
-        counted = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
+        all_jobs = "select count(*), coalesce(sum(num_measured + num_rejected + num_failed), 0) from jobs"
         all_trials = "select count(*) from trials"
         if "deleted_at" in {column["name"] for column in inspect(connection).get_columns("jobs")}:
-            counted += " where deleted_at is null"  # other jobs may have lost trials already
+            all_jobs += " where deleted_at is null"  # other jobs may have lost trials already
             all_trials += " join jobs on jobs.id = trials.job_id where jobs.deleted_at is null"
-        num_jobs, promised = connection.execute(text(counted)).one()
+        num_jobs, promised = connection.execute(text(all_jobs)).one()
         num_trials = connection.execute(text(all_trials)).scalar()
     if num_trials != promised:
-        raise StoreError(f"the jobs count {promised} trials, but there are {num_trials}; restore a backup")
-    return [f"the tables are at revision {found}", f"{num_jobs} jobs, {num_trials} trials: the counts agree"]
+        raise StoreError(f"the jobs count {counted(promised, 'trial')}, but there are {num_trials}; restore a backup")
+    return [
+        f"the tables are at revision {found}",
+        f"{counted(num_jobs, 'job')}, {counted(num_trials, 'trial')}: the counts agree",
+    ]
 
 
 def _has_artifacts(directory: Path) -> bool:

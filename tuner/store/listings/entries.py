@@ -101,7 +101,9 @@ def _summaries(
     session: Session, batch_ids: Collection[str], conditions: Collection[ColumnElement[bool]]
 ) -> dict[str, BatchSummary]:
     rows = JobRow.spec["workload"]["ops"][0]["m"].as_integer()
-    planned = JobRow.spec["budget"]["trials"].as_integer()
+    budget = JobRow.spec["budget"]["trials"].as_integer()
+    goes_on = JobRow.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING)))
+    planned = case((goes_on, budget), else_=_NUM_TRIALS)
     query = (
         select(
             JobRow.batch_id,

@@ -31,7 +31,7 @@ class BatchSummaryView(View):
     jobs_by_state: dict[JobState, int]
     num_jobs: int
     num_trials: int
-    num_planned: int = Field(description="trials in all budgets")
+    num_planned: int = Field(description="trials in the budgets of open jobs, and those of ended ones")
     speedups: tuple[float, float] | None = Field(description="smallest and largest gain; null before the first")
     page: Link
 

@@ -32,7 +32,7 @@ SweepName = Annotated[Sweep, Field(strict=False)]
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
 _OPTIONS = dict.fromkeys(("bias", "gated", "residual", "row_scale"), False)
 EXAMPLES: dict[str, Any] = {
-    "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
+    "smallest": {"summary": "Only the pair; all other fields have defaults", "value": {"pair": LLAMA_FFN}},
     "all_fields": {
         "summary": "A feed-forward block with SiLU, with every field set",
         "value": {

@@ -20,6 +20,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
+from tuner.core.units import counted
 
 _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through its own queue, filled before the launch",
@@ -148,7 +149,8 @@ def _merge(interleave: Interleave, num_ops: int) -> str:
         case InterleaveKind.PROPORTIONAL:
             return f"tiles of {'both' if is_pair else 'all'} ops mixed in proportion to their numbers"
         case InterleaveKind.GIVEN:
-            return f"a given order of {len(interleave.tiles)} tiles"
+            called = f", {interleave.name}" if interleave.name else ""
+            return f"a given order of {counted(len(interleave.tiles), 'tile')}{called}"
         case InterleaveKind.LONGEST_FIRST:
             return "op by op, the one with the longest path to the end first"
         case InterleaveKind.BANDS:

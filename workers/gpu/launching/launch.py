@@ -1,7 +1,7 @@
-"""Launches a compiled chain kernel: parameters, workspace, cooperative launch where the plan needs co-residency.
+"""Launches a compiled chain kernel: parameters, workspace, and a cooperative launch if the plan needs co-residency.
 
-A programmatic dependent launch is never cooperative: the driver does not promise the two together. Where the plan needs
-co-residency the occupancy that the driver tells stands in for it; why that is enough is argued in dependent_launch.cuh.
+A programmatic dependent launch is never cooperative: the driver does not guarantee both together. If the plan needs
+co-residency, the driver's occupancy is used instead; dependent_launch.cuh explains why that is enough.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ...source.render import KERNEL_NAME, START_GATE_NAME
 from ...source.tensor_maps import tensor_maps
 from .tensor_maps import encode
 
-#: Of an SM's memory, what may be shared memory.
+#: Percentage of an SM's memory that may be shared memory.
 _MOST_CARVEOUT_PERCENT = 100
 
 
@@ -45,7 +45,7 @@ class CudaError(WorkerError):
 
 
 def check(result: tuple[Any, ...]) -> Any:
-    """The value of a driver call, or CudaError with the error's name."""
+    """The value of a driver call; raises CudaError with the error's name if it failed."""
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:
         raise CudaError(f"{driver.CUresult(status).name}")
@@ -53,7 +53,7 @@ def check(result: tuple[Any, ...]) -> Any:
 
 
 def fill(array: Any, bits: int) -> None:
-    """Every element of a contiguous array of 1, 2 or 4 bytes becomes `bits`, by the driver, on the current stream."""
+    """Sets every element of a contiguous array of 1, 2 or 4 bytes to `bits`, by the driver, on the current stream."""
     set_bits = {1: driver.cuMemsetD8Async, 2: driver.cuMemsetD16Async, 4: driver.cuMemsetD32Async}[array.itemsize]
     if array.size:
         check(set_bits(int(array.data.ptr), bits, array.size, cupy.cuda.get_current_stream().ptr))
@@ -61,7 +61,7 @@ def fill(array: Any, bits: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AbortRecord:
-    """Who gave up waiting, for what."""
+    """Whose wait expired, and what it was for."""
 
     task: int
     signal: int
@@ -84,7 +84,7 @@ class Kernel:
     """A loaded cubin, which launches the plans that are tied to it."""
 
     def __init__(self, launchable: Launchable) -> None:
-        """Loads the cubin, where all is as it was tied.
+        """Loads the cubin, if everything is as it was tied.
 
         Raises:
             LaunchRefused: something is not.
@@ -99,28 +99,30 @@ class Kernel:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute(self._function, attribute, smem_bytes))
         width = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
-        #: CTAs that are placed together, as the cubin says; 1 where each is by itself.
+        #: CTAs that are placed together, according to the cubin; 1 if each is placed alone.
         self.placed_ctas = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
-        #: CTAs that a plan calls one.
+        #: CTAs that form one CTA of a plan.
         self.cluster_size = launchable.tiling.cluster_size
+        if launchable.tiling.engine is Engine.WGMMA and self.ctas_per_sm() > 1:  # the next launch's find room beside
+            self.prefer_shared_memory()
 
     def prefer_shared_memory(self) -> None:
-        """Asks for SMs that give all they can to shared memory, so that CTAs of another launch find room beside."""
+        """Requests SMs with the maximum shared memory, so that CTAs of another launch fit as well."""
         prefer_shared_memory(self._function)
 
     def ctas_per_sm(self) -> int:
-        """How many CTAs the driver says one SM holds."""
+        """Number of CTAs that one SM holds, according to the driver."""
         return int(
             check(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, self.num_threads, self.smem_bytes))
         )
 
     def max_clusters(self) -> int:
-        """How many clusters, of those that are placed together, the driver says that the card holds."""
+        """Number of clusters of CTAs placed together that the card holds, according to the driver."""
         config = launch_config(self.placed_ctas, self.num_threads, self.smem_bytes, 0)
         return int(check(driver.cuOccupancyMaxActiveClusters(self._function, config)))
 
     def check_fits(self, num_ctas: int) -> None:
-        """Whether the card holds this many CTAs, or clusters, at once.
+        """Checks that the card can hold this many CTAs, or clusters, at the same time.
 
         Raises:
             LaunchRefused: it does not.
@@ -141,10 +143,10 @@ class Kernel:
             )
 
     def launch(self, plan: PlanOnDevice, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """Enqueues one launch of a plan over `ops`. A programmatic one may begin while the launch before it ends.
+        """Enqueues one launch of a plan over `ops`. A programmatic launch may begin while the launch before it ends.
 
         Raises:
-            LaunchRefused: the plan is tied to another build, or the buffers are of another workload.
+            LaunchRefused: the plan is tied to another build, or the buffers belong to another workload.
         """
         self._check_tied(plan)
         args = plan.parameter(ops)
@@ -160,7 +162,7 @@ class Kernel:
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
     def launch_start_gate(self, plan: PlanOnDevice, stream: int) -> None:
-        """Holds what follows on `stream` until all CTAs of the launch of this plan last enqueued have started."""
+        """Delays what follows on `stream` until all CTAs of the last enqueued launch of this plan have started."""
         self._check_tied(plan)
         values = (
             ctypes.c_void_p(plan.workspace_address),
@@ -177,17 +179,17 @@ class Kernel:
             raise LaunchRefused(f"the plan is tied to {builds}: launch it with the kernel of its own Launchable")
 
     def unload(self) -> None:
-        """Frees the module; no launch may be under way."""
+        """Frees the module; no launch may be running."""
         check(driver.cuModuleUnload(self._module))
 
 
 def num_sms_of_context() -> int:
-    """SMs that launches of the current context run on: of a green one fewer than the card has."""
+    """SMs on which launches of the current context run: fewer than the card has, for a green context."""
     on_card = int(cupy.cuda.Device().attributes["MultiProcessorCount"])
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
     try:
         status, resource = driver.cuCtxGetDevResource(check(driver.cuCtxGetCurrent()), kind)
-    except RuntimeError:  # a driver in front of CUDA 12.4 has no such call
+    except RuntimeError:  # drivers before CUDA 12.4 do not have this call
         return on_card
     if status != driver.CUresult.CUDA_SUCCESS or not resource.sm.smCount:
         return on_card
@@ -195,13 +197,13 @@ def num_sms_of_context() -> int:
 
 
 def prefer_shared_memory(function: Any) -> None:
-    """Of a kernel: SMs that it runs on give all they can to shared memory, whatever it needs itself."""
+    """For a kernel: the SMs that it runs on configure the maximum shared memory, whatever it needs itself."""
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
     check(driver.cuFuncSetAttribute(function, attribute, _MOST_CARVEOUT_PERCENT))
 
 
 def launch_config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int) -> Any:
-    """What cuLaunchKernelEx takes, without attributes."""
+    """The arguments of cuLaunchKernelEx, without attributes."""
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = num_ctas, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = num_threads, 1, 1
@@ -211,7 +213,7 @@ def launch_config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int)
 
 
 def cooperative_attribute() -> Any:
-    """That all CTAs of a launch must be resident at once."""
+    """The attribute that all CTAs of a launch must be resident at the same time."""
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     value = driver.CUlaunchAttributeValue()
@@ -221,7 +223,7 @@ def cooperative_attribute() -> Any:
 
 
 def programmatic_attribute() -> Any:
-    """That a launch may begin while the one before it ends."""
+    """The attribute that a launch may begin while the one before it ends."""
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     value = driver.CUlaunchAttributeValue()
@@ -246,7 +248,7 @@ class Guarded:
         return int(self.words.data.ptr)
 
     def is_guarded(self) -> bool:
-        """Whether both canaries are as they were."""
+        """Whether both canaries are unchanged."""
         return all(
             bool((guard.get() == _GUARD).all()) for guard in (self._whole[:_GUARD_WORDS], self._whole[-_GUARD_WORDS:])
         )
@@ -254,13 +256,13 @@ class Guarded:
 
 #: The bits of an fp32 NaN.
 FP32_NAN = 0x7FFFFFFF
-#: Words of one canary, and what each holds.
+#: Words of one canary, and their value.
 _GUARD_WORDS = 256
 _GUARD = 0xA5C3A5C3
 
 
 class PlanOnDevice:
-    """A plan's words and its workspace, which belongs to one stream at a time, or to the two launches of a pair."""
+    """A plan's words and its workspace, which one stream may use at a time, or the two launches of a pair."""
 
     def __init__(
         self,
@@ -276,7 +278,7 @@ class PlanOnDevice:
         kernel leaves stamps; `first`: the launch whose workspace it shares, as the second of two.
 
         Raises:
-            LaunchRefused: something is not as it was tied.
+            LaunchRefused: something differs from what was tied.
         """
         launchable.check()
         self.plan = plan = launchable.plans[index]
@@ -304,7 +306,7 @@ class PlanOnDevice:
         """The kernel's parameter for one launch over `ops`.
 
         Raises:
-            LaunchRefused: these are not buffers of the plan's workload.
+            LaunchRefused: the buffers do not belong to the plan's workload.
         """
         given, proven = [(op.m, op.n, op.k) for op in ops], self.plan.graph.workload.tile_ops
         if given != [(op.m, op.n, op.k) for op in proven]:
@@ -326,11 +328,11 @@ class PlanOnDevice:
         return args
 
     def poison_sums(self) -> None:
-        """NaN where parts of tiles leave their sums; on the current stream."""
+        """Sets the sums of parts of tiles to NaN; on the current stream."""
         fill(self._workspace.words[self._layout["slots"] // WORD_BYTES :], FP32_NAN)
 
     def overwritten(self) -> str:
-        """What a launch wrote that it must not, in words; empty where it did not."""
+        """What a launch overwrote although it must not, in words; empty if nothing."""
         if not np.array_equal(self._words.words.get(), self.plan.words):
             return "the plan"
         if not self._words.is_guarded():
@@ -338,7 +340,7 @@ class PlanOnDevice:
         return "" if self._workspace.is_guarded() else "memory around the workspace"
 
     def abort_record(self) -> AbortRecord | None:
-        """What the first waiter to give up left behind; None if no launch was aborted."""
+        """The record of the first wait that expired; None if no launch was aborted."""
         words = self._workspace.words[32:38].get()
         raised, _, _, seen, expected, _ = words.tolist()
         if not raised:
@@ -347,16 +349,16 @@ class PlanOnDevice:
         return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
 
     def refused(self) -> RefusedLaunch | None:
-        """What a launch was told first of new tokens and could not use; None if nothing."""
+        """The first invalid length or page of new tokens that a launch found; None if there was none."""
         first = REFUSED_OFFSET_BYTES // WORD_BYTES
         return refused_launch(self._workspace.words[first : first + REFUSED_WORDS].get().tolist())
 
     def clear_stamps(self) -> None:
-        """Forgets what earlier launches stamped; on the current stream."""
+        """Clears the stamps of earlier launches; on the current stream."""
         self._stamps.fill(-1)
 
     def stamps(self) -> Stamps:
-        """What the last launch of a traced build stamped."""
+        """The stamps of the last launch of a traced build."""
         return self._stamps.get()  # type: ignore[no-any-return]
 
     def signals(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -366,8 +368,8 @@ class PlanOnDevice:
 
 
 def held_clusters(function: int) -> tuple[tuple[int, int], ...]:
-    """CTAs of a cluster, and how many clusters of such CTAs the driver says that the card holds, one CTA an SM: asked
-    of any kernel, with all the shared memory that a CTA may have. Empty before clusters were."""
+    """CTAs of a cluster, and how many clusters of such CTAs the card holds according to the driver, one CTA per SM:
+    for any kernel, with the maximum shared memory of a CTA. Empty before clusters were."""
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     if properties["major"] < 9:
         return ()

@@ -1,4 +1,4 @@
-"""Sums of squares on the card: the tables that ops of a chain write for norms, and those that come with an input."""
+"""Sums of squares on the card: the tables that ops of a chain write for norms, and those of inputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ...source.launch_args import WORD_BYTES, OpBuffers
 from ...source.tools import kernel_of
 from .launch import FP32_NAN, Guarded, check, fill, launch_config, programmatic_attribute
 
-#: Threads of a CTA of `tuner_squares`, which takes a row.
+#: Threads of a CTA of `tuner_squares`, which processes one row.
 _SQUARES_THREADS = 512
 
 
 class SquaresTables:
-    """The tables of one candidate, which all of its launches share; none where no op is normed."""
+    """The tables of one candidate, which all of its launches share; none if no op is normalized."""
 
     def __init__(self, workload: Workload, tiling: Tiling) -> None:
-        """Allocates them, poisoned: how large they are depends on the tiles."""
+        """Allocates them, filled with NaN: their sizes depend on the tiles."""
         self._workload = workload
         sizes = {index: squares_bytes(workload, tiling, index) // WORD_BYTES for index in range(len(workload.tile_ops))}
         self._tables = {
@@ -48,20 +48,20 @@ class SquaresTables:
         return tuple(given)
 
     def poison(self) -> None:
-        """Every word becomes NaN; on the current stream."""
+        """Sets every word to NaN; on the current stream."""
         for table in self._tables.values():
             fill(table.words, FP32_NAN)
 
     def overwritten(self) -> str:
-        """Around which table something was written, in words; empty where nothing was."""
+        """The table around which something was written, in words; empty if there is none."""
         names = [self._workload.tile_ops[index].name for index, table in self._tables.items() if not table.is_guarded()]
         return f"memory around the squares of {names[0]}" if names else ""
 
 
 class InputSquares:
-    """The squares of inputs that are normed, by a small kernel in front of ours.
+    """The squares of normalized inputs, computed by a small kernel before ours.
 
-    Who makes such an input may leave them; here nobody does, and the library's time has its norm in it, too.
+    The producer of such an input may write them; here nobody does, and the library's time includes its norm, too.
     """
 
     def __init__(self, workload: Workload, tools: Any) -> None:
@@ -70,7 +70,7 @@ class InputSquares:
         self._function = tools.get_function(kernel_of("tuner_squares", workload.dtype)).ptr
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int, *, is_programmatic: bool) -> None:
-        """Enqueues it once for each such input; a programmatic one may begin while the launch before it ends."""
+        """Enqueues it once for each such input; a programmatic launch may begin while the launch before it ends."""
         for source, squares, rows, columns in dict.fromkeys(self._needed(ops)):
             values = (
                 ctypes.c_void_p(source),
@@ -87,5 +87,5 @@ class InputSquares:
         for index, op in enumerate(self._workload.tile_ops):
             if op.norm and self._workload.norm_producer_of(index) is None:
                 if op.norm != op.source:
-                    continue  # an input that the op does not read has its squares from elsewhere
+                    continue  # the squares of an input that the op does not read come from elsewhere
                 yield ops[index].a, ops[index].row_scale, op.m, op.k

@@ -1,4 +1,4 @@
-"""Encodes tensor maps for the device, by the driver."""
+"""Encodes tensor maps for the device with the driver."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...source.launch_args import MAP_BYTES
 from ...source.tensor_maps import MapSizes, TensorMap
 
 _ALIGNMENT_BYTES = 64
-#: CUtensorMapSwizzle, CUtensorMapL2promotion by the bytes that a miss brings.
-#: Source: CUDA driver API, "Tensor Map Object Management".
+#: CUtensorMapSwizzle, CUtensorMapL2promotion by the bytes that a miss loads. Source: CUDA driver API, "Tensor Map
+#: Object Management".
 _SWIZZLE_128B, _PROMOTIONS = 3, {128: 2, 256: 3}
 
 
 @lru_cache(maxsize=4096)
 def encode(tensor_map: MapSizes, dtype: Dtype, address: int, promotion_bytes: int = 128) -> bytes:
-    """The opaque 128 bytes of a map over the matrix at `address`, a multiple of 16; a miss in the L2 brings 128 or 256
+    """The opaque 128 bytes of a map over the matrix at `address`, a multiple of 16; a miss in the L2 loads 128 or 256
     bytes.
 
     Raises:
@@ -51,6 +51,6 @@ def encode(tensor_map: MapSizes, dtype: Dtype, address: int, promotion_bytes: in
 
 
 def _pixels(im2col: Im2col, box: tuple[int, ...]) -> list[Any]:
-    """Both corners, the channels of a pixel, and how many pixels."""
+    """Both corners, the channels of a pixel, and the number of pixels."""
     lower, upper = ((ctypes.c_int32 * 2)(corner, corner) for corner in (im2col.lower, im2col.upper))
     return [lower, upper, *(ctypes.c_uint32(size) for size in box)]

@@ -1,1 +1,1 @@
-"""The vendor libraries' way of a workload."""
+"""A workload computed by the vendor libraries."""

@@ -1,4 +1,4 @@
-"""The library's baseline of a workload, whose algorithms are chosen by their times."""
+"""The library's baseline for a workload; its algorithms are chosen by their times."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .runners import Runner
 class Library(Runner, Protocol):
     """A baseline whose ops each have algorithms to choose from."""
 
-    #: Per op, which of the heuristic's algorithms.
+    #: The chosen algorithm of the heuristic for each op.
     choices: Choices
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
-        """Per op, how many are offered."""
+        """Number of algorithms for each op."""
 
     @property
     def can_run_beside(self) -> bool:
@@ -29,7 +29,7 @@ class Library(Runner, Protocol):
         """Whether the kernels of norms may add residuals."""
 
     def use(self, picked: Picked) -> None:
-        """Runs as was picked from now on."""
+        """From now on, runs with this choice."""
 
     def recipe(self) -> LibraryRecipe:
-        """How to call the library as this does."""
+        """How this calls the library."""

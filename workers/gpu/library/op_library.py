@@ -1,7 +1,7 @@
-"""A vendor library's way of one launch op, and a workload's chain of them with the library's products between.
+"""A launch op computed by a vendor library, and a workload's chain of these with the library's products between them.
 
-A kind says in its folder ``card`` what there is (`CardOfLaunchOp`). Its calls go into the graphs in which the library
-is timed.
+A kind defines what is available in its folder ``card`` (`CardOfLaunchOp`). Its calls are captured in the graphs that
+time the library.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ from .vendor import Vendor
 class OpLibrary(ABC):
     """The library's side of one launch op."""
 
-    #: How many ways there are to choose from.
+    #: Number of ways to choose from.
     num_choices: int = 1
     #: Which of them is used.
     choice: int = 0
 
     @abstractmethod
     def enqueue(self, arrays: Arrays, stream: int) -> None:
-        """One run over a run's arrays, whose results are in them; `stream` is the current one of CuPy."""
+        """One run over a run's arrays, which receive the results; `stream` is CuPy's current one."""
 
     @abstractmethod
     def recipe(self) -> str:
-        """How to call the library as this does, in words."""
+        """How this calls the library, in words."""
 
     def poison(self) -> None:  # noqa: B027  # most have no memory of their own
-        """NaN into memory of its own that a run must write before it reads it."""
+        """Sets its own memory that a run must write before it reads it to NaN."""
 
 
 class CardOfLaunchOp(Protocol):
-    """The folder ``card`` of a kind of launch op. It may import what the card's machine has."""
+    """The folder ``card`` of a kind of launch op. It may import packages that are only on the card's machine."""
 
     def baseline_of(self, op: Any, data: Any, slots: list[Arrays], vendor: Any, tools: Any) -> OpLibrary:
-        """What is measured beside: `data` has the op's tensors (`OpData`), `slots` the arrays of each timed run,
-        `vendor` is the library of products (`Vendor`) and `tools` the module of `tools_source`."""
+        """The baseline: `data` has the op's tensors (`OpData`), `slots` the arrays of each timed run, `vendor` is
+        the library of products (`Vendor`) and `tools` the module of `tools_source`."""
 
     def data_of(self, workload: Workload, op: Any, seed: int) -> OpData:
-        """Its tensors, of a kind that knows better than `OpData`."""
+        """The op's tensors, if the kind does not use `OpData`."""
 
     def on_device(self, launchable: Any, *, programmatic: bool, spin_limit_cycles: int) -> Any:
-        """Its kernels, of a kind that loads them otherwise than `OwnOnDevice`."""
+        """The op's kernels, if the kind does not load them with `OwnOnDevice`."""
 
 
 class TorchOpLibrary(OpLibrary):
-    """One whose calls PyTorch alone can capture."""
+    """A library whose calls only PyTorch can capture."""
 
     @abstractmethod
     def captured(self, arrays: Arrays) -> Callable[[], Any]:
-        """What enqueues one timed run over these arrays on PyTorch's current stream, and returns a tensor with the
-        results. What it needs of memory is made ready here, since a capture may not hand over any."""
+        """A function that enqueues one timed run over these arrays on PyTorch's current stream, and returns a tensor
+        with the results. All memory that it needs is allocated here, since a capture may not allocate."""
 
 
 class ChainLibrary:
-    """All ops of a workload by libraries, one after the other; a `Runner`."""
+    """All ops of a workload computed by libraries, one after the other; a `Runner`."""
 
     #: Ops that read each other do not run side by side.
     can_run_beside = False
@@ -82,7 +82,7 @@ class ChainLibrary:
         """`own` is the library of each launch op.
 
         Raises:
-            WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
+            WorkerError: the library has no algorithm, or an op does not read the tensor whose norm it uses.
         """
         self._data, self._version, self._own = data, vendor.version, tuple(own)
         self._products = vendor.tile_library(data, tools) if data.workload.tile_ops else None
@@ -94,7 +94,7 @@ class ChainLibrary:
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
-        """Of each tile op, and behind these of each launch op, how many there are to choose from."""
+        """Number of choices for each tile op, then for each launch op."""
         return (*(self._products.num_algorithms if self._products else ()), *(one.num_choices for one in self._own))
 
     @property
@@ -104,7 +104,7 @@ class ChainLibrary:
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """Choices of each tile op, and behind these of each launch op."""
+        """The choice for each tile op, then for each launch op."""
         return (*(self._products.choices if self._products else ()), *(one.choice for one in self._own))
 
     @choices.setter
@@ -116,13 +116,13 @@ class ChainLibrary:
             one.choice = choice
 
     def use(self, picked: Picked) -> None:
-        """Runs as was picked from now on."""
+        """From now on, runs with this choice."""
         if self._products:
             self._products.use(replace(picked, choices=picked.choices[: -len(self._own)]))
         self.choices = picked.choices
 
     def recipe(self) -> LibraryRecipe:
-        """How to call the libraries as this does."""
+        """How this calls the libraries."""
         calls = self._products.recipe().calls if self._products else ()
         own = "; ".join(dict.fromkeys(one.recipe() for one in self._own))
         return LibraryRecipe(cublaslt_version=self._version, beside=False, calls=calls, launch_ops=own)
@@ -142,11 +142,11 @@ class ChainLibrary:
         return None
 
     def overwritten(self) -> str:
-        """They have no memory that they must not write but the problem's."""
+        """Empty: they have no memory of their own that must not be overwritten."""
         return ""
 
     def poison(self) -> None:
-        """What is between the ops."""
+        """The tensors between the ops."""
         for one in self._own:
             one.poison()
         if self._products:
@@ -154,11 +154,11 @@ class ChainLibrary:
 
 
 class TorchChainLibrary(ChainLibrary):
-    """One with an op that PyTorch alone can capture."""
+    """A chain with an op that only PyTorch can capture."""
 
     def captured(self) -> TorchGraph:
-        """A chain of runs over the slots. What PyTorch's calls make lies where PyTorch puts it: products read it there,
-        and other launch ops a copy at its place."""
+        """A chain of runs over the slots. PyTorch allocates the outputs of its calls: products read them there, and
+        other launch ops read a copy."""
         import torch
 
         data = self._data
@@ -206,10 +206,10 @@ class TorchChainLibrary(ChainLibrary):
 
 
 def library_of(vendor: Vendor, data: ProblemData, tools: Any) -> Library:
-    """The library's best for a workload.
+    """The library's best implementation of a workload.
 
     Raises:
-        WorkerError: of the kind of a launch op nothing is known that a library does.
+        WorkerError: no library is known for the kind of a launch op.
     """
     if not data.own:
         return vendor.tile_library(data, tools)
@@ -219,10 +219,10 @@ def library_of(vendor: Vendor, data: ProblemData, tools: Any) -> Library:
 
 
 def own_libraries(vendor: Vendor, data: ProblemData, tools: Any) -> list[OpLibrary]:
-    """Of each launch op of a problem.
+    """The libraries of each launch op of a problem.
 
     Raises:
-        WorkerError: of the kind of one nothing is known that a library does.
+        WorkerError: no library is known for the kind of one of them.
     """
     slots = [data.slot_ops(slot).arrays for slot in range(data.num_slots)]
     return [_of(one, slots, vendor, tools) for one in data.own]
@@ -238,7 +238,7 @@ def _of(data: OpData, slots: list[Arrays], vendor: Vendor, tools: Any) -> OpLibr
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """What is garbage is freed before: modules, graphs or memory that a collection frees would end a capture."""
+    """Garbage is collected first: a collection that frees modules, graphs or memory would end a capture."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
@@ -250,10 +250,12 @@ def _without_collections() -> Iterator[None]:
 
 
 class TorchGraph:
-    """A chain captured by PyTorch; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
+    """A chain captured by PyTorch; `launch` has the same interface as a CuPy graph's, so a timer can use both in the
+    same rounds.
+    """
 
     def __init__(self, torch: Any, runs: Sequence[Callable[[], Any]], kept: Any) -> None:
-        """Warms up, and captures all of `runs`; what they return, and `kept`, lives as long as the graph."""
+        """Warms up, and captures all of `runs`; their results, and `kept`, live as long as the graph."""
         self._torch, self._read = torch, kept
         side = torch.cuda.Stream()
         torch.cuda.synchronize()
@@ -277,7 +279,7 @@ class TorchGraph:
 
 @dataclass(frozen=True)
 class _Address:
-    """A stream of someone else's, by CUDA's protocol of streams."""
+    """A foreign stream, in CUDA's stream protocol."""
 
     address: int
 
@@ -287,7 +289,7 @@ class _Address:
 
 
 def stream_at(address: int) -> Any:
-    """CuPy's view of that stream. Releases that know `from_external` warn of the other way."""
+    """CuPy's view of that stream. Releases that support `from_external` warn about the other way."""
     stream = cupy.cuda.Stream
     if hasattr(stream, "from_external"):
         return stream.from_external(_Address(address))

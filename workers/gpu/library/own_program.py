@@ -1,4 +1,4 @@
-"""Programs of a user's own on the problem's buffers: a function of PyTorch tensors, or kernels of a .cu file."""
+"""A user's own programs on the problem's buffers: a function of PyTorch tensors, or kernels of a .cu file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..tensors.op_data import RunOperands
 from .runners import Runner
 from .torch_graph import TorchGraph, imported_torch, torch_tensor
 
-#: The chain of a runner over the problem's slots, as a graph.
+#: Captures the chain of a runner over the problem's slots as a graph.
 Capture = Callable[[Runner], Any]
 
 
@@ -38,15 +38,15 @@ class CapturedProgram(Protocol):
         """Enqueues the chain on a CuPy stream."""
 
     def outputs_of(self, ops: RunOperands) -> Mapping[str, Any]:
-        """By op, the bits [m, n] of what one run leaves on these operands."""
+        """The output bits [m, n] of one run on these operands, by op."""
 
 
 def captured(program: OwnProgram, data: ProblemData, capture: Capture) -> CapturedProgram:
     """A program over the problem's slots.
 
     Raises:
-        WorkerError: it cannot be loaded or captured, or what it returns is not what is asked.
-        Exception: whatever it raises itself.
+        WorkerError: it cannot be loaded or captured, or returns something else than required.
+        Exception: any exception of the program itself.
     """
     return _Kernels(program, data, capture) if isinstance(program, OwnKernels) else _function(program, data)
 
@@ -68,10 +68,10 @@ def _function(program: PythonFunction, data: ProblemData) -> TorchGraph:
 
 
 def _outputs(torch: Any, workload: Workload, returned: Any) -> dict[str, Any]:
-    """By op, what a function has returned.
+    """The values that a function returned, by op.
 
     Raises:
-        WorkerError: it is not one tensor of each output, of its shape and type.
+        WorkerError: it is not one tensor for each output, with its shape and type.
     """
     leaving = [op for op in workload.ops if workload.leaves(op)]
     listed = returned if isinstance(returned, tuple | list) else [returned]
@@ -89,7 +89,7 @@ def _outputs(torch: Any, workload: Workload, returned: Any) -> dict[str, Any]:
 
 
 class _Kernels:
-    """Kernels of a source of a user's own, one launch behind the other; a `Runner`."""
+    """Kernels of a user's own source, launched one after the other; a `Runner`."""
 
     def __init__(self, program: OwnKernels, data: ProblemData, capture: Capture) -> None:
         """Loads and captures."""
@@ -117,7 +117,7 @@ class _Kernels:
         self._graph.launch(stream)
 
     def outputs_of(self, ops: RunOperands) -> dict[str, Any]:
-        """By op, the bits [m, n] of what one run leaves; NaN before."""
+        """The output bits [m, n] of one run, by op; NaN before the run."""
         self._data.poison()
         cupy.cuda.Device().synchronize()
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -127,11 +127,11 @@ class _Kernels:
         return {op.name: ops.arrays[op.name] for op in workload.ops if workload.leaves(op)}
 
     def abort_record(self) -> str | None:
-        """It has no waits that are known here."""
+        """Empty: waits of such kernels are unknown."""
         return None
 
     def overwritten(self) -> str:
-        """It has no memory that is known here."""
+        """Empty: memory of such kernels is unknown."""
         return ""
 
     def poison(self) -> None:

@@ -1,4 +1,4 @@
-"""The plan kinds as one thing: something that enqueues the whole workload on a stream, over given operands."""
+"""The plan kinds behind one interface: a runner enqueues the whole workload on a stream, over given operands."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ class Runner(Protocol):
         ...
 
     def abort_record(self) -> str | None:
-        """Why a run gave up waiting, or None."""
+        """Why a run's wait expired, or None."""
         ...
 
     def overwritten(self) -> str:
-        """Which memory of its own it wrote that it must not, in words; empty where it did not."""
+        """Which of its own memory it overwrote although it must not, in words; empty if none."""
         ...
 
     def poison(self) -> None:
-        """NaN into all memory of its own that a run must write before it reads it, on the current stream."""
+        """Sets all of its own memory that a run must write before it reads it to NaN, on the current stream."""
         ...
 
 
 @runtime_checkable
 class CapturesItself(Protocol):
-    """A runner whose calls can be captured by its own library alone."""
+    """A runner whose calls only its own library can capture."""
 
     def captured(self) -> Any:
-        """The chain over the problem's slots, with `launch(stream)` as a CuPy graph has it."""
+        """The chain over the problem's slots, with the method `launch(stream)` of a CuPy graph."""
         ...
 
 
 def runner_of(
     work: Work, kernel: Kernel, *, traced: bool = False, input_squares: InputSquares | None = None
 ) -> ChainRunner:
-    """Our candidate, without a launch; `traced` where its kernel leaves stamps. `input_squares` goes in front of
-    it where an input is normed; else the squares that come with the input are there.
+    """A runner for our candidate, before any launch; `traced` if its kernel leaves stamps. `input_squares` runs before
+    it if an input is normalized; otherwise the input's own squares are used.
 
     Raises:
-        LaunchRefused: the card does not hold what its plan needs, or this is not what was proven and built.
+        LaunchRefused: the card cannot hold what its plan needs, or it differs from what was proven and built.
     """
     launchable = launchable_of(work)
     load = partial(
@@ -72,7 +72,7 @@ def launchable_of(work: Work) -> Launchable:
     """What our candidate launches.
 
     Raises:
-        LaunchRefused: it is the library's, which has nothing of the kind.
+        LaunchRefused: it is a candidate of the library.
     """
     if work.shared is None:
         raise LaunchRefused(f"a {work.plan_kind} candidate has no generated kernel to launch")
@@ -80,7 +80,7 @@ def launchable_of(work: Work) -> Launchable:
 
 
 class ChainRunner:
-    """Our kernel on one stream: one launch (fused) or one per op, by the plans that it is given."""
+    """Our kernel on one stream: one launch (fused) or one per op, with the given plans."""
 
     def __init__(
         self, kernel: Kernel, plans: tuple[PlanOnDevice, ...], input_squares: InputSquares | None = None
@@ -88,7 +88,7 @@ class ChainRunner:
         """Without a launch.
 
         Raises:
-            LaunchRefused: a launch whose CTAs need each other is larger than the card holds, and is programmatic or of
+            LaunchRefused: a launch whose CTAs need each other is larger than the card holds, and is programmatic or has
                 clusters.
         """
         for plan in plans:
@@ -105,29 +105,29 @@ class ChainRunner:
         self.enqueue_some(ops, stream, 0, len(self.plans))
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues those launches alone; what is made ready for all of them goes before the first one."""
+        """Enqueues only those launches; the preparation for all of them runs before the first one."""
         given = self._prepared(ops, stream) if begin == 0 else self.squares.given_to(ops)
         for plan in self.plans[begin:end]:
             self._kernel.launch(plan, given, stream)
 
     def _prepared(self, ops: tuple[OpBuffers, ...], stream: int) -> tuple[OpBuffers, ...]:
-        """What the launches are given, behind what makes the squares of inputs."""
+        """The launches' arguments, after the sums of squares of inputs were enqueued."""
         if self._input_squares:
             self._input_squares.enqueue(ops, stream, is_programmatic=self.plans[0].programmatic)
         return self.squares.given_to(ops)
 
     def abort_record(self) -> str | None:
-        """The first record of any of its launches, else what one of them was told and could not use."""
+        """The first abort record of any of its launches, else the first invalid length or page."""
         records = (*(plan.abort_record() for plan in self.plans), *(plan.refused() for plan in self.plans))
         return next((str(record) for record in records if record), None)
 
     def overwritten(self) -> str:
-        """The first that any of its launches wrote."""
+        """What the first launch overwrote although it must not."""
         found = next((found for plan in self.plans if (found := plan.overwritten())), "")
         return found or self.squares.overwritten()
 
     def poison(self) -> None:
-        """Sums of squares, and of parts of tiles."""
+        """Sums of squares, and sums of parts of tiles."""
         self.squares.poison()
         for plan in self.plans:
             plan.poison_sums()
@@ -141,19 +141,20 @@ class SideStream:
         self._forked, self._done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
 
     def fork(self, stream: int) -> int:
-        """Follows all that is on `stream` so far; its handle. In a capture it becomes part of the graph by that."""
+        """Waits for everything on `stream` so far; returns its handle. In a capture, this makes it part of the
+        graph."""
         check(driver.cuEventRecord(self._forked.ptr, stream))
         self.stream.wait_event(self._forked)
         return int(self.stream.ptr)
 
     def join(self, stream: int) -> None:
-        """What follows on `stream` follows all that is on this one so far, too."""
+        """Everything later on `stream` also waits for everything on this stream so far."""
         self._done.record(self.stream)
         check(driver.cuStreamWaitEvent(stream, self._done.ptr, 0))
 
 
 class StreamsRunner(ChainRunner):
-    """Our kernel on two streams: the second launch runs beside the first, waiting tile by tile, after a start gate."""
+    """Our kernel on two streams: the second launch runs next to the first, waiting tile by tile, after a start gate."""
 
     def __init__(
         self, kernel: Kernel, plans: tuple[PlanOnDevice, PlanOnDevice], input_squares: InputSquares | None = None
@@ -163,7 +164,7 @@ class StreamsRunner(ChainRunner):
         self._side = SideStream()
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Both launches. Forks, and joins again: what follows on `stream` follows both."""
+        """Both launches. Forks, and joins again: what follows on `stream` waits for both."""
         first, second = self.plans[begin:end]
         ops = self._prepared(ops, stream)
         side = self._side.fork(stream)
@@ -173,4 +174,4 @@ class StreamsRunner(ChainRunner):
                 self._kernel.launch_start_gate(first, side)
             self._kernel.launch(second, ops, side)
         finally:
-            self._side.join(stream)  # else a capture that a launch fails in would keep it open
+            self._side.join(stream)  # otherwise a launch that fails during a capture would leave it open

@@ -1,4 +1,4 @@
-"""PyTorch's own calls on the same buffers: a cross-check of the library baseline; compiled, a rival of it.
+"""PyTorch's own calls on the same buffers: a cross-check of the library baseline; when compiled, a competitor.
 
 The kind of a workload's tile ops has ``torch_chain(data, calls)`` in its file ``library``, which captures them.
 """
@@ -25,12 +25,12 @@ class TorchRunner(Protocol):
         """The last op's output [m, n] of one run of the last chain, as the bits of its elements in a CuPy array."""
 
     def outputs_of(self, ops: tuple[OpBuffers, ...]) -> dict[str, Any]:
-        """By op, what one run on these operands leaves of those whose output leaves it: the bits [m, n] of its elements
-        in a CuPy array. On the default stream, and waited for."""
+        """For each op with an output of the workload, the bits [m, n] that one run on these operands writes, in a
+        CuPy array. It runs on the default stream, and is waited for."""
 
 
 def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> TorchRunner:
-    """The problem's chain by PyTorch; by torch.compile it takes longer than a search, most of it on the card.
+    """The problem's chain in PyTorch; with torch.compile it takes longer than a search, mostly on the card.
 
     Raises:
         WorkerError: PyTorch is not installed, or has no call for an op.

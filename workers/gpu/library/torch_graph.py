@@ -1,5 +1,5 @@
-"""Calls of PyTorch on the problem's own buffers, captured in PyTorch's own CUDA graph, whose outputs come from a memory
-pool of its own. A sample reads from DRAM what a sample of any plan kind reads."""
+"""Calls of PyTorch on the problem's own buffers, captured in a CUDA graph of PyTorch, with a separate memory pool
+for its outputs. A sample reads as much from DRAM as a sample of any plan kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..tensors.data import ProblemData
 from ..tensors.op_data import RunOperands
 from ..tensors.outputs import bits_type
 
-#: What a call gives, by the ops whose outputs leave the workload.
+#: The results of a call, by the ops whose outputs are outputs of the workload.
 Call = Callable[[Any], Mapping[str, Any]]
 
 
@@ -31,16 +31,17 @@ def imported_torch() -> Any:
 
 
 class TorchGraph:
-    """A captured chain; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
+    """A captured chain; `launch` has the same interface as a CuPy graph's, so a timer can use both in the same
+    rounds."""
 
     def __init__(self, torch: Any, data: ProblemData, operands_of: Callable[[RunOperands], Any], call: Call) -> None:
-        """Warms up and captures; `torch` is the module. `call` is made of what `operands_of` makes of a slot."""
+        """Warms up and captures; `torch` is the module. `call` gets what `operands_of` makes of a slot."""
         self._torch, self._data, self._operands_of, self._call = torch, data, operands_of, call
         operands = [operands_of(data.slot_ops(slot)) for slot in range(data.chain_length)]
         side = torch.cuda.Stream()
         torch.cuda.synchronize()
         with torch.no_grad():
-            with torch.cuda.stream(side):  # libraries make their handles and workspaces outside of a capture
+            with torch.cuda.stream(side):  # libraries create their handles and workspaces outside of a capture
                 call(operands[0])
             torch.cuda.synchronize()
             self._graph = torch.cuda.CUDAGraph()
@@ -59,8 +60,8 @@ class TorchGraph:
         return self._bits(output, self._data.workload.op_named(name).stored_in(self._data.workload.dtype))
 
     def outputs_of(self, ops: RunOperands) -> dict[str, Any]:
-        """By op, what one run on these operands leaves of those whose output leaves it: the bits [m, n] of its elements
-        in a CuPy array. On the default stream, and waited for."""
+        """For each op with an output of the workload, the bits [m, n] that one run on these operands writes, in a
+        CuPy array. It runs on the default stream, and is waited for."""
         workload = self._data.workload
         with self._torch.no_grad():
             outputs = self._call(self._operands_of(ops))
@@ -71,11 +72,11 @@ class TorchGraph:
         }
 
     def _bits(self, output: Any, dtype: Dtype) -> Any:
-        #: Signed integers of an element's size, as both libraries know them.
+        #: Signed integers of an element's size, which both libraries support.
         bits = output.contiguous().view(getattr(self._torch, f"int{dtype.row.bits}"))
         return cupy.from_dlpack(bits).view(bits_type(dtype))
 
 
 def torch_tensor(torch: Any, array: Any, dtype_name: str) -> Any:
-    """A CuPy array of bits as a tensor of that element type, over the same memory."""
+    """A CuPy array of bits as a tensor with that element type, over the same memory."""
     return torch.from_dlpack(array.view(f"int{8 * array.itemsize}")).view(getattr(torch, dtype_name))

@@ -1,7 +1,7 @@
-"""The vendor's library of products: what a workload's tile ops, and the libraries of other kinds, ask of it.
+"""The vendor's library of products: what a workload's tile ops, and the libraries of other kinds, need from it.
 
-The kind that has it says so in its file ``library``: ``open_library()`` makes a `Vendor`, ``preload()`` loads what
-takes long and needs no card. A kind whose tile ops the library does not know has a kernel to measure beside
+A kind that provides it does so in its file ``library``: ``open_library()`` makes a `Vendor`, ``preload()`` loads what
+takes long and needs no card. A kind whose tile ops the library does not support has a kernel to compare with
 (`OwnCall`).
 """
 
@@ -23,13 +23,14 @@ from .baseline import Library
 
 @dataclass(frozen=True, kw_only=True)
 class BatchedShape:
-    """D[m, n] = X Y for each of a batch, where X is [m, k], or [k, m] and transposed; all column-major and packed."""
+    """D[m, n] = X Y for each matrix of a batch, with X [m, k], or [k, m] and transposed; all column-major and
+    packed."""
 
     m: int
     n: int
     k: int
     is_transposed: bool
-    #: Products, and elements from one X to the next.
+    #: Number of products, and elements from one X to the next.
     batch: int
     x_stride: int
     #: Whether D is fp32; else it has the operands' type.
@@ -41,23 +42,23 @@ class BatchedProduct(Protocol):
 
     @property
     def num_algorithms(self) -> int:
-        """How many ways there are, the likeliest first."""
+        """Number of algorithms, the best guess first."""
 
     def launch(self, x: int, y: int, d: int, workspace: int, stream: int, *, algorithm: int) -> None:
         """Enqueues all products; addresses on the device, `workspace` of `Vendor.workspace_bytes`."""
 
 
 class TileLibrary(Library, Protocol):
-    """The library's way of all tile ops of a workload."""
+    """All tile ops of a workload computed by the library."""
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues those of a run's ops alone, one after the other; a run begins with the first one."""
+        """Enqueues only these ops of a run, one after the other; a run begins with the first one."""
 
 
 class Vendor(Protocol):
-    """The library, opened once in a process."""
+    """The library, opened once per process."""
 
-    #: Its version, as it says itself.
+    #: Its version, as it reports itself.
     version: int
     #: Bytes of the workspace that a product may use.
     workspace_bytes: int
@@ -66,22 +67,22 @@ class Vendor(Protocol):
         """The library's side of the tile ops of a problem; `tools` is the module of `tools_source`.
 
         Raises:
-            WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
+            WorkerError: the library has no algorithm, or an op does not read the tensor whose norm it uses.
         """
 
     def batched(self, dtype: Dtype, shape: BatchedShape) -> BatchedProduct:
-        """Products for the library of another kind.
+        """Batched products for the library of another kind.
 
         Raises:
-            WorkerError: the library offers no algorithm.
+            WorkerError: the library has no algorithm.
         """
 
 
 def open_vendor() -> Vendor:
-    """The first kind's that has one.
+    """The library of the first kind that has one.
 
     Raises:
-        WorkerError: no kind has; or it is not installed, or refuses the card.
+        WorkerError: no kind has one; or it is not installed, or does not support the card.
     """
     for part in _libraries():
         vendor: Vendor = part.open_library()

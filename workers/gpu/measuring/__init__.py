@@ -1,1 +1,1 @@
-"""Candidates and library beside each other: times, counters, energy, traces."""
+"""Measures candidates and the library together: times, counters, energy, traces."""

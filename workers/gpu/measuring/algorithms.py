@@ -1,4 +1,4 @@
-"""Times the vendor library's algorithms in the chain, and has the baseline use the best."""
+"""Times the vendor library's algorithms in the chain, and sets the fastest in the baseline."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ...timing.library_choice import Choices, Picked, Rounds, first_of, pick, pi
 from ..library.baseline import Library
 from .timing import Timer
 
-#: Rounds of one way of using the library against another.
+#: Rounds that compare two ways of using the library.
 CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}
 
 
 def pick_algorithms(library: Library, timer: Timer) -> Picked:
-    """What `tuner.workers.timing.library_choice` picks; `library` uses it afterwards."""
+    """Chooses algorithms with `tuner.workers.timing.library_choice`; `library` then uses them."""
     graphs: dict[Choices, Any] = {}
 
     def captured(choices: Choices) -> Any:
@@ -35,7 +35,7 @@ def pick_algorithms(library: Library, timer: Timer) -> Picked:
     def runs(choices: Choices) -> bool:
         try:
             sample_us(choices)
-        except (WorkerError, CUDARuntimeError):  # offered, and refused, which can end a capture too
+        except (WorkerError, CUDARuntimeError):  # offered but refused, which can also end a capture
             return False
         return True
 
@@ -52,7 +52,7 @@ def pick_algorithms(library: Library, timer: Timer) -> Picked:
 
 
 def _both_us(usual: Picked, other: Picked, library: Library, timer: Timer) -> Rounds:
-    """Times of the library used in one way and in another."""
+    """Times of the library used in one way and in the other."""
     graphs = []
     for picked in (usual, other):
         library.use(picked)

@@ -1,4 +1,4 @@
-"""What the driver says of one card while a process works on it, by NVML; and the check that it is fit."""
+"""What the driver reports on one card while a process works on it, by NVML; and a check that the card works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...protocol.card_health import CardCheck, Neighbourhood, num_foreign, troub
 
 #: SM clock cycles of one load of the clock check: 10 ms at 2 GHz.
 _LOAD_CYCLES = 20_000_000
-#: Loads after which the clock is taken for what it is; a card wakes up within the first few.
+#: Number of loads after which the clock is considered final; a card speeds up within the first few.
 _MAX_LOADS = 30
 _LOAD_THREADS = 256
 
@@ -41,34 +41,34 @@ class CardView:
         self._pool_bytes = cupy.get_default_memory_pool().total_bytes()
 
     def num_foreign(self) -> int:
-        """Compute processes on the card beside this one, as far as one can know."""
+        """Compute processes on the card other than this one, as far as the driver shows."""
         assert self._at_start is not None
         growth_bytes = cupy.get_default_memory_pool().total_bytes() - self._pool_bytes
         return num_foreign(self._at_start, self._pids(), self.used_bytes(), growth_bytes)
 
     def used_bytes(self) -> int:
-        """Memory in use by anyone; 0 where the driver does not say."""
+        """Memory in use by any process; 0 if the driver does not report it."""
         try:
             return int(pynvml.nvmlDeviceGetMemoryInfo(self._handle, version=pynvml.nvmlMemory_v2).used)
         except pynvml.NVMLError:
             return 0
 
     def max_clock_mhz(self) -> int:
-        """Highest SM clock; 0 where the driver does not say."""
+        """Maximum SM clock; 0 if the driver does not report it."""
         try:
             return int(pynvml.nvmlDeviceGetMaxClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
         except pynvml.NVMLError:
             return 0
 
     def clock_event_bits(self) -> int:
-        """Why the clocks are what they are now; 0 where the driver does not say."""
+        """Why the clocks have their current values; 0 if the driver does not report it."""
         try:
             return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
         except pynvml.NVMLError:
             return 0
 
     def energy_mj(self) -> float | None:
-        """Energy that the card has taken since the driver was loaded; None where the driver does not say."""
+        """Energy that the card has used since the driver was loaded; None if the driver does not report it."""
         try:
             return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         except pynvml.NVMLError:
@@ -82,7 +82,7 @@ class CardView:
 
 
 def card_trouble(view: CardView, tools: Any, seed: int) -> str:
-    """Why the card is not fit to measure on; empty where it is. `tools` is the module of tools.cu."""
+    """Why the card cannot be used for measurements; empty if it can. `tools` is the module of tools.cu."""
     is_right = _gives_right_numbers(tools, seed)
     max_clock_mhz = view.max_clock_mhz()
     found = ""
@@ -101,7 +101,7 @@ def card_trouble(view: CardView, tools: Any, seed: int) -> str:
 
 
 def _gives_right_numbers(tools: Any, seed: int) -> bool:
-    """Whether the known-good kernel does."""
+    """Whether the known-good kernel computes the right numbers."""
     count = 1 << 16
     out = cupy.empty(count, dtype=cupy.uint32)
     tools.get_function("tuner_probe")((count // 256,), (256,), (out, cupy.uint32(count), cupy.uint32(seed)))
@@ -109,7 +109,7 @@ def _gives_right_numbers(tools: Any, seed: int) -> bool:
 
 
 def _clock_under_load_mhz(tools: Any) -> float:
-    """The SM clock while every SM spins: cycles that were asked for over the time that they took."""
+    """The SM clock while every SM spins: the requested cycles divided by the time that they took."""
     num_sms = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["multiProcessorCount"])
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     begin.record()

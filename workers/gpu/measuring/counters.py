@@ -1,6 +1,6 @@
-"""Hardware counters around any work on the current card: a candidate's run, or a benchmark's callable.
+"""Hardware counters of any work on the current card: a candidate's run, or a benchmark's callable.
 
-A process that has counted must not time any more: the profiler stays in it.
+A process that has counted must not measure times afterwards: the profiler stays in it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .problem import ProblemOnCard
 def count_around(
     run: Callable[[], None], metrics: Iterable[str] | None = None, *, before: Callable[[], None] | None = None
 ) -> CounterReport:
-    """Counts what the device does in `run`, by the vendor's names or (None) the base set.
+    """Counts the device's work in `run`; metrics have the vendor's names, None for the base set.
 
-    `run` enqueues work on any streams, and does the same each time: it is run once to warm up, so that nothing is
-    loaded within the range, and then once a pass. `before` precedes each run uncounted, e.g. to flush the L2. Both are
-    waited for here. Where nothing can be counted, the report's `reason` says why.
+    `run` enqueues work on any streams, the same each time: it runs once to warm up, so that nothing is loaded within
+    the range, and then once per pass. `before` runs before each pass and is not counted, e.g. to flush the L2. This
+    function waits for both. If nothing can be counted, the report's `reason` says why.
 
     Raises:
         InvalidInput: the GPU knows no such metric; the message names near ones.

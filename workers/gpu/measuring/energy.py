@@ -1,4 +1,4 @@
-"""The energy of one run: the chain back to back, without a pause, while the driver's counter is watched."""
+"""The energy of one run: the chain runs repeatedly without a pause, while the driver's counter is read."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from ...timing.energy import Energy, Reading, energy_of, is_enough
 from .timing import Timer
 
-#: Between two readings, seconds: the card's counter moves in steps of tens of milliseconds.
+#: Seconds between two readings: the card's counter changes in steps of tens of milliseconds.
 _TURN_S = 0.005
-#: Load before the first reading, seconds: the card settles at its power limit.
+#: Seconds of load before the first reading: the card settles at its power limit.
 _SETTLE_S = 0.1
-#: Seconds after which it is given up: the counter does not move.
+#: Seconds after which the measurement is abandoned because the counter does not change.
 _PATIENCE_S = 3.0
 
 
 def measure_energy(timer: Timer, graph: Any) -> Energy | None:
-    """Of one run of the chain `graph`; None where the driver does not tell, or where a run alone would not be cold.
+    """The energy of one run of the chain `graph`; None if the driver reports none, or if a run alone would not be cold.
 
-    Every run is one of sustained load, whatever the regime of the times.
+    Every run is under sustained load, whatever the regime of the times.
     """
     if timer.card is None or timer.data.needs_flush or timer.card.energy_mj() is None:
         return None

@@ -1,4 +1,4 @@
-"""One candidate beside the library, and finalists beside each other: rounds in, figures out."""
+"""Measures one candidate against the library, and finalists against each other, in rounds."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .problem import ProblemOnCard
 
 
 def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speedup: float | None) -> Measured:
-    """Rounds with the library until the ratio is known well enough, or is certainly hopeless; under sustained load a
-    preview before the first. `rel_error` and `stage_s` are not filled in.
+    """Rounds with the library until the ratio is known well enough, or is certainly too low; under sustained load after
+    a preview. `rel_error` and `stage_s` are not filled in.
 
     Raises:
-        Aborted: a run gave up waiting.
+        Aborted: a wait of the run expired.
     """
     regime = prepared.problem.objective.regime
     is_library = not work.plan_kind.is_ours
@@ -45,7 +45,7 @@ def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speed
     enough = False
 
     def rounds_of(tracks: Sequence[Sequence[Sample]]) -> tuple[Round, ...]:
-        """`tracks` are the candidate's samples, and behind them, where there are any, the library's."""
+        """`tracks` are the candidate's samples, followed by the library's, if there are any."""
         return to_rounds(tracks[-1], None if is_library else tracks[0], regime)
 
     def is_over(tracks: Sequence[Sequence[Sample]], elapsed_s: float) -> bool:
@@ -75,7 +75,7 @@ def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speed
 def measure_together(
     prepared: ProblemOnCard, runners: Sequence[Runner], num_rounds: int, others: Sequence[Any] = ()
 ) -> tuple[list[list[float]], int]:
-    """What `time_together` says of the runners' chains and of the graphs of `others` behind them."""
+    """The result of `time_together` for the runners' chains, followed by the graphs of `others`."""
     if not runners:
         return [], 0
     graphs = [prepared.timer.capture(runner) for runner in runners]
@@ -83,7 +83,7 @@ def measure_together(
 
 
 def time_together(prepared: ProblemOnCard, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
-    """[graph][round] microseconds of the rounds that count, and how many do not.
+    """[graph][round] microseconds of the valid rounds, and the number of invalid ones.
 
     The first graph settles the card before the first round.
     """

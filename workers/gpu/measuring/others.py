@@ -1,4 +1,6 @@
-"""Other programs beside candidates: PyTorch's calls, and those of a user's own. Numbers first, as of a candidate."""
+"""Other programs next to candidates: PyTorch's calls, and a user's own programs. Their numbers are checked first, like
+a candidate's.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from .problem import ProblemOnCard
 
 
 def captured_other(prepared: ProblemOnCard, other: TorchCalls | OwnProgram) -> Any:
-    """Its chain over the same buffers, captured, once what it computes is right; or why there is none.
+    """Its chain over the same buffers, captured after its results were checked; or why there is none.
 
     Raises:
-        Overwritten: it wrote where it must not.
+        Overwritten: it wrote to memory that it must not write.
     """
     try:
         if isinstance(other, TorchCalls):
@@ -30,7 +32,7 @@ def captured_other(prepared: ProblemOnCard, other: TorchCalls | OwnProgram) -> A
         check_others(prepared.data, prepared.comparer, chain.outputs_of)
     except WrongNumbers as error:
         chain = str(error)
-    except Exception as error:  # whatever is wrong with it, the finals need none
+    except Exception as error:  # whatever the error is, the finals continue without it
         return f"{type(error).__name__}: {error}"
     if found := prepared.overwritten():
         raise Overwritten(f"it wrote outside its outputs: {found}")

@@ -31,7 +31,7 @@ class ProblemOnCard:
     def __init__(
         self, problem: Problem, tools: Any, vendor: Vendor, view: CardView | None, picked: Picked | None = None
     ) -> None:
-        """`picked` are the library's algorithms, where they were picked before."""
+        """`picked` are the library's algorithms, if they were chosen before."""
         watch = Stopwatch()
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
@@ -45,37 +45,37 @@ class ProblemOnCard:
             self.library.use(picked)
         self.picked = picked or pick_algorithms(self.library, self.timer)
         self.library_graph = self.timer.capture(self.library)
-        #: Its time in the last rounds that were taken, microseconds; None before the first. A preview's samples are of
-        #: another power state.
+        #: The library's time in the last rounds, microseconds; None before the first. A preview's samples have another
+        #: power state.
         self.library_us: float | None = None
         watch.ended("library")
         self._integrity = Integrity(tools, self.data.regions())
         watch.ended("fingerprints")
-        #: Seconds that making it took by stage.
+        #: Seconds that its preparation took, by stage.
         self.stage_s = watch.stage_s
 
     def run_once(self, runner: Runner, ops: RunOperands) -> str | None:
-        """One run to its end, of which nothing is there before; why it gave up waiting, or None."""
+        """Runs it once to the end, with outputs cleared before; returns why a wait expired, or None."""
         runner.poison()
-        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        cupy.cuda.Device().synchronize()  # the NaNs are written on another stream
         with self.stream:
             runner.enqueue(ops, self.stream.ptr)
         self.stream.synchronize()
         return runner.abort_record()
 
     def await_busily(self, is_there: Callable[[], bool]) -> None:
-        """Has the library keep the card in its power state until the next candidate `is_there`, or for a while."""
+        """Keeps the card in its power state with the library until the next candidate `is_there`, or for a while."""
         self.timer.await_busily(self.library_graph, is_there)
 
     def check_intact(self, runner: Runner) -> None:
-        """Checks that nothing was written by what ran since the problem was made but what may be.
+        """Checks that whatever ran since the problem was made has only written to its own outputs.
 
         Raises:
-            Overwritten: something was, so nothing here can be used any more.
+            Overwritten: it has not, so the problem cannot be used any more.
         """
         if found := runner.overwritten() or self.overwritten():
             raise Overwritten(f"the kernel wrote outside its outputs: {found}")
 
     def overwritten(self) -> str:
-        """Which memory of the problem was written that must not be, in words; empty where none was."""
+        """Which memory of the problem was overwritten although it must not be, in words; empty if none."""
         return self._integrity.overwritten()

@@ -1,12 +1,12 @@
-"""How long: chains of launches in graphs, interleaved with the library round by round.
+"""Times chains of launches in graphs, alternating with the library round by round.
 
 A sample is a graph launch of `chain_length` runs on distinct weights, between two events, or several under sustained
-load. A delay kernel before the first event keeps the host's launch latency out; a sample whose launch came after
-the delay is taken again. Its time over the number of runs is the time of one run. Every SM's cycle counter and the
-global timer are read in front of the delay and behind the second event: the clock of the sample.
+load. A delay kernel before the first event hides the host's launch latency; a sample that was launched after the delay
+is repeated. Its time divided by the number of runs is the time of one run. Every SM's cycle counter and the global
+timer are read before the delay and after the second event: they give the sample's clock.
 
-What the L2 holds (`Cold`, `Warm`) and which power state the card is in (`Burst`, `Sustained`) are objects that a timer
-is given; nothing else knows how they are brought about.
+The L2's content (`Cold`, `Warm`) and the card's power state (`Burst`, `Sustained`) are objects that a timer receives;
+nothing else knows how they are produced.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from ..library.runners import CapturesItself, Runner
 from ..tensors.data import ProblemData
 from .card import CardView
 
-#: SM clock cycles of the delay before a sample: about 50 us, which a graph launch takes the host in C. PyTorch's
+#: SM clock cycles of the delay before a sample: about 50 us, which the host needs for a graph launch in C. PyTorch's
 #: replay takes longer: a timer whose samples are late twice in a row doubles its delay.
 _DELAY_CYCLES = 90_000
-#: Takes of a sample, of which the last has 128 times the delay: about 6 ms.
+#: Maximum attempts at a sample, the last of which has 128 times the delay: about 6 ms.
 _MAX_TAKES = 9
 #: Idle time before a round in burst, seconds.
 _BURST_PAUSE_S = 0.002
-#: Load of the same kind before every sample in sustained, seconds: the card settles at its power limit.
+#: Seconds of load by the same graph before every sample under sustained load: the card settles at its power limit.
 _SUSTAINED_LOAD_S = 0.04
-#: Load behind a candidate in sustained while the next one is awaited, seconds at most: some 40 ms without load have the
-#: power limiter let the clocks rise, and then swing. Builds that are waited for take a second or two.
+#: Maximum seconds of load after a candidate under sustained load while the next one is awaited: after about 40 ms
+#: without load the power limiter lets the clocks rise, and they oscillate afterwards. Builds may take a second or two.
 _BETWEEN_LOAD_S = 2.0
-#: Load before the rounds of finals in sustained, seconds: behind an idle card the power limiter overshoots, and
-#: the clocks swing for as long (docs/findings/README.md).
+#: Seconds of load before the rounds of finals under sustained load: after an idle period the power limiter overshoots,
+#: and the clocks oscillate for as long (docs/findings/README.md).
 _SETTLING_LOAD_S = 4.0
-#: Load before a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
+#: Seconds of load before a sample of a preview: the clocks are up, and the card is warm from the previous candidate.
 _PREVIEW_LOAD_S = 0.008
-#: Length of a sample in sustained, microseconds: the cycles of a run are the same to 0.3 %, and what differs is the
-#: clock, which swings about its mean at the power limit. So as long as can be is sampled.
+#: Length of a sample under sustained load, microseconds: the cycles of a run are the same to 0.3 %, but the clock
+#: oscillates about its mean at the power limit. So samples are as long as possible.
 _SUSTAINED_SAMPLE_US = 40_000.0
 _FLUSH_CTAS = 1024
-#: SMs that a reading has room for; `%smid` of a larger card's others is left out.
+#: Maximum SMs in a reading; further SMs of a larger card are left out, by `%smid`.
 _MAX_SMS = 256
 
 
@@ -57,21 +57,23 @@ class L2State(Protocol):
     """Brings the L2 into its state before a sample."""
 
     def enqueue(self, timer: Timer, graph: Any) -> None:
-        """Enqueues what does it on the current stream; `graph` is what will be sampled."""
+        """Enqueues the preparation on the current stream; `graph` is what will be sampled."""
         ...
 
 
 class Cold:
-    """Nothing of use: the chain's weights rotate; where they are less than three times the L2, that much is read."""
+    """A cold L2: the chain's weights rotate; if they are smaller than three times the L2, that much other memory is
+    read.
+    """
 
     def enqueue(self, timer: Timer, graph: Any) -> None:
-        """Enqueues the read, where it is needed."""
+        """Enqueues the read, if it is needed."""
         if timer.data.needs_flush:
             timer.enqueue_flush()
 
 
 class Warm:
-    """What the same chain left there."""
+    """The L2's content after a run of the same chain."""
 
     def enqueue(self, timer: Timer, graph: Any) -> None:
         """Enqueues the chain once, not timed."""
@@ -83,54 +85,54 @@ class PowerState(Protocol):
 
     #: Whether a sample takes so long that one of the library's counts for two rounds of a trial.
     is_dear: bool
-    #: How long the card is kept in its state at most, until the next candidate comes, seconds.
+    #: Maximum seconds for which the card is kept in its state until the next candidate arrives.
     between_s: float
-    #: Load until the clocks of an idle card are settled, seconds.
+    #: Seconds of load until the clocks of an idle card have settled.
     settling_s: float
 
     def before_round(self, timer: Timer, first: Any) -> None:
-        """Once per round; `first` is the first graph of all rounds."""
+        """Called once per round; `first` is the first graph of all rounds."""
         ...
 
     def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
-        """Before each sample, which is of `graph`, of this length, unless the sample before was of it."""
+        """Called before each sample of `graph`, with its length, unless the previous sample was of the same graph."""
         ...
 
     def num_launches(self, chain_us: float) -> int:
-        """Launches of a graph of this length that make a sample."""
+        """Number of launches of a graph of this length in a sample."""
         ...
 
     def event_bits(self, timer: Timer) -> int:
-        """The driver's reasons for the clocks, asked while a sample runs; 0 where they do not matter."""
+        """The driver's reasons for the clocks, read while a sample runs; 0 if they do not matter."""
         ...
 
 
 class Burst:
-    """After an idle pause, clocks high."""
+    """After an idle pause, with high clocks."""
 
     is_dear = False
     between_s = 0.0
     settling_s = 0.0
 
     def before_round(self, timer: Timer, first: Any) -> None:
-        """Pauses; then one sample, not counted, wakes the clocks."""
+        """Pauses; then one sample, which is not counted, raises the clocks."""
         time.sleep(_BURST_PAUSE_S)
         timer.sample_us(first)
 
     def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
-        """Nothing: the round's samples follow each other at once."""
+        """Nothing: the round's samples follow each other without a pause."""
 
     def num_launches(self, chain_us: float) -> int:
         """One: a longer sample would heat the card."""
         return 1
 
     def event_bits(self, timer: Timer) -> int:
-        """The clock itself says enough."""
+        """The clock itself is enough."""
         return 0
 
 
 class Sustained:
-    """Under load by the same graph, at the power limit: each meets it by its own doing."""
+    """Under load by the same graph, at the power limit: each graph reaches it by its own load."""
 
     is_dear = True
     between_s = _BETWEEN_LOAD_S
@@ -144,17 +146,17 @@ class Sustained:
         timer.enqueue_load(graph, _SUSTAINED_LOAD_S, chain_us)
 
     def num_launches(self, chain_us: float) -> int:
-        """Enough to average over the limiter's swings."""
+        """Enough to average over the limiter's oscillations."""
         return max(1, round(_SUSTAINED_SAMPLE_US / chain_us))
 
     def event_bits(self, timer: Timer) -> int:
-        """A slowdown for heat spoils a sample; the power cap does not."""
+        """A thermal slowdown spoils a sample; the power cap does not."""
         timer.wait_for_sample()
         return timer.card.clock_event_bits() if timer.card else 0
 
 
 def _num_launches(seconds: float, chain_us: float) -> int:
-    """Launches of a graph of this length that take so long, or a little longer."""
+    """Number of launches of a graph of this length that take at least these seconds."""
     return math.ceil(1e6 * seconds / chain_us)
 
 
@@ -166,7 +168,7 @@ class Timer:
     """Times runners over one problem's slots, by the procedure of its objective."""
 
     def __init__(self, data: ProblemData, tools: Any, card: CardView | None = None) -> None:
-        """`tools` is the module of tools.cu; `card` tells why clocks are low, where somebody looks."""
+        """`tools` is the module of tools.cu; `card` reports why clocks are low, if that is checked."""
         self.data = data
         self.card = card
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -177,15 +179,15 @@ class Timer:
         self._flush = tools.get_function("tuner_flush")
         self._read_clocks = tools.get_function("tuner_read_clocks")
         self._num_sms = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["multiProcessorCount"])
-        #: [front or behind][SM][sample, cycles, ns]
+        #: [before or after][SM][sample, cycles, ns]
         self._readings = cupy.zeros((2, _MAX_SMS, 3), dtype=cupy.uint64)
         self._num_samples = 0
         self._sink = cupy.zeros(1, dtype=cupy.uint32)
         self._begin, self._end = cupy.cuda.Event(), cupy.cuda.Event()
-        cupy.cuda.Device().synchronize()  # the zeros are on another stream
+        cupy.cuda.Device().synchronize()  # the zeros are written on another stream
 
     def procedure(self, kind: PlanKind) -> Procedure:
-        """What the times of a plan kind are times of."""
+        """The measurement procedure of a plan kind's times."""
         objective = self.data.problem.objective
         return Procedure(
             l2=objective.l2,
@@ -195,7 +197,7 @@ class Timer:
         )
 
     def capture(self, runner: Runner) -> Any:
-        """The chain of `runner` as a graph; by itself, where it captures itself."""
+        """The chain of `runner` as a graph, captured by the runner itself if it can."""
         if isinstance(runner, CapturesItself):
             return runner.captured()
         with self.stream:
@@ -208,8 +210,8 @@ class Timer:
         return graph
 
     def lead_in(self, *, flush: bool) -> None:
-        """Enqueues on the current stream what stands before a sample: a read of three times the L2, where
-        `flush`, and the delay."""
+        """Enqueues on the current stream what comes before a sample: a read of three times the L2, if `flush`, and
+        the delay."""
         if flush:
             self.enqueue_flush()
         self._delay((1,), (1,), (cupy.int64(self._delay_cycles),))
@@ -220,8 +222,8 @@ class Timer:
         self._flush((_FLUSH_CTAS,), (256,), (self.data.flush_buffer, cupy.int64(vectors), self._sink))
 
     def sample(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> Sample:
-        """One sample; `power` is asked for the driver's reasons while it runs. Where the L2 must be brought into its
-        state in front of every chain, a sample is one launch.
+        """One sample; `power` reads the driver's reasons while it runs. If the L2 must be prepared before every chain,
+        a sample is one launch.
 
         Raises:
             WorkerError: the host was late with every launch.
@@ -231,13 +233,13 @@ class Timer:
             sample, is_late = self.take(graph, power, num_launches)
             if not is_late:
                 return sample
-            if take > 0:  # the first time it may be chance
+            if take > 0:  # the first time may be chance
                 self._delay_cycles *= 2
         raise WorkerError(f"the host launched too late {_MAX_TAKES} times in a row: other programs keep its cores busy")
 
     def take(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> tuple[Sample, bool]:
-        """A sample as it comes, and whether its delay was over before the graph was launched: then the host's latency
-        is in its time."""
+        """A raw sample, and whether its delay was over before the graph was launched: then its time includes the
+        host's latency."""
         self._num_samples += 1
         with self.stream:
             self._l2.enqueue(self, graph)
@@ -266,7 +268,7 @@ class Timer:
         self._read_clocks((self._num_sms,), (32,), args)
 
     def sample_us(self, graph: Any) -> float:
-        """Time of one run of the chain's, microseconds."""
+        """Time of one run of the chain, microseconds."""
         return self.sample(graph).time_us
 
     def rounds(
@@ -276,13 +278,15 @@ class Timer:
         *,
         shares_first: bool = False,
     ) -> list[list[Sample]]:
-        """[graph][round] samples, every graph once per round, the order turned every round.
+        """[graph][round] samples, every graph once per round, in alternating order.
 
-        Of two graphs each round begins with that of the sample before, which is its load, too. With `shares_first` a
-        sample of the first one, where that is dear, counts for two rounds. `is_over` sees the samples so far and the
-        seconds since the start.
+        With two graphs, each round begins with that of the previous sample, which is its load, too. With
+        `shares_first`, a sample of the first one counts for two rounds, if it is slow. `is_over` gets the samples so
+        far and the seconds since the start.
         """
-        chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
+        chains_us = [
+            self.sample_us(graph) * self.data.chain_length for graph in graphs
+        ]  # also loads what is loaded lazily
         tracks: list[list[Sample]] = [[] for _ in graphs]
         start, shares_first = time.perf_counter(), shares_first and self._power.is_dear
         while not is_over(tracks, time.perf_counter() - start):
@@ -292,17 +296,19 @@ class Timer:
                 if turn.is_shared:
                     tracks[i].append(tracks[i][-1])
                     continue
-                if not turn.is_loaded or self.data.needs_flush:  # a sample of one launch is no load
+                if not turn.is_loaded or self.data.needs_flush:  # a sample of one launch is not a load
                     self._power.before_sample(self, graphs[i], chains_us[i])
                 num_launches = self._power.num_launches(chains_us[i])
                 tracks[i].append(self.sample(graphs[i], self._power, num_launches))
         return tracks
 
     def preview(self, graphs: Sequence[Any], is_over: Callable[[list[list[Sample]]], bool]) -> list[list[Sample]]:
-        """[graph][round] samples of one launch behind little load, every graph once per round, until `is_over` says so
-        of those so far."""
+        """[graph][round] samples of one launch after a short load, every graph once per round, until `is_over`
+        returns true for those so far."""
         tracks: list[list[Sample]] = [[] for _ in graphs]
-        chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
+        chains_us = [
+            self.sample_us(graph) * self.data.chain_length for graph in graphs
+        ]  # also loads what is loaded lazily
         while not is_over(tracks):
             first = len(tracks[0]) % len(graphs)
             for i in [*range(first, len(graphs)), *range(first)]:
@@ -311,22 +317,22 @@ class Timer:
         return tracks
 
     def enqueue_load(self, graph: Any, seconds: float, chain_us: float) -> None:
-        """Enqueues so much of a graph of this length before a sample of it; nothing is waited for."""
+        """Enqueues this much load by a graph of this length before a sample of it; does not wait."""
         for _ in range(_num_launches(seconds, chain_us)):
             graph.launch(self.stream)
 
     def wait_for_sample(self) -> None:
-        """Until the sample that was enqueued begins."""
+        """Waits until the enqueued sample begins."""
         self._begin.synchronize()
 
     def await_busily(self, graph: Any, is_there: Callable[[], bool]) -> None:
-        """Keeps the card in its power state by `graph` until the next candidate `is_there`, or as long as that is worth
-        it. At most two launches are left to run."""
+        """Keeps the card in its power state with `graph` until the next candidate `is_there`, or as long as that is
+        useful. At most two launches are still running afterwards."""
         self._load(graph, self._power.between_s, is_there)
 
     def settle(self, graph: Any) -> None:
-        """Brings an idle card by `graph` into the power state of its samples, for as long as its clocks swing. At most
-        two launches are left to run."""
+        """Brings an idle card into the power state of its samples with `graph`, for as long as its clocks oscillate.
+        At most two launches are still running afterwards."""
         self._load(graph, self._power.settling_s)
 
     def _load(self, graph: Any, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
@@ -335,12 +341,12 @@ class Timer:
             next(launches)
 
     def rest(self) -> None:
-        """Waits for what was left to run."""
+        """Waits for the launches that are still running."""
         self.stream.synchronize()
 
     def keep_busy(self, graph: Any, launches_a_turn: int = 1) -> Iterator[int]:
-        """Launches finished so far, again and again, as long as it is asked; the next turn's are queued already, so
-        that the card never idles. What is queued when the caller stops asking is left to run."""
+        """Yields the number of finished launches, for as long as the caller continues; the next launches are always
+        queued, so that the card never idles. When the caller stops, queued launches are still running."""
         done = cupy.cuda.Event(), cupy.cuda.Event()
         turn = 0
         self._enqueue_turn(graph, launches_a_turn, done[0])

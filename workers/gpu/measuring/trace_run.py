@@ -1,4 +1,4 @@
-"""One run of a traced build: its numbers checked like every candidate's, its stamps brought to the host."""
+"""One run of a traced build: its numbers are checked like every candidate's, and its stamps copied to the host."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .problem import ProblemOnCard
 
 
 def trace_once(prepared: ProblemOnCard, runner: Runner, work: Work) -> TraceAnswer:
-    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2. Without a
-    launch op that is checked too. A launch op's checks have inputs of their own, as lengths; what is traced has those
-    that are timed.
+    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2. Without a launch
+    op the traced run is checked too. Checks of a launch op have other inputs, e.g. lengths; the traced run has the
+    timed ones.
 
     Raises:
         LaunchRefused: it leaves no stamps.
-        Overwritten: it wrote where it must not.
+        Overwritten: it wrote to memory that it must not write.
     """
     if not isinstance(runner, OwnRunner | ChainRunner):
         raise LaunchRefused(f"a {work.plan_kind} candidate has no generated kernel to trace")
     plans, cold = runner.plans, prepared.problem.objective.l2 is CacheState.COLD
 
     def traced_run(ops: RunOperands) -> str | None:
-        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        cupy.cuda.Device().synchronize()  # the NaNs are written on another stream
         with prepared.stream:
             for plan in plans:
                 plan.clear_stamps()

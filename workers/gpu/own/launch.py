@@ -1,4 +1,4 @@
-"""The launches of a launch op on the card, by what its kind says that they are told."""
+"""The launches of a launch op on the card, from the arguments that its kind specifies."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from ..launching.tensor_maps import encode
 from ..tensors.op_data import RunOperands
 
 _FORMATS = {"pointer": "<Q", "int64": "<q", "int32": "<i", "float32": "<f"}
-#: CTAs of a cluster beyond which a kernel needs leave. Source: CUDA C++ Programming Guide, "Thread Block Clusters".
+#: CTAs of a cluster beyond which a kernel must opt in. Source: CUDA C++ Programming Guide, "Thread Block Clusters".
 _MOST_PORTABLE_CLUSTER = 8
 
 
 class OnDevice(Protocol):
-    """What the card is asked for of a launch op."""
+    """The interface of a launch op on the card."""
 
     launchable: OwnLaunchable
 
@@ -43,31 +43,31 @@ class OnDevice(Protocol):
         """Enqueues all its launches over a run's operands."""
 
     def poison(self) -> None:
-        """NaN into all memory of its own that a run must write before it reads it, on the current stream."""
+        """Sets all of its own memory that a run must write before it reads it to NaN, on the current stream."""
 
     def overwritten(self) -> str:
-        """What a launch wrote that it must not, in words; empty where it did not."""
+        """What a launch overwrote although it must not, in words; empty if nothing."""
 
     def abort_record(self) -> str | None:
-        """What a launch was told and could not use, or whose wait expired, in words."""
+        """The first invalid length or page, or the first wait that expired, in words."""
 
     def clear_stamps(self) -> None:
-        """Forgets what earlier launches stamped; on the current stream."""
+        """Clears the stamps of earlier launches; on the current stream."""
 
     def stamps(self) -> Stamps:
-        """What the last launch of a traced build stamped."""
+        """The stamps of the last launch of a traced build."""
 
     def unload(self) -> None:
-        """Frees the module; no launch may be under way."""
+        """Frees the module; no launch may be running."""
 
 
 def on_device(
     launchable: OwnLaunchable, *, programmatic: bool, spin_limit_cycles: int = Limits.spin_limit_cycles
 ) -> OnDevice:
-    """A launch op's kernels, loaded: as its kind does it in its folder ``card``, or by what its launches are told.
+    """A launch op's kernels, loaded by its kind's folder ``card``, or else from its launches' arguments.
 
     Raises:
-        LaunchRefused: something is not as it was tied, or the card does not hold it.
+        LaunchRefused: something differs from what was tied, or the card cannot hold it.
     """
     make = getattr(part_of(launchable.op.KIND, "card"), "on_device", OwnOnDevice)
     made: OnDevice = make(launchable, programmatic=programmatic, spin_limit_cycles=spin_limit_cycles)
@@ -75,15 +75,15 @@ def on_device(
 
 
 class OwnOnDevice:
-    """The kernels of one build, and the op's workspace, which belongs to one stream at a time."""
+    """The kernels of one build, and the op's workspace, which one stream may use at a time."""
 
     def __init__(
         self, launchable: OwnLaunchable, *, programmatic: bool, spin_limit_cycles: int = Limits.spin_limit_cycles
     ) -> None:
-        """Loads the cubin, where all is as it was tied.
+        """Loads the cubin, if everything is as it was tied.
 
         Raises:
-            LaunchRefused: something is not, or the card does not hold all CTAs of a launch that needs them.
+            LaunchRefused: something has changed, or the card cannot hold all CTAs of a launch that needs them.
         """
         launchable.check()
         self.launchable, self._programmatic, self._spin_limit = launchable, programmatic, spin_limit_cycles
@@ -165,11 +165,11 @@ class OwnOnDevice:
         return ops[names.index(tensor)].w
 
     def poison(self) -> None:
-        """NaN where nothing must be that a launch has not written."""
+        """Sets memory that a launch has to write to NaN."""
         self._workspace.words[-(-self._launches.zero_bytes // 4) :].fill(FP32_NAN)
 
     def overwritten(self) -> str:
-        """What a launch wrote that it must not, in words; empty where it did not."""
+        """What a launch overwrote although it must not, in words; empty if nothing."""
         for (number, name), guarded in self._tables.items():
             table = next(one.table for one in self._launches.launches[number].fields if one.name == name)
             assert table is not None, name
@@ -180,18 +180,18 @@ class OwnOnDevice:
         return "" if self._workspace.is_guarded() else f"memory around the workspace of {self._name}"
 
     def abort_record(self) -> str | None:
-        """Nothing is known of what it waits for."""
+        """Empty: its waits are unknown."""
         return None
 
     def clear_stamps(self) -> None:
         """There are none."""
 
     def stamps(self) -> Stamps:
-        """None: a traced build of such a kind is refused before."""
+        """None: a traced build of such a kind is refused earlier."""
         raise LaunchRefused(f"kernels of {self._name} leave no stamps")
 
     def unload(self) -> None:
-        """Frees the module; no launch may be under way."""
+        """Frees the module; no launch may be running."""
         check(driver.cuModuleUnload(self._module))
 
 

@@ -1,4 +1,4 @@
-"""All launches of a workload with launch ops: one way to run it."""
+"""All launches of a workload with launch ops, as one runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OwnRunner:
     """All launches of a workload with launch ops, in the order of its ops, on one stream."""
 
     def __init__(self, own: tuple[OnDevice, ...], products: ChainRunner | None) -> None:
-        """`products` where there are any.
+        """`products`, if there are any.
 
         Raises:
             LaunchRefused: products on both sides run on two streams.
@@ -24,7 +24,7 @@ class OwnRunner:
         workload = own[0].launchable.workload
         plans = products.plans if products else ()
         shared = [(plan.plan.graph.op_indices, index) for index, plan in enumerate(plans)]
-        #: Each launch op, and between them the launches of products that follow each other.
+        #: Each launch op, and between them the launches of consecutive products.
         self._order = list[OnDevice | range]()
         for _, launch in in_launch_order(workload, shared, own):
             if not isinstance(launch, int):
@@ -58,17 +58,17 @@ class OwnRunner:
                 one.launch(ops, stream)
 
     def abort_record(self) -> str | None:
-        """What a launch op refused, or whose wait in it expired, else the products' first one."""
+        """A launch op's invalid length or page, or expired wait, else the products' first one."""
         found = next((found for one in self._own if (found := one.abort_record())), None)
         return found or (self._products.abort_record() if self._products else None)
 
     def overwritten(self) -> str:
-        """The first that any of its launches wrote."""
+        """What the first of its launches overwrote although it must not."""
         found = next((found for one in self._own if (found := one.overwritten())), "")
         return found or (self._products.overwritten() if self._products else "")
 
     def poison(self) -> None:
-        """What launch ops and products have of their own."""
+        """The own memory of launch ops and products."""
         for one in self._own:
             one.poison()
         if self._products is not None:

@@ -1,4 +1,4 @@
-"""Numbers before time: a candidate's outputs against float64 references, element by element."""
+"""Numbers before times: a candidate's outputs are compared with float64 references, element by element."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .data import NUM_CHECK_SEEDS, ProblemData
 from .op_data import RunOperands
 from .reference import Reference
 
-#: Runs the candidate once on these operands and waits for it; the sentence of an abort, or None.
+#: Runs the candidate once on these operands and waits for it; returns the reason of an abort, or None.
 Run = Callable[[RunOperands], str | None]
 
-#: What another program computes of these operands: by op, the bits of its output [m, n] on the card.
+#: The results of another program for these operands: the output bits [m, n] on the card, by op.
 OtherRun = Callable[[RunOperands], Mapping[str, Any]]
 
 
@@ -28,15 +28,16 @@ class WrongNumbers(Exception):
 
 
 class Aborted(Exception):
-    """A bounded wait expired; the message is the waiter's record."""
+    """A bounded wait expired; the message is its record."""
 
 
 def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
-    """Checks all seeds but the last, each launched twice; the worst relative error. A second launch of ours must give
-    the same bits. A library may add up in another order each time, so its second launch is checked as its first.
+    """Checks all seeds but the last, each launched twice; the worst relative error. A second launch of our kernel must
+    produce the same bits. A library may add up in another order each time, so its second launch is checked like its
+    first.
 
     Raises:
-        WrongNumbers: an element is out of its bound, or a second launch of ours differs.
+        WrongNumbers: an element is out of its bound, or a second launch of our kernel differs.
         Aborted: a wait expired.
     """
     worst = 0.0
@@ -47,23 +48,23 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
             continue
         first = {name: data.written(name, seed_index).copy() for name in data.outputs[0]}
         _launch_poisoned(data, run, seed_index)
-        for name, before in first.items():  # in order, so that the first one that differs is the cause
+        for name, before in first.items():  # in order, so that the first difference is the cause
             if not comparer.are_same(before, data.written(name, seed_index), data.dtype_of(name)):
                 raise WrongNumbers(f"a second launch of {name} computed other bits")
     return worst
 
 
 def check_after_timing(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
-    """One more check with inputs not used before: a launch that read the last one's intermediate fails here."""
+    """One more check with inputs not used before: a launch that read an old intermediate fails here."""
     return _check_seed(data, comparer, run, work, NUM_CHECK_SEEDS)
 
 
 def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) -> float:
-    """Checks another program's outputs for all seeds but the last, each as a whole: it may round where ours does not,
-    so its elements have no bound of their own. The worst relative error.
+    """Checks another program's outputs for all seeds but the last, each as a whole: it may round at other places than
+    our kernel, so there are no bounds for single elements. The worst relative error.
 
     Raises:
-        WrongNumbers: an output is further from its reference than any of ours may be.
+        WrongNumbers: an output is farther from its reference than any of ours may be.
     """
     worst, limit = 0.0, data.workload.dtype.row.max_rel_error
     for seed_index in range(NUM_CHECK_SEEDS):
@@ -119,9 +120,9 @@ def _value(bits: np.ndarray[Any, Any], dtype: Dtype | DtypeRow) -> float:
 
 
 def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> str:
-    """The tile and the task that own an element, or its sequence and head; nothing of tiles for the library."""
+    """The tile and the task that own an element, or its sequence and head; without tiles for the library."""
     if name not in {op.name for op in data.workload.ops}:
-        return ""  # what a launch op writes beside
+        return ""  # an additional output of a launch op
     op, op_index = data.workload.op_named(name), data.workload.op_index(name)
     if op_index is None:
         return f" ({place})" if (place := op.place_of(row, column)) else ""

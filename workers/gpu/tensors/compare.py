@@ -1,6 +1,6 @@
-"""Outputs against what they must be, by kernels of tools_of_elements.cu.
+"""Compares outputs with their references, by kernels of tools_of_elements.cu.
 
-CuPy would compile a kernel for each of its expressions, in the process that measures. On a machine with an empty cache
+CuPy would compile a kernel for each of its expressions, in the measuring process. On a machine with an empty cache,
 that took ten seconds of the first two trials.
 """
 
@@ -21,7 +21,7 @@ from .reference import Reference
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 _CTAS, _THREADS = 512, 256
-#: Nothing bad is found, the first bad element is after the last one, and both sums of squares are 0.
+#: No bad element was found (its index is past the last one), and both sums of squares are 0.
 _NOTHING = np.array([0, 2**64 - 1, 0, 0], dtype=np.uint64)
 
 
@@ -32,7 +32,7 @@ class Difference:
     num_bad: int
     #: Index of the first bad element, by rows.
     first_bad: int
-    #: Norm of the difference over that of the reference; 0 where the latter is 0.
+    #: Norm of the difference divided by that of the reference; 0 if the latter is 0.
     rel_error: float
 
 
@@ -44,7 +44,7 @@ class Comparer:
         self._tools = tools
 
     def difference(self, bits: Array, dtype: Dtype | DtypeRow, want: Reference) -> Difference:
-        """`bits` [m, n] of a dtype against what they must be; a NaN is bad."""
+        """`bits` [m, n] of a dtype compared with their reference; a NaN is bad."""
         if not isinstance(dtype, Dtype):
             return _difference(bits.view(dtype.array_name), want)
         found = cupy.asarray(_NOTHING)
@@ -65,7 +65,7 @@ class Comparer:
 
 
 def _difference(values: Array, want: Reference) -> Difference:
-    """Of factors and integers, which launch ops alone write: CuPy's expressions, compiled where one is there."""
+    """For factors and integers, which only launch ops write: CuPy's expressions, compiled when they are needed."""
     off = cupy.abs(values.astype(cupy.float64) - want.values)
     bad = ~(off <= want.tolerance)
     norm = float(cupy.sqrt((want.values**2).sum()))

@@ -1,7 +1,7 @@
-"""A problem's tensors on the card: random inputs, weights that rotate, outputs between canaries, references.
+"""A problem's tensors on the card: random inputs, rotating weights, outputs between canaries, references.
 
-A *slot* is one copy of the problem on weights, inputs and outputs of its own; intermediates are shared, as a caching
-allocator would have it. A chain of launches walks the slots, so every launch reads its weights from DRAM.
+A *slot* is one copy of the problem with its own weights, inputs and outputs; intermediates are shared, as with a
+caching allocator. A chain of launches uses slot after slot, so every launch reads its weights from DRAM.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from .weights import draw_weights, known_weights
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
-#: Launches of one timed chain, at least.
+#: Minimum launches of one timed chain.
 MIN_CHAIN = 8
-#: ... and at most: beyond, a flush in front of the chain makes it cold.
+#: Maximum; beyond it, a flush before the chain makes it cold.
 MAX_CHAIN = 256
-#: Seeds whose numbers are checked before timing; one more is checked after it.
+#: Seeds whose numbers are checked before the timing; one more is checked after it.
 NUM_CHECK_SEEDS = NUM_CHECKS - 1
 
-#: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a
-#: model's residual stream look like that.
+#: Odd inputs of a norm have one large channel in all rows except the small ones; these are its size, and theirs. A
+#: model's residual stream looks like that.
 LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
 
 
 class _Tensors:
-    """What the reference of an op reads: earlier references, inputs, weights, and what belongs to a cache."""
+    """What the reference of an op reads: earlier references, inputs, weights, and the tensors of a cache."""
 
     def __init__(
         self, data: ProblemData, op: Product, inputs: Mapping[str, Array], made: Mapping[str, Reference]
@@ -73,17 +73,17 @@ def _address(array: Array | None) -> int:
     return 0 if array is None else int(array.data.ptr)
 
 
-#: Slots beyond those that fill three L2s.
+#: Slots in addition to those that fill three L2s.
 _SPARE_SLOTS = 1
 
 
 def guarded(tensor: Tensor) -> GuardedOutput:
-    """Memory of what a launch op writes beside its output."""
+    """Guarded memory for an additional output of a launch op."""
     return GuardedOutput(tensor.num_elements // tensor.shape[-1], tensor.shape[-1], element_of(tensor))
 
 
 def element_of(tensor: Tensor) -> Dtype | DtypeRow:
-    """One of `Dtype`; of factors and integers their row."""
+    """The member of `Dtype`; for factors and integers, their row."""
     row = ELEMENTS[tensor.dtype]
     return Dtype(tensor.dtype) if isinstance(row, OperandRow) else row
 
@@ -93,10 +93,10 @@ class ProblemData:
 
     def __init__(self, problem: Problem, l2_bytes: int, watch: Stopwatch) -> None:
         """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model. `watch` is told when the inputs
-        and when the references are there.
+        exist, and when the references do.
 
         Raises:
-            DoesNotFit: the card's free memory does not hold one copy.
+            DoesNotFit: the card's free memory cannot hold one copy.
         """
         self.problem = problem
         self.workload: Workload = problem.workload
@@ -108,21 +108,21 @@ class ProblemData:
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
         ops = self.workload.tile_ops
-        #: By name of an op that writes to a cache: the cache.
+        #: The cache, by the name of the op that writes to it.
         self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
-        #: By name, weights of parts of epilogues.
+        #: Weights of parts of epilogues, by name.
         self._own = {
             name: drawn
             for op in ops
             for found in (self._drawn_parts(op, Role.WEIGHT, {}), self._drawn_others(op, Role.WEIGHT, {}))
             for name, drawn in found
         }
-        #: What tile ops change in place.
+        #: Tensors that tile ops change in place.
         self._changed = tuple(one for op in ops for one in op.others(dtype) if one.role is Role.CACHE)
         self._weights = [[draw_weights(self._random, op, dtype) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
-        #: By check and name, what a launch op changes in place as it is before each launch.
+        #: By check and name, the values of a tensor that a launch op changes in place, before each launch.
         self._before = [{name: inputs[name].copy() for name in self._in_place()} for inputs in self._check_inputs]
         written = self.workload.ops
         kept = [op for op in written if not self.workload.leaves(op)]
@@ -137,7 +137,7 @@ class ProblemData:
         ]
         cupy.cuda.Device().synchronize()
         watch.ended("inputs")
-        #: By check and name, of what the inputs alone tell.
+        #: By check and name, the references that depend only on the inputs.
         self.references = [self._segments.first(inputs) for inputs in self._check_inputs]
         self._segments.warm_up()
         cupy.cuda.Device().synchronize()
@@ -146,18 +146,18 @@ class ProblemData:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether the chain alone does not push its own weights out of the L2."""
+        """Whether the chain alone does not evict its own weights from the L2."""
         cold = self.problem.objective.l2 is CacheState.COLD
         return cold and self.chain_length * self.workload.rotated_bytes < 3 * self.l2_bytes
 
     @property
     def flush_buffer(self) -> Array:
-        """Three times the L2, to be read."""
+        """A buffer of three times the L2, to be read."""
         return self._flush
 
     @property
     def num_slots(self) -> int:
-        """Different ones; those of a chain's launches repeat."""
+        """Number of different slots; those of a chain's launches repeat."""
         return len(self._weights)
 
     def slot_ops(self, slot: int) -> RunOperands:
@@ -175,7 +175,9 @@ class ProblemData:
         return RunOperands.of(self._op_buffers(slot, inputs), self._own | weights | inputs | written)
 
     def poison(self) -> None:
-        """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
+        """Sets everything that a checked launch must write to NaN, and caches to a value that shows which rows it
+        writes.
+        """
         for output in self.outputs[0].values():
             output.poison()
         for inputs, before in zip(self._check_inputs, self._before, strict=True):
@@ -185,7 +187,7 @@ class ProblemData:
             cache.poison(self._check_inputs)
 
     def written(self, name: str, seed_index: int) -> Array:
-        """What a checked launch left of an op, as bits [m, n]: of what is turned queries, keys and values."""
+        """The bits [m, n] that a checked launch wrote for an op; for rotated heads: queries, keys and values."""
         if name in self._before[seed_index]:
             array = self._check_inputs[seed_index][name]
             return array.reshape(-1, array.shape[-1])
@@ -195,23 +197,23 @@ class ProblemData:
         return self.caches[name].beside(bits, self._check_inputs[seed_index])
 
     def strayed(self, name: str, seed_index: int) -> str:
-        """Where a checked launch wrote that it must not, beside an op's output, in words; empty where it did not."""
+        """Where a checked launch wrote although it must not, apart from an op's output, in words; empty if nowhere."""
         if name not in self.caches:
             return ""
         return self.caches[name].strayed(self._check_inputs[seed_index])
 
     def wanted(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
-        """What a checked launch must have left of each op, by name. Each is to be judged before the next one is asked
-        for: what follows may start from what the launch wrote."""
+        """The right results of a checked launch for each op, by name. Each has to be checked before the next one is
+        requested: later references may start from what the launch wrote."""
         yield from self.references[seed_index].items()
         yield from self._segments.behind(seed_index)
 
     def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
-        """By name; what launches change in place as it was before."""
+        """The inputs by name; those that launches change in place have their values from before."""
         return self._check_inputs[seed_index] | self._before[seed_index]
 
     def dtype_of(self, name: str) -> Dtype | DtypeRow:
-        """Of what a launch writes."""
+        """The dtype of an output of a launch."""
         if name in self.outputs[0]:
             return self.outputs[0][name].dtype
         given = (*self._changed, *(one for own in self.own for one in own.given))
@@ -225,7 +227,7 @@ class ProblemData:
         return next(of_own, None) or TurnedCache(op, self.workload.dtype)
 
     def regions(self) -> list[Region]:
-        """All that no launch may write: operands, references, and what lies around the outputs."""
+        """All memory that no launch may write: operands, references, and the surroundings of the outputs."""
         ops = self.workload.tile_ops
         found = [region(f"the weight {name}", array) for name, array in self._own.items()]
         for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
@@ -244,7 +246,7 @@ class ProblemData:
         return [one for one in found if one.num_bytes]
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
-        """All but squares, which a kernel in front of ours may leave."""
+        """Everything except squares, which a kernel before ours may write."""
         left = {f"{op.norm}.squares" for op in self.workload.tile_ops}
         left |= {tensor.name for own in self.own for tensor in own.given} | {one.name for one in self._changed}
         found = [(name, array) for name, array in inputs.items() if name not in left]
@@ -254,7 +256,7 @@ class ProblemData:
         outputs = self.outputs[slot]
 
         def address(name: str) -> int:
-            """0 for squares that an op writes: they are a candidate's."""
+            """0 for squares that an op writes: they belong to a candidate."""
             if name in outputs:
                 return outputs[name].address
             return _address(inputs.get(name, self._own.get(name)))
@@ -275,19 +277,19 @@ class ProblemData:
         )
 
     def _rotation(self) -> tuple[int, int]:
-        """Launches of a chain, and slots that they rotate over."""
+        """Launches of a chain, and slots over which they rotate."""
         free_bytes, _ = cupy.cuda.runtime.memGetInfo()
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
         enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))  # some have neither weights nor caches
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
-        if self.own:  # caches are large, so that there are no more than make every launch cold
+        if self.own:  # caches are large, so there are no more slots than make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
         return wanted, min(wanted, fits)
 
     def _copy_bytes(self) -> int:
-        """Of one slot's weights, inputs and outputs."""
+        """Bytes of one slot's weights, inputs and outputs."""
         workload = self.workload
         others = sum(op.m * op.n + prod(op.source_shape) for op in workload.tile_ops) * workload.dtype.size_bytes
         others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
@@ -296,26 +298,26 @@ class ProblemData:
         return weights + others + sum(own.copy_bytes for own in self.own)
 
     def _check_bytes(self) -> int:
-        """Of what checks have that is as large as a slot: no tensor of theirs is."""
+        """Zero: checks have no tensor as large as a slot."""
         return sum(own.check_bytes for own in self.own)
 
     def _slot_inputs(self) -> dict[str, Array]:
-        """Of one slot. What products read too is drawn as they need it."""
+        """Of one slot. Inputs that products also read are drawn as they need them."""
         own = [one.draw_slot() for one in self.own]
         return {name: array for found in (*own, self._draw_inputs()) for name, array in found.items()}
 
     def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
-        """Of one check: odd ones in every second."""
+        """Inputs of one check: every second check has odd ones."""
         own = [one.draw_check(seed, self._inputs[0]) for one in self.own]
         of_products = self._draw_inputs(is_odd=seed % 2 == 1)
         return {name: array for found in (*own, of_products) for name, array in found.items()}
 
     def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
-        """Inputs by tensor name, residuals and row scales among them.
+        """Inputs by tensor name, including residuals and row scales.
 
-        Row scales are in [0.5, 2) and fp32: the rows' own would all be near 1, and a wrong row would not show. What is
-        normed has rows of unequal sizes for the same reason. Where it `is_odd`, one of its channels is as large as in
-        some models, and every second row is small.
+        Row scales are fp32 in [0.5, 2): the rows' real ones would all be near 1, and a wrong row would not be noticed.
+        For the same reason, rows of normalized inputs have different sizes. If `is_odd`, one of its channels is as
+        large as in some models, and every second row is small.
         """
         inputs: dict[str, Array] = {}
         written = self.workload.written
@@ -334,7 +336,7 @@ class ProblemData:
         return inputs
 
     def _drawn_parts(self, op: Product, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """What the op's epilogue reads of that role, by name, but for what is `there` and what an op writes."""
+        """What the op's epilogue reads in that role, by name, except what is already `there` and what an op writes."""
         names, draws = self.workload.written, self._draws(there)
         for part in op.parts:
             for tensor in () if part.changes_cache else part.tensors(op, self.workload.dtype):
@@ -344,14 +346,14 @@ class ProblemData:
                     yield tensor.name, drawn
 
     def _drawn_others(self, op: TileOp, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Of an op that is no product, what it has of that role beside its source and W, and no op writes."""
+        """The tensors in that role of an op that is not a product, apart from its source and W, that no op writes."""
         draws = self._draws(there)
         for one in op.others(self.workload.dtype):
             if one.role is role and one.name not in self.workload.written and one.name not in there:
                 yield one.name, drawn(one, draws)
 
     def _array(self, op: Product, name: str, inputs: Mapping[str, Array]) -> Array:
-        """What the op reads by that name and no other op has written; weights are those of slot 0."""
+        """The tensor that the op reads by that name and no other op has written; weights are those of slot 0."""
         if name == f"{op.name}.weight":
             return self._weights[0][[one.name for one in self.workload.tile_ops].index(op.name)]
         if name in inputs or name in self._own:
@@ -359,7 +361,9 @@ class ProblemData:
         return self.caches[op.name].array(name.removeprefix(f"{op.name}."), inputs)
 
     def _normed_inputs(self, op: TileOp) -> tuple[str, ...]:
-        """What says how large the rows are that the op norms: that input, or what the op reads that writes them."""
+        """The tensors that determine the size of the rows that the op normalizes: that input, or the inputs of the op
+        that writes them.
+        """
         producer = self.workload.norm_producer_of(self.workload.tile_ops.index(op))
         if producer is None:
             return (op.norm,)
@@ -383,7 +387,7 @@ class ProblemData:
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """The outputs of those ops for these inputs, after those that are known."""
+        """The outputs of those ops for these inputs, given those that are known."""
         references = dict(known)
         for i in op_indices:
             op = self.workload.tile_ops[i]

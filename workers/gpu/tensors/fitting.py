@@ -1,19 +1,19 @@
-"""Whether a problem's tensors fit on a card, by their sizes: asked before anything is allocated."""
+"""Whether a problem's tensors fit on a card, by their sizes, which is checked before anything is allocated."""
 
 from __future__ import annotations
 
-#: Of the memory that is free beside what checks keep, the part that slots take. References and kernels take the rest.
+#: Share of the memory, free apart from the checks' tensors, that slots use. References and kernels use the rest.
 _SHARE_OF_SLOTS = 0.6
-#: Checked launches, each with inputs of its own.
+#: Number of checked launches, each with its own inputs.
 NUM_CHECKS = 4
 
 
 class DoesNotFit(Exception):
-    """The card's free memory does not hold one copy of the problem."""
+    """The card's free memory cannot hold one copy of the problem."""
 
 
 def slots_that_fit(free_bytes: int, copy_bytes: int, check_bytes: int) -> int:
-    """How many copies of `copy_bytes` each fit beside what checks keep.
+    """Number of copies of `copy_bytes` each that fit in addition to the checks' tensors.
 
     Raises:
         DoesNotFit: not one.

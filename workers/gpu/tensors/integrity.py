@@ -1,7 +1,8 @@
-"""Whether memory that a candidate must not write is as it was: fingerprints of inputs, weights, references, canaries.
+"""Whether memory that a candidate must not write is unchanged: fingerprints of inputs, weights, references, canaries.
 
-A kernel that writes where it must not can be right and fast, and ruin the next one. So everything that a launch may
-only read, and what lies around that which it may write, is fingerprinted once and compared after every candidate.
+A kernel that writes to the wrong memory can be right and fast, and break the next one. So everything that a launch may
+only read, and the surroundings of everything that it may write, is fingerprinted once and compared after every
+candidate.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import numpy as np
 
 _CTAS_PER_REGION = 64
 _THREADS = 256
-#: Of one launch: the second dimension of a grid. A cache whose new rows are written has a region between any two.
+#: Maximum per launch: the second dimension of a grid. A cache whose new rows are written has a region between any two
+#: of them.
 _MOST_REGIONS = 65535
 
 
 class Overwritten(Exception):
-    """Something was written that must not be; the message names it."""
+    """Memory was overwritten that must not be; the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """Device memory that stays as it is."""
+    """Device memory that must not change."""
 
     #: In words, e.g. ``the weights of up in slot 3``.
     name: str
@@ -40,7 +42,7 @@ def region(name: str, array: Any) -> Region:
 
 
 class Integrity:
-    """The fingerprints of some regions, as they are when it is made."""
+    """The fingerprints of some regions, at the time when it is made."""
 
     def __init__(self, tools: Any, regions: Sequence[Region]) -> None:
         """`tools` is the module of tools.cu."""
@@ -50,7 +52,7 @@ class Integrity:
         self._expected = self._fingerprints()
 
     def overwritten(self) -> str:
-        """Which regions are not as they were, in words; empty where all are."""
+        """The regions that have changed, in words; empty if none has."""
         changed = np.flatnonzero(self._fingerprints() != self._expected)
         if not changed.size:
             return ""
@@ -58,7 +60,7 @@ class Integrity:
         return f"{self._names[changed[0]]}{others}"
 
     def _fingerprints(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        cupy.cuda.Device().synchronize()  # what is judged ran on other streams
+        cupy.cuda.Device().synchronize()  # the launches being checked ran on other streams
         sums = cupy.zeros(len(self._names), dtype=cupy.uint64)
         for begin in range(0, len(self._names), _MOST_REGIONS):
             some = slice(begin, begin + _MOST_REGIONS)

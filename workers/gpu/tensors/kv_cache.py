@@ -1,4 +1,6 @@
-"""What of an attention's cache no launch may use: NaN behind the contexts, and numbers of no page in the table."""
+"""The parts of an attention's cache that no launch may use: NaN after the contexts, and numbers of pages that do not
+exist in the table.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,20 @@ from typing import Any
 
 from tuner.core.problem.ops.kv_cache import PagedCache
 
-Array = Any  # of CuPy or of NumPy, of an element's bits
+Array = Any  # an array of CuPy or NumPy with an element's bits
 
-#: In a table, a number that every launch has to refuse.
+#: A number in a table that every launch has to refuse.
 NO_PAGE = 2**31 - 1
 
 
 def hide_rows(bits: Array, ends: Sequence[int], nan_bits: int) -> None:
-    """Of a contiguous cache [sequences, KV heads, max_length, head_dim], what is behind each sequence's end."""
+    """Hides the rows after each sequence's end in a contiguous cache [sequences, KV heads, max_length, head_dim]."""
     for sequence, end in enumerate(ends):
         bits[sequence, :, end:] = nan_bits
 
 
 def hide_pages(bits: Array, table: Array, ends: Sequence[int], paged: PagedCache, nan_bits: int) -> None:
-    """The same for the pages that a table [sequences, pages] gives to each sequence."""
+    """The same for the pages that a table [sequences, pages] assigns to each sequence."""
     heads_first = bits if paged.heads_first else bits.swapaxes(1, 2)
     for sequence, end in enumerate(ends):
         whole, rest = divmod(end, paged.page_tokens)

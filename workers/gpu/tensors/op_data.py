@@ -1,7 +1,7 @@
-"""The tensors of a launch op on the card, and what its launches must leave there.
+"""The tensors of a launch op on the card, and the right results of its launches.
 
-What its kind says of tensors is enough for most: what is given is drawn, weights and what a launch brings rotate from
-slot to slot, and the kind's file ``numbers`` has the reference. A kind that knows better has ``data_of`` in its folder
+Its kind's description of the tensors is usually enough: inputs are drawn, weights and arguments of a launch rotate from
+slot to slot, and the kind's file ``numbers`` has the reference. A kind with other needs has ``data_of`` in its folder
 ``card``, which makes a subclass of `OpData`.
 """
 
@@ -33,7 +33,7 @@ Arrays = Mapping[str, Array]
 
 
 class RunOperands(tuple[OpBuffers, ...]):
-    """What a run is given: of each tile op the addresses, and of all ops the arrays by the names of their tensors."""
+    """The operands of a run: the addresses of each tile op, and the arrays of all ops by the names of their tensors."""
 
     arrays: Arrays
 
@@ -46,17 +46,17 @@ class RunOperands(tuple[OpBuffers, ...]):
 
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
-    """float32 -> the element type (nearest even) as bits of the same shape."""
+    """float32 -> bits of the element type (nearest even), with the same shape."""
     return dtype.row.to_bits(cupy, values)
 
 
 def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
-    """The element type as bits -> float32 (or `as_type`) of the same shape."""
+    """Bits of the element type -> float32 (or `as_type`), with the same shape."""
     return dtype.row.from_bits(cupy, bits).astype(as_type or cupy.float32)
 
 
 def draw_bits(random: Any, shape: tuple[int, ...], scale: float, dtype: Dtype) -> Array:
-    """Signed normal numbers as bits; large arrays in pieces, since the generator draws in float32."""
+    """Normally distributed numbers as bits; large arrays in pieces, since the generator draws in float32."""
     size, piece = math.prod(shape), 1 << 25
     bits = cupy.empty(size, dtype=bits_type(dtype))
     for begin in range(0, size, piece):
@@ -67,10 +67,10 @@ def draw_bits(random: Any, shape: tuple[int, ...], scale: float, dtype: Dtype) -
 
 
 class DrawsOnCard:
-    """`Draws` of one generator, for one slot or one check."""
+    """`Draws` with one generator, for one slot or one check."""
 
     def __init__(self, random: Any, dtype: Dtype, inputs: Mapping[str, Array]) -> None:
-        """`inputs` are what is drawn already."""
+        """`inputs` are already drawn."""
         self._random, self._dtype, self._inputs = random, dtype, inputs
 
     def normal(self, shape: tuple[int, ...]) -> Array:
@@ -86,7 +86,7 @@ class DrawsOnCard:
         return self._random.integers(least, most, shape, dtype=cupy.int32, endpoint=True)
 
     def squares(self, name: str) -> Array | None:
-        """Sums of the squares of an input's rows, with room for a whole vector behind them."""
+        """Sums of the squares of an input's rows, with room for a whole vector after them."""
         if name not in self._inputs:
             return None
         sums = (from_bits(self._inputs[name], self._dtype, as_type=cupy.float64) ** 2).sum(axis=1)
@@ -105,7 +105,7 @@ def widened(bits: Array, dtype: str) -> Array:
 
 
 def on_card(values: np.ndarray[Any, Any], dtype: str) -> Array:
-    """What was drawn, as the element type has it on the card."""
+    """Drawn values on the card, as the element type stores them."""
     if dtype in (INT32.name, FP32.name):
         return cupy.asarray(values.astype(ELEMENTS[dtype].array_name))
     return cupy.asarray(Dtype(dtype).row.to_bits(np, values.astype(np.float32)))
@@ -128,18 +128,18 @@ class OpData:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that the op reads and writes."""
+        """All tensors that the op reads and writes."""
         found: tuple[Tensor, ...] = self.op.tensors(self.workload.dtype)
         return found
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """What it writes beside the tensor that has its name."""
+        """The outputs other than the tensor that has its name."""
         return tuple(one for one in self.tensors if one.role is Role.OUTPUT and one.name != self.op.name)
 
     @property
     def given(self) -> tuple[Tensor, ...]:
-        """What it reads that no op of the workload writes."""
+        """The inputs that no op of the workload writes."""
         written = self.workload.written
         return tuple(one for one in self.tensors if one.role is not Role.OUTPUT and one.name not in written)
 
@@ -151,20 +151,20 @@ class OpData:
 
     @property
     def copy_bytes(self) -> int:
-        """Copy of one slot, but for its output."""
+        """Bytes of one slot, except its output."""
         return sum(one.num_bytes for one in (*self.given, *self.outputs))
 
     @property
     def check_bytes(self) -> int:
-        """Of what checks keep that is as large as a slot."""
+        """Bytes of the checks' tensors that are as large as a slot."""
         return sum(one.num_bytes for one in self.given if one.role is Role.CACHE)
 
     def draw_slot(self) -> dict[str, Array]:
-        """What a timed launch is given, of one slot."""
+        """The inputs of a timed launch, for one slot."""
         return self._drawn(0)
 
     def draw_check(self, seed: int, first: Arrays) -> dict[str, Array]:
-        """What a checked launch is given; `first` are the arrays of the first slot, whose weights it has."""
+        """The inputs of a checked launch; `first` are the arrays of the first slot, whose weights it shares."""
         found = self._drawn(seed)
         return found | {one.name: first[one.name] for one in self.given if one.role is Role.WEIGHT}
 
@@ -181,8 +181,8 @@ class OpData:
         return draw_bits(cupy.random.default_rng(seed), tensor.shape, 1.0, Dtype(tensor.dtype))
 
     def references(self, inputs: Arrays, read: Arrays) -> dict[str, Reference]:
-        """What each tensor that a launch writes must be; `read` are the rows of earlier ops that it starts from, as
-        bits."""
+        """The right value of each tensor that a launch writes; `read` are the rows of earlier ops that it starts
+        from, as bits."""
         assert self._numbers is not None, self.op.KIND
         dtypes = {one.name: one.dtype for one in self.tensors}
         given = {name: widened(array, dtypes[name]) for name, array in {**inputs, **read}.items() if name in dtypes}
@@ -194,21 +194,21 @@ class OpData:
         return {name: _reference(expected, columns[name]) for name, expected in found.items()}
 
     def in_place(self) -> tuple[str, ...]:
-        """What a launch may change: it is as it was drawn before each checked one."""
+        """Tensors that a launch may change: before each checked launch they have their drawn values."""
         return tuple(one.name for one in self.given if one.role is Role.CACHE)
 
     def only_read(self, inputs: Arrays) -> list[tuple[str, Array]]:
-        """What no launch may write of a slot's or a check's inputs that are its own, by name."""
+        """The op's own inputs of a slot or a check that no launch may write, by name."""
         changed = self.in_place()
         return [(one.name, inputs[one.name]) for one in self.given if one.name not in changed]
 
     def cache_of(self, op: Any) -> Turned | None:
-        """What a product in front that is turned writes keys and values to, where that is this op's."""
+        """The cache to which a product before this op writes keys and values, if it is this op's."""
         return None
 
 
 def _reference(expected: Expected, columns: int) -> Reference:
-    """As matrices of this many columns."""
+    """The reference as matrices with this many columns."""
     values = cupy.asarray(expected.values, dtype=cupy.float64)
     tolerance = 0.0 if expected.tolerance is None else expected.tolerance
     wide = cupy.broadcast_to(cupy.asarray(tolerance, dtype=cupy.float32), values.shape)
@@ -219,10 +219,10 @@ def _reference(expected: Expected, columns: int) -> Reference:
 
 
 def data_of(workload: Workload, op: LaunchOp, seed: int) -> OpData:
-    """Data of a launch op, by its kind.
+    """The data of a launch op, by its kind.
 
     Raises:
-        WorkerError: its kind has nothing that says what a launch must leave.
+        WorkerError: its kind does not define the right results of a launch.
     """
     card = part_of(op.KIND, "card")
     if card is not None and hasattr(card, "data_of"):

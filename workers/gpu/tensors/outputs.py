@@ -1,4 +1,4 @@
-"""What launches write: memory between canaries, NaN before each checked one."""
+"""Outputs of launches: memory between canaries, NaN before each checked launch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tuner.core.problem.rows.dtype import DtypeRow, OperandRow
 from ..launching.launch import fill
 from .integrity import Region, region
 
-#: In 32 bits a NaN, or the largest integer.
+#: 32 bits that are a NaN, or the largest integer.
 _NAN_OR_MOST = 0x7FFFFFFF
 _CANARY_BYTE = 0xA5
-#: Of one canary, and what its buffer is a multiple of.
+#: Bytes of one canary, and the unit of its buffer's size.
 _CANARY_BYTES, _PADDING_BYTES = 2048, 256
 
 
@@ -25,17 +25,17 @@ def bits_type(dtype: Dtype) -> Any:
 
 
 class GuardedOutput:
-    """An output [m, n] with canaries in front of it and behind it."""
+    """An output [m, n] with canaries before and after it."""
 
     def __init__(self, m: int, n: int, dtype: Dtype | DtypeRow) -> None:
-        #: One of `Dtype`; of factors and integers their row.
+        #: A member of `Dtype`; for factors and integers, their row.
         self.dtype = dtype
         row = dtype.row if isinstance(dtype, Dtype) else dtype
         self._nan_bits = row.nan_bits if isinstance(row, OperandRow) else _NAN_OR_MOST
         num_bytes = m * n * row.size_bytes
         padded = -(-num_bytes // _PADDING_BYTES) * _PADDING_BYTES
         self._buffer = cupy.full(padded + 2 * _CANARY_BYTES, _CANARY_BYTE, dtype=cupy.uint8)
-        #: Where the canary behind starts: right after the last element.
+        #: Where the canary after it starts: right after the last element.
         self._end = _CANARY_BYTES + num_bytes
         self.bits = self._buffer[_CANARY_BYTES : self._end].view(f"uint{row.bits}").reshape(m, n)
 
@@ -49,6 +49,6 @@ class GuardedOutput:
         fill(self.bits, self._nan_bits)
 
     def surroundings(self, name: str) -> list[Region]:
-        """What lies before and behind it."""
+        """The memory before and after it."""
         front, behind = self._buffer[:_CANARY_BYTES], self._buffer[self._end :]
         return [region(f"memory before {name}", front), region(f"memory after {name}", behind)]

@@ -1,4 +1,4 @@
-"""Tile ops that the library of products does not compute: what is measured beside them."""
+"""Tile ops that the library of products does not compute: what they are compared with."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from ...source.launch_args import OpBuffers
 
 
 class Call(Protocol):
-    """A library's, as the runner of a workload's tile ops makes it."""
+    """A library's call, as the runner of a workload's tile ops makes it."""
 
-    #: How many ways it offers, the likeliest first.
+    #: Number of algorithms, the best guess first.
     @property
     def num_algorithms(self) -> int: ...
 
     def recipe(self, op: Any, *, algorithm: int) -> Any:
-        """How to make it, where others can."""
+        """How others can make this call."""
 
     def launch(self, a: int, w: int, c: int, added: int, workspace: int, stream: int, *, algorithm: int) -> None:
-        """Enqueues it; addresses on the device, `added` of what it adds in front of its activation, or 0."""
+        """Enqueues it; addresses on the device, `added` of what it adds before its activation, or 0."""
 
 
 def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call | OwnCall:
-    """Of an op that is no plain product: ``call_of`` in the folder ``card`` of its kind, which does what its epilogue
-    has in the library (`split_epilogue`), by what of the buffers of the `first` slot all slots share; or the kernel of
-    `OwnCall`.
+    """The call for an op that is not a plain product: ``call_of`` in the folder ``card`` of its kind, which applies the
+    library's part of its epilogue (`split_epilogue`), with the buffers of the `first` slot that all slots share; or the
+    kernel of `OwnCall`.
 
     Raises:
-        WorkerError: the kind has neither, or its library offers nothing.
+        WorkerError: the kind has neither, or its library has no algorithm.
     """
     card = part_of(op.KIND, "card")
     if card is not None and hasattr(card, "call_of"):
@@ -43,15 +43,17 @@ def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call | OwnCall:
 
 
 class CardOfTileOp(Protocol):
-    """The folder ``card``, or the file, of a kind of tile op. It may import what the card's machine has."""
+    """The folder ``card``, or the file, of a kind of tile op. It may import packages that are only on the card's
+    machine.
+    """
 
     def kernel_of(self, op: Any, dtype: Dtype) -> Callable[..., None]:
-        """What enqueues a kernel to measure beside on CuPy's current stream, by the addresses of A, W and C, and then
-        of the op's `others`."""
+        """A function that enqueues a kernel to compare with on CuPy's current stream, given the addresses of A, W
+        and C, and then of the op's `others`."""
 
 
 class OwnCall:
-    """A kernel of the kind's own, from the file ``card`` of its kind, as a library's call."""
+    """The kind's own kernel, from the file ``card`` of its kind, as a library's call."""
 
     #: It offers one.
     num_algorithms = 1

@@ -1,4 +1,4 @@
-"""What an op's output must be: sums in float64 of the rounded operands, and the error that rounding may add."""
+"""The right output of an op: sums in float64 of the rounded operands, and the error that rounding may add."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = Any  # a cupy.ndarray, or a numpy.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What one op's output must be for one check seed."""
+    """The right output of one op for one check seed."""
 
     #: [m, n] float64.
     values: Array
@@ -32,26 +32,26 @@ class TileReference(Protocol):
     """The file ``reference`` of a kind of tile op."""
 
     def reference(self, xp: Any, op: Any, a: Array, w: Array, *, roundoff: float, off: Array) -> Any:
-        """Float64 of a [m, columns] and w [weight rows, k], and how far each may be off. Each element of a is `off` by
-        so much at most; where that is None by `roundoff` of itself.
+        """Float64 results for a [m, columns] and w [weight rows, k], and their maximum errors. Each element of a has an
+        error of at most `off`; if that is None, of `roundoff` times itself.
 
-        An op that has `others` takes these, too: by name, elements in float64, factors and integers as they are, each
-        with how far it may be off, or None. It gives both by the name of each tensor that it writes."""
+        An op that has `others` gets these, too, by name: elements in float64, factors and integers unchanged, each
+        with its maximum error, or None. It returns both by the name of each tensor that it writes."""
 
 
 def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> dict[str, Reference]:
-    """What a tile op must leave, by the name of each tensor that it writes, and its tolerance, of NumPy's or CuPy's
-    arrays. `is_normed` where a norm reads the output, so that the library may round the sums before it adds a residual.
+    """The right value of each tensor that a tile op writes, by name, with its tolerance, as NumPy's or CuPy's arrays.
+    `is_normed` if a norm reads the output, so that the library may round the sums before it adds a residual.
 
     Sums and their error come from the file ``reference`` of the op's kind. Elements of the source may be off by the
-    roundoff of the element type where it is an earlier op's output, or is normed; of an earlier op's by its tolerance,
-    which is more where a library rounds twice. Each part of the epilogue changes sums and error as its file says.
-    Where the vendor library needs a kernel behind its own, it rounds the sums z to the type in which it leaves them,
-    which adds u |z|: one bound serves every plan kind. What tensor cores lose beside fp32 roundings, the row of the
-    element type says.
+    roundoff of the element type if they are an earlier op's output, or normalized; an earlier op's also by its
+    tolerance, which is larger if a library rounds twice. Each part of the epilogue changes sums and error as its file
+    defines. If the vendor library needs a second kernel, it rounds the sums z to the type in which it stores them,
+    which adds u |z|: one bound serves every plan kind. The row of the element type has the loss of tensor cores beyond
+    fp32 rounding.
 
-    Output. The output's own rounding, of the element type, adds 2 u |y|; the fp32 arithmetic before a residual, which
-    may cancel, 1e-6 of what it is added to.
+    Output. The rounding of the output adds 2 u |y|; the fp32 arithmetic before a residual, which may cancel, adds 1e-6
+    of the value that the residual is added to.
 
     Raises:
         WorkerError: the kind has no reference.
@@ -63,7 +63,7 @@ def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     beside = op.others(dtype)
     is_rounded = source.tolerance is not None or bool(op.norm)
-    # A library multiplies elements: what weights with factors stand for is rounded to one.
+    # A library multiplies elements: a converted weight with its factor is rounded to one.
     is_converted = op.weights is not None and op.weights.row.group > 0
     roundoff = row.sum_roundoff + (is_rounded + is_converted) * row.roundoff
     said = (
@@ -108,7 +108,7 @@ def _pair(made: Any, name: str) -> tuple[Array, Array]:
 
 
 def _rounded(xp: Any, tensor: Tensor, made: Any, dtype: Dtype) -> Reference:
-    """A tensor that an op writes beside its output, [rows, columns]: what its rounding adds."""
+    """An additional output of an op, [rows, columns]: the error that its rounding adds."""
     values, error = (one.reshape(tensor.rows_and_columns) for one in _pair(made, tensor.name))
     if tensor.dtype == str(dtype):
         error = error + dtype.row.roundoff * 2 * xp.abs(values) + dtype.row.smallest_step

@@ -1,4 +1,4 @@
-"""Whether an element type's row converts as it says: a kernel and its check that share a fault would agree."""
+"""Whether an element type's row converts correctly: a kernel and its check with the same fault would agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tuner.core.problem.rows.dtype import OperandRow
 from tuner.errors import WorkerError
 
-#: Of a type of more bits than 16 so many codes are drawn.
+#: Number of random codes for types with more than 16 bits.
 _NUM_DRAWN = 1 << 16
 #: Bits of a float32's mantissa.
 _MANTISSA = 23
@@ -18,11 +18,11 @@ _MANTISSA = 23
 
 @lru_cache(maxsize=16)
 def check_row(row: OperandRow) -> None:
-    """Every value stays as it is, what lies between two goes to the nearer one within the row's roundoff, a NaN stays
-    one, and codes have the row's size.
+    """Checks that every value stays the same, that a number between two values goes to the nearer one within the row's
+    roundoff, that a NaN stays one, and that codes have the row's size.
 
     Raises:
-        WorkerError: names the row, the value, and what became of it.
+        WorkerError: names the row, the value, and the result of its conversion.
     """
     kind = np.dtype(row.bits_name)
     random = np.random.default_rng(0)
@@ -41,8 +41,8 @@ def check_row(row: OperandRow) -> None:
 
 
 def _check_neighbours(row: OperandRow) -> None:
-    """Of a type of too many codes to try all: of numbers that lie close to each other, at every distance and around
-    every power of two, none goes to a value that is farther than what another one went to."""
+    """For types with too many codes to try all: among numbers close to each other, at every distance and around
+    every power of two, none goes to a value that is farther than another number's."""
     bases = [exponent << _MANTISSA | mantissa for exponent in range(1, 255) for mantissa in (0, 0x2AAAAA, 0x7FFFFF)]
     steps = [count << shift for shift in range(_MANTISSA) for count in (-3, -2, -1, 0, 1, 2, 3)]
     bits = np.clip(np.add.outer(bases, steps).ravel(), 0, (255 << _MANTISSA) - 1).astype(np.uint32)
@@ -67,7 +67,7 @@ def _check(row: OperandRow, kind: Any, given: Any, wanted: Any) -> None:
 
 
 def _judge(row: OperandRow, exact: Any, got: Any, wanted: Any, keeps: Any) -> None:
-    """`keeps` says which values have to keep within the roundoff."""
+    """`keeps` says which values have to stay within the roundoff."""
     off = np.abs(got - exact)
     bad = keeps & ((got != wanted) | (off > row.roundoff * np.abs(exact) + row.smallest_step))
     if bad.any():

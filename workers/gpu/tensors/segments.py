@@ -1,8 +1,8 @@
-"""What a checked launch of a workload with launch ops is held against.
+"""The references for a checked launch of a workload with launch ops.
 
-The ops in order are cut before each launch op that reads what an earlier op writes. The references of such a
-segment start from these rows as the launch wrote them, once they were judged themselves: so roundings of what a launch
-op makes of them need no bound of their own.
+The ops in order are cut before each launch op that reads an earlier op's output. The references of such a segment start
+from these rows as the launch wrote them, after they were checked themselves: so a launch op's rounding errors of them
+need no bound.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 
 class CheckedData(Protocol):
-    """The tensors of one problem, of which each check has inputs of its own."""
+    """The tensors of one problem; each check has its own inputs."""
 
     workload: Workload
     #: Of each launch op.
     own: tuple[OpData, ...]
     #: By slot and op.
     outputs: list[dict[str, GuardedOutput]]
-    #: By check and name, of what the inputs alone tell.
+    #: By check and name, the references that depend only on the inputs.
     references: list[dict[str, Reference]]
 
     def written(self, name: str, seed_index: int) -> Array:
-        """The bits that a checked launch has left."""
+        """The bits that a checked launch has written."""
 
     def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
         """By name."""
@@ -40,7 +40,7 @@ class CheckedData(Protocol):
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """With those of these tile ops."""
+        """The references with those of these tile ops added."""
 
 
 class Segments:
@@ -54,25 +54,27 @@ class Segments:
             if op.name in self._own and self._own[op.name].read_from_ops:
                 self._ops.append([])
             self._ops[-1].append(op)
-        #: By check and segment after the first: what was written that it starts from, and its references.
+        #: By check and segment after the first: the rows that it starts from, and its references.
         self._kept: dict[tuple[int, int], tuple[list[Array], dict[str, Reference]]] = {}
 
     def first(self, inputs: dict[str, Array]) -> dict[str, Reference]:
-        """Of all in front of the first such launch op: what the inputs alone tell."""
+        """The references before the first such launch op, which depend only on the inputs."""
         return self._computed(inputs, {}, self._ops[0])
 
     def warm_up(self) -> None:
-        """References of nothing: CuPy compiles now what a candidate's check would wait for."""
+        """Computes unused references: CuPy then compiles now what a candidate's check would wait for."""
         for number in range(1, len(self._ops)):
             self._of(0, number)
 
     def behind(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
-        """Of all others by name, segment by segment: each starts from what the launch has left in front of it."""
+        """The references of all others by name, segment by segment: each starts from what the launch has written before
+        it.
+        """
         for number in range(1, len(self._ops)):
             yield from self._of(seed_index, number).items()
 
     def _of(self, seed_index: int, number: int) -> dict[str, Reference]:
-        """Made once for all launches that leave the same bits in front of the segment."""
+        """Made once for all launches that write the same bits before the segment."""
         read = [name for own in self._starting(number) for name in own.read_from_ops]
         written, known = (
             [self._data.written(name, seed_index) for name in read],
@@ -89,14 +91,14 @@ class Segments:
         return found
 
     def _starting(self, number: int) -> list[OpData]:
-        """The launch ops of a segment that start from what was written."""
+        """The launch ops of a segment that start from written rows."""
         own = (self._own.get(op.name) for op in self._ops[number])
         return [one for one in own if one is not None and one.read_from_ops]
 
     def _computed(
         self, inputs: dict[str, Array], known: dict[str, Reference], ops: Sequence[Op]
     ) -> dict[str, Reference]:
-        """The references of those ops, in order, after those that are known."""
+        """The references of those ops, in order, given those that are known."""
         found, outputs = dict(known), self._data.outputs[0]
         for op in ops:
             own = self._own.get(op.name)

@@ -1,4 +1,4 @@
-"""The cache that an op writes new keys and values to, and what a checked launch left there."""
+"""The cache that an op writes new keys and values to, and what a checked launch wrote there."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 #: Inputs of a slot or of a check, by tensor name.
 Inputs = Mapping[str, Array]
 
-#: Of Llama 3: a pair's radians a token are this to the power of -2 pair / head_dim.
+#: The value of Llama 3: a pair's radians per token are this to the power of -2 pair / head_dim.
 ROPE_THETA = 500_000.0
-#: The bits in a cache where nobody has written: large in either element type, and no launch makes them.
+#: The bits of unwritten elements in a cache: large in either element type, and no launch produces them.
 UNTOUCHED = 0x5A5A
 
 
 def draw_lengths(rotary: Rotary, rows: int, turn: int) -> Array:
-    """int32 of each sequence, new tokens included: the longest, none, the new tokens alone, others drawn."""
+    """int32 for each sequence, new tokens included: the maximum, zero, only the new tokens, others random."""
     count, longest = rotary.num_sequences(rows), rotary.max_length
     lengths = np.random.default_rng(turn).integers(rotary.new_tokens, longest, count, endpoint=True).astype(np.int32)
     edges = (longest, 0, rotary.new_tokens) if count > 2 else (longest,)
@@ -39,7 +39,7 @@ def draw_lengths(rotary: Rotary, rows: int, turn: int) -> Array:
 
 
 def draw_pages(rotary: Rotary, rows: int, turn: int, lengths: Array) -> Array:
-    """int32 of each sequence and page: all pages in random order, and no page where no token of these lengths is."""
+    """int32 for each sequence and page: all pages in random order, and no page for tokens beyond these lengths."""
     paged, random = rotary.paged(rows), np.random.default_rng(turn)
     assert paged is not None
     table = random.permutation(paged.num_pages).astype(np.int32).reshape(rotary.num_sequences(rows), -1)
@@ -48,10 +48,12 @@ def draw_pages(rotary: Rotary, rows: int, turn: int, lengths: Array) -> Array:
 
 
 class Turned(ABC):
-    """What an op turns its rows by, and the cache that it writes to, as `Rotary.cache_shape` has it."""
+    """The tensors with which an op rotates its rows, and the cache that it writes to, with the shape
+    `Rotary.cache_shape`.
+    """
 
     def __init__(self, op: TileOp, cache: str) -> None:
-        """`cache` is in front of the names of its lengths and of its table."""
+        """`cache` is a prefix of the names of its lengths and of its table."""
         assert op.rotary is not None
         self._rotary, self._m = op.rotary, op.m
         self._lengths, self._pages = f"{cache}.lengths", f"{cache}.pages"
@@ -64,23 +66,23 @@ class Turned(ABC):
 
     @abstractmethod
     def poison(self, checks: Sequence[Inputs]) -> None:
-        """So that it shows what a launch over any of these inputs writes."""
+        """Marks the cache, so that it shows what a launch over any of these inputs writes."""
 
     @abstractmethod
     def strayed(self, inputs: Inputs) -> str:
         """Names the cache that was written outside the new tokens' slots; empty if none was."""
 
     def draw(self, turn: int) -> dict[str, Array]:
-        """Inputs that are there for it, by name."""
+        """Its inputs, by name."""
         return {}
 
     def array(self, name: str, inputs: Inputs) -> Array:
-        """What it is given beside the caches, by the argument's name."""
+        """The array for an argument other than the caches, by the argument's name."""
         given = {"lengths": self._lengths, "pages": self._pages}
         return inputs[given[name]] if name in given else self.frequencies
 
     def arguments(self, inputs: Inputs) -> dict[str, int]:
-        """What a launch is given, by the arguments' names."""
+        """A launch's arrays, by the arguments' names."""
         keys, values = self.of(inputs)
         pages = {} if self._rotary.page_tokens is None else {"pages": self.array("pages", inputs)}
         found = {"keys": keys, "values": values, **pages}
@@ -90,7 +92,7 @@ class Turned(ABC):
         )
 
     def beside(self, queries: Array, inputs: Inputs) -> Array:
-        """Queries, keys and values of each row, as bits; zeros for what has no place."""
+        """Queries, keys and values of each row, as bits; zeros for rows that are not stored."""
         kept, pages, places = self.kept(inputs)
         found = [queries]
         for cache in self.of(inputs):
@@ -100,12 +102,12 @@ class Turned(ABC):
         return cupy.ascontiguousarray(cupy.concatenate(found, axis=1))
 
     def regions(self, name: str) -> list[Region]:
-        """What no launch may write."""
+        """The memory that no launch may write."""
         return [region(f"the frequencies of {name}", self.frequencies)]
 
     def kept(self, inputs: Inputs) -> tuple[Array, Array, Array]:
-        """The rows that have a place; of each its page, which is the sequence in a contiguous cache, and its place in
-        that."""
+        """The rows that are stored; for each, its page, which is the sequence in a contiguous cache, and its
+        position in it."""
         at, is_kept = self._rotary.positions(cupy, inputs[self._lengths], self._m)
         rows = cupy.flatnonzero(is_kept)
         sequences, places = rows // self._rotary.new_tokens, at[rows]
@@ -119,7 +121,7 @@ class Turned(ABC):
 
 
 class TurnedCache(Turned):
-    """A cache that nobody reads: keys and values between canaries, which all launches write to."""
+    """A cache that no op reads: keys and values between canaries, which all launches write to."""
 
     def __init__(self, op: TileOp, dtype: Dtype) -> None:
         super().__init__(op, op.name)
@@ -129,18 +131,18 @@ class TurnedCache(Turned):
         self._caches = keys, values
 
     def draw(self, turn: int) -> dict[str, Array]:
-        """Lengths, and of pages a table."""
+        """Lengths, and for pages a table."""
         lengths = draw_lengths(self._rotary, self._m, turn)
         if self._rotary.page_tokens is None:
             return {self._lengths: lengths}
         return {self._lengths: lengths, self._pages: draw_pages(self._rotary, self._m, turn, lengths)}
 
     def of(self, inputs: Inputs) -> tuple[Array, Array]:
-        """The same ones for all."""
+        """The same cache for all inputs."""
         return self._caches
 
     def poison(self, checks: Sequence[Inputs]) -> None:
-        """The mark that nobody has written, everywhere."""
+        """Sets all elements to the mark for unwritten ones."""
         for cache in self._caches:
             fill(cache, UNTOUCHED)
 
@@ -155,7 +157,7 @@ class TurnedCache(Turned):
         return ""
 
     def regions(self, name: str) -> list[Region]:
-        """What lies around it, too."""
+        """The surroundings of the cache, too."""
         found = super().regions(name)
         for what, one in zip(("keys", "values"), self._guarded, strict=True):
             found += one.surroundings(f"the cache of {what} of {name}")

@@ -1,4 +1,4 @@
-"""Weights of a trial as they are stored: elements, or codes of fewer bits."""
+"""Weights of a trial in their storage format: elements, or codes with fewer bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 
 def draw_weights(random: Any, op: TileOp, dtype: Dtype) -> Array:
-    """Those that an epilogue scales are of deviation 1, as quantised ones are: few of them are small."""
+    """Weights that an epilogue scales have deviation 1, like quantised ones: few of them are small."""
     shape = (op.weight_rows, op.k)
     if op.weights is None:
         is_scaled = any(part.brings_size for part in op.parts)
@@ -28,7 +28,7 @@ def draw_weights(random: Any, op: TileOp, dtype: Dtype) -> Array:
 
 
 def known_weights(op: Product, array: Array, dtype: Dtype) -> Array:
-    """What they stand for, [rows of W, k] float64."""
+    """The values that they represent, [rows of W, k] float64."""
     if op.weights is None:
         return from_bits(array, dtype, as_type=cupy.float64)
     return op.weights.row.known(cupy, array, op.k, dtype.row)

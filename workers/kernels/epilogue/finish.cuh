@@ -26,6 +26,12 @@ __device__ __forceinline__ float apply_parts(float x, const OpArgs& op, int row,
   return x;
 }
 
+// Into the L2, with a tile's first weights: what parts read of columns from `column` on, `count` at most.
+template <int kOp>
+__device__ __forceinline__ void prefetch_parts(const OpArgs& op, int column, int count) {
+  Bias<kOp>::prefetch(op, column, count);
+}
+
 // A sum, scaled and with its bias.
 template <int kOp>
 __device__ __forceinline__ float affine(float sum, float scale, float bias) {

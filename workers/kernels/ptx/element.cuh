@@ -24,7 +24,7 @@ struct Element {
 // How weights are stored: as elements. Where that is a code of fewer bits, `convert` makes pairs of elements of a word of
 // codes, and with groups so many share a factor.
 struct Weights {
-  enum : int { kBits = 8 * sizeof(Element::Bits), kGroup = 0, kFactorBytes = 0, kHasZeros = 0, kHasPowers = 0 };
+  enum : int { kBits = 8 * sizeof(Element::Bits), kGroup = 0, kBundle = 0, kFactorBytes = 0, kHasZeros = 0, kHasPowers = 0 };
 };
 #endif
 

@@ -40,7 +40,7 @@ struct Converted {
   // Sets of groups' sums: with one, the next group begins when this one is added.
   static constexpr int kSets = kNumSums <= 32 ? 2 : 1;
   static_assert(kSwapAb, "weights are operand A");
-  static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % (2 * kBundle) == 0), "sets take turns across stages");
+  static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % kBundle == 0), "fragments take turns, a stage has bundles");
 
   using Fragments = u32[kSlices][4];  // of a span of a block
   using Inputs = u32[kSlices][kBySync ? kColumns / 8 : 1][2];
@@ -112,22 +112,36 @@ struct Converted {
     }
   }
 
+  // Where a list has the thread's rows.
+  struct ListPlaces {
+    u32 of[kBlocks][2];
+
+    __device__ __forceinline__ ListPlaces() {
+      const u32 first = team_group() * kBlocks * kBlockRows + team_thread() / 32u % 4 * 16 + thread_number() % 32u / 4;
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          of[block][half] = min(Tile::weight_row(first + block * kBlockRows + 8 * half), Tile::kSharedRows - 1u) * kListBytes;
+      }
+    }
+  };
+
   // Of a bundle of a stage what the lists have of the thread's rows.
-  __device__ static __forceinline__ void load_bundle(Bundle& bundle, u32 stage, int number) {
+  __device__ static __forceinline__ void load_bundle(Bundle& bundle, const ListPlaces& places, u32 stage, int number) {
     constexpr int kRows = Tile::kSharedRows, kLists = 1 + Weights::kHasZeros;
     const u32 lists = stage + kRows * kStoredK<kOp> * kElementBytes + number * kLists * kRows * kListBytes;
-    const int first = team_group() * kBlocks * kBlockRows + team_thread() / 32 % 4 * 16 + thread_number() % 32 / 4;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const u32 place = min(Tile::weight_row(first + block * kBlockRows + 8 * half), kRows - 1) * kListBytes;
+        const u32 place = places.of[block][half];
         const u64 factors = load_shared_bytes<kListBytes>(lists + place);
         const u64 zeros = Weights::kHasZeros ? load_shared_bytes<kListBytes>(lists + kRows * kListBytes + place) : 0;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
           const u32 bits = factors >> 8 * Weights::kFactorBytes * group & ((1u << 8 * Weights::kFactorBytes) - 1);
-          if constexpr (kScalesSums) bundle.factors[group][block][half] = Element::widen(bits) * Weights::kSteps;
+          if constexpr (kScalesSums) bundle.factors[group][block][half] = Element::widen(bits);
           if constexpr (Weights::kHasPowers) bundle.beside[group][block][half] = Weights::beside(bits);
           if constexpr (Weights::kHasZeros) bundle.beside[group][block][half] = Weights::beside(zeros >> 16 * group & 0xFFFF);
         }
@@ -163,6 +177,10 @@ struct Converted {
     } else {
       multiply_by_wgmma(acc, num_steps, stages, places, issued);
     }
+    if constexpr (kScalesSums) {
+#pragma unroll
+      for (int i = 0; i < kNumSums; ++i) acc[i] *= Weights::kSteps;
+    }
   }
 
   __device__ static __forceinline__ void multiply_by_sync(float (&acc)[kMaxWgmmaAccumulators], int num_steps,
@@ -170,6 +188,7 @@ struct Converted {
     const int lane = thread_number() % 32;
     const Rows rows(stages.weights.data);
     const InputRows input_rows(stages.inputs.data);
+    const ListPlaces list_places;
     Sums sums;
     Bundle bundle;
 #pragma unroll 1
@@ -180,8 +199,8 @@ struct Converted {
       for (int span = 0; span < kSpans; ++span) {
         if constexpr (kHasGroups) {
           if (span % kBundleSpans == 0) {
-            if constexpr (kGroups > 1) __syncwarp();  // factors of no more bundles are gathered
-            load_bundle(bundle, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
+            if constexpr (kGroups > 2) __syncwarp();  // factors of no more bundles are gathered
+            load_bundle(bundle, list_places, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
           }
         }
         Inputs inputs;
@@ -213,6 +232,7 @@ struct Converted {
     const int lane = thread_number() % 32;
     const typename Tile::Operands first(stages);
     const Rows rows(stages.weights.data);
+    const ListPlaces list_places;
     Fragments fragments[2][kBlocks];
     Sums sums[kSets];
     Bundle bundles[kSets];
@@ -229,7 +249,7 @@ struct Converted {
         Bundle& bundle = bundles[span / kBundleSpans % kSets];
         if constexpr (kHasGroups) {
           if (unit % (kBundleSpans * kSpanGroups) == 0)
-            load_bundle(bundle, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
+            load_bundle(bundle, list_places, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
         }
         if (unit % kSpanGroups == 0) {
 #pragma unroll

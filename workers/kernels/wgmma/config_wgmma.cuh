@@ -75,11 +75,11 @@ __device__ constexpr int max_input_stage_bytes() {
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
 // Columns of a stage of weights as they are stored, in elements' sizes. Behind these lie lists of what groups have beside, of
-// each kBundle columns: factors, then zero points; so many bytes of a row in a list, and lists in a stage.
+// each kBundle columns: factors, then zero points; so many bytes of a row in a list, and lists in a stage. Without groups a bundle is a unit of the loop alone.
 template <int kOp>
 constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
 enum : int {
-  kBundle = 128,
+  kBundle = Weights::kGroup > 0 ? Weights::kBundle : 128,
   kListBytes = Weights::kGroup > 0 ? kBundle / (Weights::kGroup > 0 ? Weights::kGroup : 1) * Weights::kFactorBytes : 0
 };
 __device__ constexpr int lists_of(const OpConfig& op) {

@@ -258,7 +258,7 @@ struct WgmmaTile {
   static constexpr int kHolders = kBlocks == 1 ? 2 * kSharedRows : kTeamThreads;
 
   // Of a row of a stage of swapped operands its place among the tile's rows of W, where those of a gate come first.
-  __device__ static __forceinline__ int weight_row(int row) {
+  __device__ static __forceinline__ u32 weight_row(u32 row) {
     if constexpr (!kConfig.gated) return row;
     return row / 8 % 2 * kConfig.tile_n + row / kPairRows * 8 + row % 8;
   }

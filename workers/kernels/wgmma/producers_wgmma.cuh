@@ -6,6 +6,7 @@
 // warp waits for these launches before it draws the epoch or reads anything that they may have written, and every store
 // of the math warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
 #pragma once
+#include "finish.cuh"
 #include "mailbox.cuh"
 #include "shared_wgmma.cuh"
 
@@ -66,7 +67,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
                                                 u64 policy) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
-    if (skip == 0) Bias<kOp>::prefetch(args.base.ops[kOp], task.tile_n * kOps[kOp].tile_n, kOps[kOp].tile_n);
+    if (skip == 0) prefetch_parts<kOp>(args.base.ops[kOp], task.tile_n * kOps[kOp].tile_n, kOps[kOp].tile_n);
     const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {

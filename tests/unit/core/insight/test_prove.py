@@ -104,4 +104,4 @@ def test_an_op_with_a_launch_of_its_own_is_proven_by_its_kind(tmp_path: Path) ->
     path.write_text(json.dumps(document))
     result = run(path)
     assert result.exit_code == 0, result.output
-    assert "has its own launch, whose plan was proven by its kind." in result.stdout
+    assert "has its own launch; the code of its kind proved its plan." in result.stdout

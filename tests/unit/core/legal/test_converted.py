@@ -42,7 +42,7 @@ def test_what_it_does_not_do_is_refused_by_name(scheme: Scheme, tiling: Tiling, 
 def test_stages_of_groups_are_whole() -> None:
     tiling = wgmma((8, 64, 512), (8, 64, 256), swap_ab=True)
     found = str(tiling_problem(pair(Scheme.INT4, d=256), H200, tiling))
-    assert "up has k 256: weights in int4_g128 come in whole stages of 512" in found
+    assert "up has k 256: weights in int4_g128 need whole stages of 512" in found
 
 
 @pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4])

@@ -163,39 +163,43 @@ def test_another_module_is_not(other: str) -> None:
 @pytest.mark.parametrize(
     ("config", "field", "words"),
     [
-        (GPTQ | {"desc_act": True}, "desc_act", r"is true: groups lie in an order of their own \(act order\)"),
-        (GPTQ | {"bits": 8}, "bits", "is 8; give a checkpoint of 4 bits"),
+        (GPTQ | {"desc_act": True}, "desc_act", r"is true: its groups are in activation order \(act order\)"),
+        (GPTQ | {"bits": 8}, "bits", "is 8; give a checkpoint with 4-bit integers"),
         (GPTQ | {"bits": "4"}, "bits", "is '4'; give"),
         (GPTQ | {"bits": None}, "bits", "is None; give"),
-        (GPTQ | {"group_size": -1}, "group_size", r"is -1; give one of \d+.*, which kernels have"),
+        (GPTQ | {"group_size": -1}, "group_size", r"is -1; use one of \d+.*, which kernels support"),
         (GPTQ | {"group_size": 1024}, "group_size", "is 1024"),
         (GPTQ | {"checkpoint_format": "marlin"}, "checkpoint_format", "is marlin, a layout of one library's kernels"),
         (GPTQ | {"dynamic": {r"+:.*down.*": {"bits": 8}}}, "bits", "is 8"),
         (AWQ | {"version": "gemv"}, "version", "is gemv; give a checkpoint in AWQ's usual layout"),
         (AWQ | {"zero_point": False}, "zero_point", "is false"),
-        (DEEPSEEK, "weight_block_size", r"is \[128, 128\]: no kernel here has factors of blocks"),
+        (DEEPSEEK, "weight_block_size", r"is \[128, 128\]: no kernel supports factors per block"),
         (FP8 | {"fmt": "e5m2"}, "fmt", "is e5m2; give a checkpoint of e4m3"),
         (FP8 | {"activation_scheme": "group"}, "activation_scheme", "is 'group'; give one of static, dynamic"),
-        (MODELOPT | {"quant_algo": "NVFP4"}, "quant_algo", "is NVFP4: groups of 16 with factors of fp8"),
+        (MODELOPT | {"quant_algo": "NVFP4"}, "quant_algo", "is NVFP4: groups of 16 with fp8 factors"),
         (MODELOPT | {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"}, "quant_algo", "is NVFP4"),
-        (MODELOPT | {"quant_algo": "MIXED_PRECISION"}, "quant_algo", "its layers have mixed bits"),
-        (MODELOPT | {"quant_algo": "FP8_PB_WO"}, "quant_algo", "no kernel here has factors of blocks"),
+        (MODELOPT | {"quant_algo": "MIXED_PRECISION"}, "quant_algo", "its layers have different bit widths"),
+        (MODELOPT | {"quant_algo": "FP8_PB_WO"}, "quant_algo", "no kernel supports factors per block"),
         (MODELOPT | {"quant_algo": None}, "quant_algo", "is NONE; give a checkpoint of FP8"),
-        (compressed({**INT4, "actorder": "group"}), "weights.actorder", r"is group: groups lie.*\(act order\)"),
-        (compressed({**INT4, "group_size": 256}), "weights.group_size", "is 256; give one of"),
-        (compressed({**INT4, "strategy": "channel"}), "weights", "are int4 by channel, which no kernel has"),
+        (compressed({**INT4, "actorder": "group"}), "weights.actorder", r"is group: its groups are.*\(act order\)"),
+        (compressed({**INT4, "group_size": 256}), "weights.group_size", "is 256; use one of"),
+        (compressed({**INT4, "strategy": "channel"}), "weights", "are int4 by channel, which no kernel supports"),
         (compressed({**CHANNELS, "type": "int"}, {**TOKENS, "type": "int"}), "input_activations", "are int8, dynamic"),
         (compressed({**CHANNELS, "type": "int"}), "weights", "are int8 by channel"),
-        (compressed(INT4, TOKENS), "input_activations", r"4-bit weights beside fp8 \(w4a8\)"),
-        (compressed({**CHANNELS, "strategy": "block", "block_structure": [128, 128]}), "block_structure", "of blocks"),
+        (compressed(INT4, TOKENS), "input_activations", r"4-bit weights with fp8 activations \(w4a8\)"),
+        (compressed({**CHANNELS, "strategy": "block", "block_structure": [128, 128]}), "block_structure", "per block"),
         (compressed({**INT4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "weights", "are fp4 by"),
         (compressed(INT4, sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config.format", "is sparse-24"),
         (two_groups("Linear", "re:.*mlp.*"), "config_groups", "have mixed formats for model.layers.3.mlp.down_proj"),
-        (compressed(INT4, config_groups={}), "config_groups", "is no object of groups of layers"),
-        (compressed(INT4, config_groups={"group_0": "W4A16"}), "config_groups", "is no object of groups of layers"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method", "its codes are of a table"),
-        ({"quant_method": "aqlm"}, "quant_method", "is aqlm: its codes are of codebooks; give one of gptq, awq"),
-        ({"quant_method": "auto-round", "bits": 4}, "quant_method", "mixed bits"),
+        (compressed(INT4, config_groups={}), "config_groups", "is not an object of groups of layers"),
+        (compressed(INT4, config_groups={"group_0": "W4A16"}), "config_groups", "is not an object of groups of layers"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method", "its codes come from a table"),
+        (
+            {"quant_method": "aqlm"},
+            "quant_method",
+            "is aqlm: its codes are indices into codebooks; give one of gptq, awq",
+        ),
+        ({"quant_method": "auto-round", "bits": 4}, "quant_method", "different bit widths"),
         ({"quant_method": "exl3"}, "quant_method", "is exl3; give one of gptq"),
         ({"load_in_8bit": True}, "quant_method", "is missing; give one of"),
     ],
@@ -213,7 +217,7 @@ def test_gpt_oss_has_a_format_or_the_reason_why_not() -> None:
     if any(one.startswith("mxfp4") for one in WeightFormat):
         assert stored_as(GPT_OSS, module) is not None
     else:
-        with pytest.raises(InvalidInput, match="quant_method: is mxfp4: no kernel here has codes of e2m1"):
+        with pytest.raises(InvalidInput, match="quant_method: is mxfp4: no kernel supports e2m1 codes"):
             stored_as(GPT_OSS, module)
 
 
@@ -221,5 +225,5 @@ def test_where_a_models_config_says_it() -> None:
     assert quantisation_of({"hidden_size": 64}) is None
     assert quantisation_of({"quantization_config": GPTQ}) is GPTQ
     assert quantisation_of({"compression_config": AWQ, "quantization_config": None}) is AWQ
-    with pytest.raises(InvalidInput, match=r"quantization_config: is \[4\], no object"):
+    with pytest.raises(InvalidInput, match=r"quantization_config: is \[4\], not an object"):
         quantisation_of({"quantization_config": [4]})

@@ -55,15 +55,15 @@ def test_values_are_those_of_the_format() -> None:
 
 def test_zero_points_are_taken_from_codes() -> None:
     row, dtype = WeightFormat.INT4_G64_ZP.row, Dtype.BF16.row
-    codes, factors = np.full((1, 128), 11, np.uint8), np.array([[0x4000, 0x3F80]], np.uint16)  # 2 and 1
-    packed = row.packed(np, codes, factors, row.raised(np, np.array([[3, 5]], np.uint8), dtype))
-    assert (row.known(np, packed, 128, dtype) == [16] * 64 + [6] * 64).all()
+    codes, factors = np.full((1, 256), 11, np.uint8), np.array([[0x4000, 0x3F80] * 2], np.uint16)  # 2 and 1
+    packed = row.packed(np, codes, factors, row.raised(np, np.array([[3, 5, 5, 3]], np.uint8), dtype))
+    assert (row.known(np, packed, 256, dtype)[0, ::64] == [16, 6, 12, 8]).all()
 
 
 def test_powers_of_two_are_those_of_the_format() -> None:
     row, dtype = WeightFormat.MXFP4.row, Dtype.BF16.row
-    codes, powers = np.full((1, 128), 5, np.uint8), np.array([[127, 128, 120, 126]], np.uint8)
-    assert (row.known(np, row.packed(np, codes, powers), 128, dtype)[0, ::32] == [3, 6, 3 / 128, 1.5]).all()
+    codes, powers = np.full((1, 256), 5, np.uint8), np.array([[127, 128, 120, 126] * 2], np.uint8)
+    assert (row.known(np, row.packed(np, codes, powers), 256, dtype)[0, ::32] == [3, 6, 3 / 128, 1.5] * 2).all()
 
 
 @pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4, Scheme.INT4_ZP, Scheme.MXFP4])
@@ -77,7 +77,7 @@ def test_json_has_the_format(scheme: Scheme) -> None:
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"up\.k: is 320, but int4_g128 packs 128 weights of a row together"):
+    with pytest.raises(InvalidInput, match=r"up\.k: is 320, but int4_g128 packs 256 weights of a row together"):
         pair(Scheme.INT4, d=320)
     with pytest.raises(InvalidInput, match=r"up\.weights: are stored in e4m3, which is converted to 16 bits"):
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.W8A16, dtype=Dtype.FP8_E4M3).to_workload()

@@ -81,10 +81,10 @@ def test_what_is_forgotten_of_a_second_source_or_output_is_refused_by_proof_and_
     )
     assert all(said in line for line, said in operands), printed
     assert printed[6:] == [
-        "it writes halves.rest, and no box that its lowering writes is of that",
-        "it reads side, and no box that its lowering reads is of that",
-        "its lowering has a box of more, which is none of its tensors",
+        "it writes halves.rest, but its lowering writes no box of that tensor",
+        "it reads side, but its lowering reads no box of that tensor",
+        "its lowering has a box of more, which is not one of its tensors",
         "halves.rest has 1024 elements, and its tiles write 512",
-        "it writes mean.state, and no box that its lowering writes is of that",
+        "it writes mean.state, but its lowering writes no box of that tensor",
         "its lowering writes up, which is an input: make it an output, or a cache",
     ]

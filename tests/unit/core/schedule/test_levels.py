@@ -107,7 +107,7 @@ def test_the_json_of_a_new_kind_follows_from_its_fields() -> None:
 @pytest.mark.parametrize(
     ("op", "error", "words"),
     [
-        ({"op": "exchange", "num_lane": 2}, TypeError, "num_lane is not an axis: there are num_lanes"),
+        ({"op": "exchange", "num_lane": 2}, TypeError, "num_lane is not an axis: use one of num_lanes"),
         ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}}, KeyError, "halo_rows"),
         ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}, "halo_rows": 1, "direction": "up"}, ValueError, "up"),
     ],

@@ -11,6 +11,7 @@ from tuner.client.commands.packs.making import opened
 from tuner.client.delivery.output import print_json, print_table
 from tuner.client.options.options import as_json
 from tuner.client.terminal.pack_tables import diff_table, ladder_table, lines_of
+from tuner.core.units import counted
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 
@@ -54,7 +55,7 @@ def show(path: Path, as_json: bool) -> None:
         for line in lines_of(pack):
             print_json(line.to_json())
         return
-    click.echo(f"{path}: {len(kernels_of(pack))} kernels, sha256 {pack.digest}")
+    click.echo(f"{path}: {counted(len(kernels_of(pack)), 'kernel')}, sha256 {pack.digest}")
     for word, said in facts_of(pack).items():
         click.echo(f"{word}: {said}")
     print_table(ladder_table(pack))

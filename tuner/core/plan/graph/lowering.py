@@ -51,14 +51,14 @@ def tensors_problem(op: TileOp, space: TileSpace) -> str:
     for tensor in tensors:
         is_written = tensor.role in (Role.OUTPUT, Role.CACHE)
         if tensor.role is not Role.OUTPUT and tensor.name not in reads:
-            return f"it reads {tensor.name}, and no box that its lowering reads is of that"
+            return f"it reads {tensor.name}, but its lowering reads no box of that tensor"
         if is_written and tensor.name not in writes:
-            return f"it writes {tensor.name}, and no box that its lowering writes is of that"
+            return f"it writes {tensor.name}, but its lowering writes no box of that tensor"
         if is_written and (num := _num_written(space, tensor.name)) != tensor.num_elements:
             return f"{tensor.name} has {tensor.num_elements} elements, and its tiles write {num}"
     known = {one.name: one.role for one in tensors}
     if strange := sorted((reads | writes) - known.keys()):
-        return f"its lowering has a box of {strange[0]}, which is none of its tensors"
+        return f"its lowering has a box of {strange[0]}, which is not one of its tensors"
     if strange := sorted(name for name in writes if known[name] not in (Role.OUTPUT, Role.CACHE)):
         return f"its lowering writes {strange[0]}, which is an {known[strange[0]]}: make it an output, or a cache"
     return limits_problem(space, tensors)

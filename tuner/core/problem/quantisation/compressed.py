@@ -42,12 +42,14 @@ def stored_as(config: Config, module: str) -> Stored | None:
     groups = config.get("config_groups")
     is_object = isinstance(groups, Mapping) and all(isinstance(group, Mapping) for group in groups.values())
     if not groups or not is_object:
-        raise InvalidInput(_FIELD, "is no object of groups of layers", "give the config as compressed-tensors wrote it")
+        raise InvalidInput(
+            _FIELD, "is not an object of groups of layers", "give the config as compressed-tensors wrote it"
+        )
     fitting = {name: group for name, group in groups.items() if _holds(group, module)}
     found = {name: _stored(f"{_FIELD}.{name}", group, str(config.get("format"))) for name, group in fitting.items()}
     if len(set(found.values())) > 1:
         problem = f"have mixed formats for {module}: {', '.join(f'{name} {one}' for name, one in found.items())}"
-        raise InvalidInput(_FIELD, problem, "give a config in which one group has it")
+        raise InvalidInput(_FIELD, problem, "use a config in which only one group contains it")
     return next(iter(found.values()), None)
 
 
@@ -67,12 +69,12 @@ def _stored(field: str, group: Mapping[str, Any], of_all: str) -> Stored:
     if kind == ("float", 4) and "mxfp4" in (group.get("format") or of_all):
         return Stored(weights=in_e2m1(f"{field}.weights"), activations=activations)
     if kind != ("int", 4) or strategy != "group":
-        problem = f"are {_number(*kind)} by {strategy}, which no kernel has"
+        problem = f"are {_number(*kind)} by {strategy}, which no kernel supports"
         raise InvalidInput(f"{field}.weights", problem, _REMEDY)
     if weights.get("actorder") not in (None, False, "static", "weight"):
         raise no_order(f"{field}.weights.actorder", weights["actorder"])
     if activations is not Activations.SIXTEEN:
-        problem = f"are {activations}: 4-bit weights beside fp8 (w4a8) have no kernel here"
+        problem = f"are {activations}: 4-bit weights with fp8 activations (w4a8) are not supported"
         raise InvalidInput(f"{field}.input_activations", problem, "give a checkpoint without them (W4A16)")
     has_zeros = not weights.get("symmetric", True)
     size = in_groups_of(f"{field}.weights.group_size", weights.get("group_size"), has_zeros=has_zeros)
@@ -87,7 +89,7 @@ def _activations(field: str, inputs: Any) -> Activations:
     if kind == ("float", 8) and how in by:
         return by[how]
     words = f"{'dynamic' if how[0] else 'static'} by {how[1]}"
-    raise InvalidInput(field, f"are {_number(*kind)}, {words}, which no kernel has", _INPUTS)
+    raise InvalidInput(field, f"are {_number(*kind)}, {words}, which no kernel supports", _INPUTS)
 
 
 def _number(kind: Any, bits: Any) -> str:

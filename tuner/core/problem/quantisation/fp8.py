@@ -19,13 +19,13 @@ _ALGORITHMS = {
 }
 #: Why others have no kernel.
 _REFUSED = {
-    "NVFP4": "groups of 16 with factors of fp8 have no kernel here",
-    "W4A16_NVFP4": "groups of 16 with factors of fp8 have no kernel here",
-    "W4A16_AWQ": "its tensors are in no layout that is read here",
-    "W4A8_AWQ": "4-bit weights beside fp8 have no kernel here",
-    "W4A8_MXFP4_FP8": "4-bit weights beside fp8 have no kernel here",
-    "MIXED_PRECISION": "its layers have mixed bits",
-    "INT8_SQ": "integers of 8 bits have no kernel here",
+    "NVFP4": "groups of 16 with fp8 factors are not supported",
+    "W4A16_NVFP4": "groups of 16 with fp8 factors are not supported",
+    "W4A16_AWQ": "the layout of its tensors is not supported",
+    "W4A8_AWQ": "4-bit weights with fp8 activations are not supported",
+    "W4A8_MXFP4_FP8": "4-bit weights with fp8 activations are not supported",
+    "MIXED_PRECISION": "its layers have different bit widths",
+    "INT8_SQ": "8-bit integers are not supported",
 }
 
 

@@ -21,19 +21,19 @@ METHODS: Mapping[str, Callable[[Config, str], Stored | None]] = {
 }
 #: Why other methods are refused.
 _REFUSED = {
-    "bitsandbytes": "its codes are of a table of their own (nf4), or integers of 8 bits",
-    "auto-round": "its layers may have mixed bits, and its config says which in a form of its own",
-    "intel/auto-round": "its layers may have mixed bits, and its config says which in a form of its own",
-    "hqq": "its zero points are no integers",
-    "aqlm": "its codes are of codebooks",
-    "vptq": "its codes are of codebooks",
-    "quip": "its codes are of codebooks",
-    "spqr": "some of its weights lie apart",
+    "bitsandbytes": "its codes come from a table of its own (nf4), or are 8-bit integers",
+    "auto-round": "its layers may have different bit widths, which its config states in a format of its own",
+    "intel/auto-round": "its layers may have different bit widths, which its config states in a format of its own",
+    "hqq": "its zero points are not integers",
+    "aqlm": "its codes are indices into codebooks",
+    "vptq": "its codes are indices into codebooks",
+    "quip": "its codes are indices into codebooks",
+    "spqr": "some of its weights are stored separately",
     "bitnet": "its weights have fewer than two bits",
-    "eetq": "integers of 8 bits have no kernel here",
-    "quanto": "its tensors are in no layout that is read here",
-    "torchao": "its tensors are in no layout that is read here",
-    "quark": "its tensors are in no layout that is read here",
+    "eetq": "8-bit integers are not supported",
+    "quanto": "the layout of its tensors is not supported",
+    "torchao": "the layout of its tensors is not supported",
+    "quark": "the layout of its tensors is not supported",
 }
 
 
@@ -46,7 +46,9 @@ def quantisation_of(model: Mapping[str, Any]) -> Config | None:
     for name in (FIELD, "compression_config"):
         if found := model.get(name):
             if not isinstance(found, Mapping):
-                raise InvalidInput(name, f"is {found!r}, no object", "give the config.json as the quantiser wrote it")
+                raise InvalidInput(
+                    name, f"is {found!r}, not an object", "give the config.json as the quantiser wrote it"
+                )
             return found
     return None
 

@@ -14,6 +14,16 @@ from tuner.errors import InvalidInput
 
 #: The key of a model's config that describes its quantisation.
 FIELD = "quantization_config"
+#: All fields that are read below it, and one that is similar to them.
+NAMES = frozenset(
+    {
+        *("quant_method", "quant_algo", "quantization", "format", "checkpoint_format", "fmt", "version", "type"),
+        *("bits", "w_bit", "num_bits", "group_size", "q_group_size", "weight_block_size", "block_structure"),
+        *("desc_act", "actorder", "sym", "symmetric", "zero_point", "dynamic", "strategy", "activation_scheme"),
+        *("config_groups", "targets", "weights", "input_activations", "output_activations", "sparsity_config"),
+        *("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "modules_in_block_to_quantize"),
+    }
+)
 Config = Mapping[str, Any]
 
 
@@ -47,7 +57,7 @@ def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
     """
     sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, has_zeros, False)}
     if size not in sizes or isinstance(size, bool):
-        raise InvalidInput(field, f"is {size!r}", f"give one of {', '.join(map(str, sizes))}, which kernels have")
+        raise InvalidInput(field, f"is {size!r}", f"use one of {', '.join(map(str, sizes))}, which kernels support")
     return sizes[size]
 
 
@@ -58,18 +68,22 @@ def has_four_bits(field: str, bits: Any) -> None:
         InvalidInput: it is another number, or none.
     """
     if bits != 4 or isinstance(bits, bool):
-        raise InvalidInput(field, f"is {bits!r}", "give a checkpoint of 4 bits, the only integers that kernels have")
+        raise InvalidInput(
+            field, f"is {bits!r}", "give a checkpoint with 4-bit integers, the only ones that kernels support"
+        )
 
 
 def no_blocks(field: str, block: Any) -> InvalidInput:
     """The error for factors of blocks of weights."""
-    problem = f"is {block}: no kernel here has factors of blocks (scheme block)"
+    problem = f"is {block}: no kernel supports factors per block (scheme block)"
     return InvalidInput(field, problem, "quantise by channel or by tensor, or convert the weights to bf16")
 
 
 def no_order(field: str, value: Any) -> InvalidInput:
     """The error for act order, in which the groups are not in the order of k."""
-    problem = f"is {str(value).lower()}: groups lie in an order of their own (act order), and kernels read k as it lies"
+    problem = (
+        f"is {str(value).lower()}: its groups are in activation order (act order), but kernels read k in storage order"
+    )
     return InvalidInput(field, problem, "quantise without act order (desc_act false, actorder null or static)")
 
 
@@ -81,7 +95,7 @@ def in_e2m1(field: str) -> WeightFormat:
     """
     found = next((one for one in WeightFormat if one.row.bits == 4 and one.row.has_powers), None)
     if found is None:
-        problem = "is mxfp4: no kernel here has codes of e2m1"
+        problem = "is mxfp4: no kernel supports e2m1 codes"
         raise InvalidInput(field, problem, "quantise to int4 in groups, or convert the weights to bf16")
     return found
 

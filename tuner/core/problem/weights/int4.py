@@ -59,6 +59,10 @@ def _raw_values(xp: ArrayModule, codes: Array) -> Array:
     return codes.astype(xp.float32)
 
 
+#: Groups of which 128 columns have as many bytes of factors as a thread reads at once.
+_SMALLEST = 32
+
+
 def _in_groups_of(size: int, *, has_zeros: bool = False) -> WeightRow:
     return WeightRow(
         name=f"int4_g{size}{'_zp' if has_zeros else ''}",
@@ -66,7 +70,7 @@ def _in_groups_of(size: int, *, has_zeros: bool = False) -> WeightRow:
         group=size,
         has_zeros=has_zeros,
         placed=_placed(),
-        layout="turned",
+        layout="turned" if size == _SMALLEST else "turned_by_256",
         values=_raw_values if has_zeros else _values,
         codes=_codes,
         spread=SPREAD,

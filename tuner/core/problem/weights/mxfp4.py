@@ -48,7 +48,7 @@ MXFP4 = WeightRow(
     placed=tuple(
         tuple(sum((code >> i & 1) << bit for i, bit in enumerate(places)) for code in range(16)) for places in _BITS
     ),
-    layout="turned",
+    layout="turned_by_256",
     values=_values,
     codes=_codes,
     spread=SPREAD,

@@ -24,8 +24,9 @@ from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
 #: Bits that one thread loads for each of four lanes, and bits of a multiplied element.
 _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
-#: Columns whose groups' factors lie side by side: a thread reads those of a row at once.
-BUNDLE = 128
+#: Columns whose groups' factors lie side by side, at most: the shortest stage of codes in groups has as many. And their
+#: bytes, which a thread reads at once.
+_BUNDLE, _BUNDLE_BYTES = 256, 8
 #: What is added to the exponent of a power of two of 8 bits. Source: OCP Microscaling Formats 1.0, e8m0.
 POWER_EXCESS = 127
 
@@ -57,7 +58,7 @@ class Sixteen:
         """The bits of a number that has some, and is no subnormal one."""
         significand, exponent = frexp(abs(value))
         mantissa = (2 * significand - 1) * 2**self.mantissa
-        assert value, "0 is no normal number"
+        assert value, "0 is not a normal number"
         assert mantissa == int(mantissa), value
         return (value < 0) << 15 | self.power(exponent - 1) | int(mantissa)
 
@@ -69,8 +70,8 @@ def twice(bits: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightRow:
-    """One format. Weights are one tensor of bytes: codes [rows, k], then with groups of each 128 columns the factors of
-    each row [rows, 128 / group], and with zero points what is taken from raised codes, likewise."""
+    """One format. Weights are one tensor of bytes: codes [rows, k], then with groups of each bundle of columns the
+    factors of each row [rows, bundle / group], and with zero points what is taken from raised codes, likewise."""
 
     #: Its name in JSON.
     name: str
@@ -136,9 +137,14 @@ class WeightRow:
         return _CHUNK_BITS // self.bits
 
     @property
+    def bundle(self) -> int:
+        """Columns whose groups' factors of a row lie side by side; 0 without groups."""
+        return min(_BUNDLE, _BUNDLE_BYTES // self.factor_bytes * self.group)
+
+    @property
     def unit(self) -> int:
         """Elements of k of which a row has whole ones."""
-        return BUNDLE if self.group else self.chunk
+        return self.bundle or self.chunk
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -169,7 +175,7 @@ class WeightRow:
         if factors is None:
             return xp.ascontiguousarray(words).view(xp.uint8)
         lists = [factors] if zeros is None else [factors, zeros]
-        bundles = [one.reshape(rows, k // BUNDLE, -1).transpose(1, 0, 2) for one in lists]
+        bundles = [one.reshape(rows, k // self.bundle, -1).transpose(1, 0, 2) for one in lists]
         behind = xp.ascontiguousarray(xp.stack(bundles, axis=1)).view(xp.uint8)
         return xp.concatenate([words.view(xp.uint8).reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
 
@@ -184,7 +190,7 @@ class WeightRow:
         if not self.group:
             return codes.reshape(rows, k), None, None
         behind = xp.ascontiguousarray(held[rows * num_bytes :]).view(xp.uint8 if self.has_powers else xp.uint16)
-        behind = behind.reshape(k // BUNDLE, self.num_lists, rows, BUNDLE // self.group)
+        behind = behind.reshape(k // self.bundle, self.num_lists, rows, self.bundle // self.group)
         lists = [xp.ascontiguousarray(behind[:, i].transpose(1, 0, 2)).reshape(rows, -1) for i in range(self.num_lists)]
         return codes.reshape(rows, k), lists[0], lists[1] if self.has_zeros else None
 
@@ -227,7 +233,7 @@ class WeightRow:
         assert dtype.tensor_kind is not None, dtype.name
         figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
         size = self.factor_bytes if self.group else 0
-        enumerators = f"kBits = {self.bits}, kGroup = {self.group}, kFactorBytes = {size}"
+        enumerators = f"kBits = {self.bits}, kGroup = {self.group}, kBundle = {self.bundle}, kFactorBytes = {size}"
         enumerators += f", kHasZeros = {int(self.has_zeros)}, kHasPowers = {int(self.has_powers)}"
         member = Template(self.device.read_text(encoding="utf-8")).substitute(figures)
         return f"struct Weights {{\n  enum : int {{ {enumerators} }};\n{member}}};\n"

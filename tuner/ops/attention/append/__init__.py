@@ -18,16 +18,16 @@ _FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")
 APPEND_KERNEL = "tuner_append"
 #: Threads of a CTA.
 APPEND_THREADS = 128
-#: Elements of a head that one thread takes: 8 pairs.
+#: Elements of a head that one thread processes: 8 pairs.
 _ELEMENTS_OF_THREAD = 16
 _ARGS = struct.Struct("<7Q7i4x")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppendBuffers:
-    """Device addresses of a launch: `qkv` [rows, heads of queries, keys and values], `frequencies` fp32 [head_dim / 2],
-    `q` [rows, query heads], two caches and int32 `lengths`; of a paged cache the int32 table and how many pages there
-    are, else 0."""
+    """Device addresses for a launch: `qkv` [rows, heads of queries, keys and values], `frequencies` fp32 [head_dim /
+    2], `q` [rows, query heads], two caches and int32 `lengths`; for a paged cache also the int32 table and the
+    number of pages, else 0."""
 
     qkv: int
     frequencies: int
@@ -40,7 +40,7 @@ class AppendBuffers:
 
 
 def qkv_columns(op: DecodeAttention) -> int:
-    """Columns of a row of queries, keys and values."""
+    """Columns of a row with queries, keys and values."""
     return op.kv_heads * (op.query_heads + 2) * op.head_dim
 
 
@@ -51,8 +51,8 @@ def append_ctas(op: DecodeAttention) -> int:
 
 
 def render_append(op: DecodeAttention, paged: PagedCache | None = None) -> str:
-    """The source of the kernel, the same for every number of sequences, heads and tokens; `paged` are the cache's
-    pages."""
+    """The source of the kernel, the same for every number of sequences, heads and tokens; `paged` describes the
+    cache's pages."""
     config = f"""#define TUNER_APPEND_CONFIG
 constexpr int kHeadDim = {op.head_dim};
 constexpr int kAppendThreads = {APPEND_THREADS};
@@ -77,12 +77,14 @@ def pack_append_args(op: DecodeAttention, buffers: AppendBuffers, paged: PagedCa
 
 
 def append_parameter_bytes() -> int:
-    """Fields of the kernel's parameter."""
+    """Bytes of the kernel's parameter."""
     return _ARGS.size
 
 
 def append_fields(op: AttentionOp) -> list[dict[str, Any]]:
-    """The parameter's fields as a manifest lists them; the tensors are the attention's, and two of its own."""
+    """The parameter's fields as a manifest lists them. Two tensors are the kernel's own; the others are also the
+    attention's.
+    """
     own, shape = f"{op.name}.", op.shape
     pointers = {
         "qkv": (f"{own}qkv", "queries, keys and values of the new tokens"),

@@ -1,4 +1,4 @@
-"""The launch recipe, in a manifest, of the kernel that may go in front of an attention."""
+"""The recipe, in a manifest, of the kernel that may be launched before an attention."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _APPEND = (
 
 
 def append_recipe(op: AttentionOp, kernel: dict[str, Any], *, programmatic: bool) -> dict[str, Any]:
-    """How queries and the cache's new tokens are made ready; `kernel` says how it was compiled. It goes in front of the
-    attention's launch, where a caller gives the tensors that it reads."""
+    """How queries and the cache's new tokens are prepared; `kernel` describes the compiled kernel. It is launched
+    before the attention if a caller passes the tensors that it reads."""
     shape = op.shape
     given = (
         (f"{op.name}.qkv", [op.m, qkv_columns(shape)], str(shape.dtype)),

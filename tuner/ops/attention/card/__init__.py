@@ -18,14 +18,14 @@ on_device = AttentionOnDevice
 
 
 def data_of(workload: Workload, op: AttentionOp, seed: int) -> AttentionData:
-    """Queries, caches, lengths and references."""
+    """Queries, caches, lengths and reference results."""
     return AttentionData(workload, op, seed)
 
 
 def baseline_of(
     op: AttentionOp, data: AttentionData, slots: list[Arrays], vendor: Vendor, tools: Any
 ) -> AttentionLibrary | AttentionProducts:
-    """PyTorch's attention, and batched products where that is not installed or has no fused kernel."""
+    """PyTorch's attention, or batched products if PyTorch is not installed or has no fused kernel."""
     dtype = data.workload.dtype
     if importlib.util.find_spec("torch") is not None and op.form.soft_cap is None:
         return AttentionLibrary(op, dtype, slots[0])

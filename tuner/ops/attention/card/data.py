@@ -1,14 +1,15 @@
-"""The tensors of an attention: queries, caches and lengths of each slot, checks at other lengths.
+"""The tensors of an attention: queries, caches and lengths for each slot, and checks at other lengths.
 
-Caches rotate as weights do, so every launch of a chain reads its keys and values from DRAM. Checks have lengths of
-their own: a padded slot, one token, what is at the edges of tiles. Behind the longest of these their cache is NaN.
+Caches rotate like weights, so every launch of a chain reads its keys and values from DRAM. Checks have other lengths: a
+padded slot, one token, lengths at the edges of tiles. After the longest of these, their cache is NaN.
 
-Pages of a cache are given to sequences in random order. Behind a check's contexts the table has numbers of no page.
+Pages of a cache are assigned to sequences in random order. After the contexts of a check, the table has numbers of
+pages that do not exist.
 
-Queries may be what a product in front writes, and so may the cache's new rows. What follows is then judged by a
-reference that starts from these rows as the launch wrote them. They were NaN before, and their own references come
-first. So rows that are stale, wrong or read too early are found out, and roundings of scores need no bound of their
-own.
+The queries may be the output of a product before it, and so may the cache's new rows. The following ops are then judged
+by a reference that starts from these rows as the launch wrote them. They were NaN before, and are checked first, by
+their own references. So stale, wrong or prematurely read rows are detected, and rounding errors of scores need no
+separate bound.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from tuner.workers.gpu.tensors.reference import Reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
-#: Standard deviations within which the sum of independent roundings is; as for products.
+#: Number of standard deviations that bound the sum of independent rounding errors; as for products.
 _DEVIATIONS = 12
-#: Relative error of all weights of a query together: of scores in fp32, of exp2 and of the normaliser.
+#: Relative error that all weights of a query have in common, from scores in fp32, exp2 and the normaliser.
 _WEIGHTS_ERROR = 2.0**-14
 
 
@@ -49,26 +50,26 @@ class AttentionAddresses(NamedTuple):
     values: int
     lengths: int
     out: int
-    #: The table of a paged cache, or 0.
+    #: The table of a paged cache, else 0.
     pages: int = 0
 
 
 def addresses_of(op: AttentionOp, arrays: Arrays) -> AttentionAddresses:
-    """Addresses of a run's arrays."""
+    """The addresses of a run's arrays."""
     keys, values, lengths, *table = (int(arrays[name].data.ptr) for name in op.operands)
     q, out = (int(arrays[name].data.ptr) for name in (op.source, op.name))
     return AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out, pages=sum(table))
 
 
 def edge_lengths(op: AttentionOp, turn: int) -> tuple[int, ...]:
-    """Lengths at which a kernel may be wrong: none, one token, about whole tiles of a CTA or a cluster, the longest.
-    Of several sequences one has none in turn 1, and one token in the others."""
+    """Lengths at which a kernel may be wrong: zero, one token, near whole tiles of a CTA or a cluster, the maximum.
+    If there are several sequences, one is empty in turn 1 and has one token in the other turns."""
     longest = op.shape.max_length
     edges = {tile * cluster + off for tile in TILE_TOKENS for cluster in CLUSTERS for off in (-1, 0, 1)}
     lengths = sorted({0, 1, op.shape.new_tokens, longest - 1, longest, *(edge for edge in edges if edge < longest)})
     step = max(1, round(len(lengths) * 0.618))
     while math.gcd(step, len(lengths)) != 1:
-        step += 1  # so that few sequences get lengths from all over
+        step += 1  # so that few sequences get widely spread lengths
     spread = [lengths[(turn + place) * step % len(lengths)] for place in range(op.shape.sequences)]
     if len(spread) > 1:
         spread[turn % len(spread)] = 0 if turn == 1 else 1
@@ -81,14 +82,14 @@ class AttentionData(OpData):
     def __init__(self, workload: Workload, op: AttentionOp, seed: int) -> None:
         super().__init__(workload, op, seed)
         self._random = cupy.random.default_rng([seed, workload.ops.index(op)])
-        #: Of the checks with odd numbers, which end in NaN, where they share one.
+        #: The cache that the odd-numbered checks share, if they do; it ends in NaN.
         self._ragged_cache: dict[str, Array] = {}
-        #: Where a product writes to it.
+        #: Set if a product writes to the cache.
         self._written: AttendedCache | None = None
 
     @property
     def writes_cache(self) -> bool:
-        """Whether a product in front writes the cache's new rows."""
+        """Whether a product before it writes the cache's new rows."""
         return bool(self.workload.turned_for == self.op)
 
     @property
@@ -102,7 +103,7 @@ class AttentionData(OpData):
         return bytes_of_checks(self.workload, self.op)
 
     def check_lengths(self, seed_index: int) -> tuple[int, ...]:
-        """Of the first check the longest, of the second and fourth those at edges, of the third drawn ones."""
+        """The first check has the longest lengths, the second and fourth lengths at edges, the third random ones."""
         shape = self.op.shape
         if seed_index == 0:
             return tuple([shape.max_length] * shape.sequences)
@@ -112,11 +113,11 @@ class AttentionData(OpData):
         return tuple(drawn.integers(0, shape.max_length, shape.sequences, endpoint=True).tolist())
 
     def draw_slot(self) -> dict[str, Array]:
-        """At the lengths at which it is timed."""
+        """Tensors at the timed lengths."""
         return self._inputs_at(self.op.timed_lengths, self._draw_cache())
 
     def draw_check(self, seed: int, first: Arrays) -> dict[str, Array]:
-        """Checks share their caches, where no launch writes to them."""
+        """Checks share their caches if no launch writes to them."""
         op, is_odd = self.op, seed % 2 == 1
         if self.writes_cache:
             cache = self._draw_ragged(edge_lengths(op, seed)) if is_odd else self._draw_cache()
@@ -129,18 +130,18 @@ class AttentionData(OpData):
         return self._inputs_at(self.check_lengths(seed), cache)
 
     def in_place(self) -> tuple[str, ...]:
-        """Its own launch changes nothing."""
+        """Empty: its own launch changes nothing in place."""
         return ()
 
     def only_read(self, inputs: Arrays) -> list[tuple[str, Array]]:
-        """All rows of a cache but the new ones, which a launch writes."""
+        """All rows of a cache except the new ones, which a launch writes."""
         written = self.op.operands[:2] if self.writes_cache else ()
         names = [name for name in (self.op.source, *self.op.operands) if name in inputs and name not in written]
         found = [(name, inputs[name]) for name in names]
         return found + (self._written.only_read(inputs) if self._written else [])
 
     def cache_of(self, op: TileOp) -> AttendedCache | None:
-        """Its own, where that product writes to it."""
+        """The check's own cache, if that product writes to it."""
         if not self.writes_cache or op.name != self.op.source:
             return None
         self._written = AttendedCache(op, self.op, self.workload.dtype)
@@ -166,7 +167,7 @@ class AttentionData(OpData):
         return cupy.asarray(order.reshape(self.op.shape.sequences, -1))
 
     def _draw_ragged(self, ends: Sequence[int]) -> dict[str, Array]:
-        """A cache with NaN behind the sequences' ends. Of the table what lies there is no page."""
+        """A cache with NaN after the sequences' ends. The table's entries there are not page numbers."""
         op, paged = self.op, self.op.form.paged
         cache = self._draw_cache()
         tables = [cache[name] for name in op.operands[3:]]
@@ -180,10 +181,10 @@ class AttentionData(OpData):
         return cache
 
     def references(self, inputs: Arrays, read: Arrays) -> dict[str, Reference]:
-        """The attention's output for these inputs and queries [m, n].
+        """The attention's output [m, n] for these inputs and queries.
 
-        Its bound. The kernel and the library round each weight to the element type, which is independent of the others.
-        What is computed in fp32 has an error of all weights together. The output is rounded."""
+        Its bound. The kernel and the library round each weight to the element type; these errors are independent.
+        What is computed in fp32 has one error that all weights share. The output is rounded."""
         op, dtype, shape = self.op, self.workload.dtype, self.op.shape
         queries, lengths = read.get(op.source, inputs.get(op.source)), inputs[op.operands[2]]
         keys, values = in_order(op, inputs)
@@ -200,8 +201,8 @@ class AttentionData(OpData):
 
 
 def in_order(op: AttentionOp, arrays: Arrays) -> tuple[Array, Array]:
-    """Keys and values [sequences, KV heads, max_length, head_dim]: as they are given, or of pages a copy in order,
-    which has zeros behind the lengths."""
+    """Keys and values [sequences, KV heads, max_length, head_dim]: the given arrays, or for pages a sorted copy,
+    with zeros after the lengths."""
     keys, values, lengths, *table = (arrays[name] for name in op.operands)
     if op.form.paged is None:
         return keys, values

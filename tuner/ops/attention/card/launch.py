@@ -35,7 +35,7 @@ from tuner.workers.source.refused import refused_launch
 
 
 class AttentionOnDevice:
-    """An attention's kernel, its plan and its workspace, which belongs to one stream at a time."""
+    """An attention's kernel, its plan and its workspace, which one stream at a time may use."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class AttentionOnDevice:
         programmatic: bool,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> None:
-        """Loads the cubin, where all is as it was tied.
+        """Loads the cubin, if everything is as it was tied.
 
         Raises:
-            LaunchRefused: something is not, or the card holds no cluster of such CTAs.
+            LaunchRefused: something has changed, or the card cannot hold a cluster of such CTAs.
         """
         launchable.check()
         self.launchable, self._programmatic = launchable, programmatic
@@ -85,7 +85,7 @@ class AttentionOnDevice:
         self.launch_over(addresses_of(op, ops.arrays), weights, stream)
 
     def launch_over(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
-        """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
+        """Enqueues one launch; `next_weights` is the address of the weights that the next launch reads, or 0."""
         launchable, tiling = self.launchable, self._tiling
 
         def encoded(cache: CacheMap, address: int) -> bytes:
@@ -125,19 +125,19 @@ class AttentionOnDevice:
         )
 
     def clear_stamps(self) -> None:
-        """Forgets what earlier launches stamped; on the current stream."""
+        """Clears the stamps of earlier launches; on the current stream."""
         self._stamps.fill(0)
 
     def stamps(self) -> Stamps:
-        """What the last launch of a traced build stamped: [CTA, itself and its tasks, words]."""
+        """The stamps of the last launch of a traced build: [CTA, itself and its tasks, words]."""
         return self._stamps.get()  # type: ignore[no-any-return]
 
     def poison(self) -> None:
-        """NaN where spans leave their sums; on the current stream."""
+        """Sets the partial sums of spans to NaN; on the current stream."""
         self._partials.words.fill(FP32_NAN)
 
     def overwritten(self) -> str:
-        """What a launch wrote that it must not, in words; empty where it did not."""
+        """What a launch overwrote although it must not, in words; empty if nothing."""
         name = self.launchable.op.name
         plan = self.plan
         for what, guarded, words in (("tasks", self._tasks, plan.tasks), ("queues", self._queues, plan.queues)):
@@ -154,19 +154,19 @@ class AttentionOnDevice:
         return f"memory around the {changed} of {name}" if changed else ""
 
     def refused(self) -> str | None:
-        """What a launch found wrong first among the lengths, in words."""
+        """The first invalid length or page that a launch found, in words."""
         found = refused_launch(self._refused.words.get().tolist())
         return f"{self.launchable.op.name}: {found}" if found else None
 
     def aborted(self) -> str | None:
-        """Whose wait has expired first, in words."""
+        """The first wait that expired, in words."""
         found = aborted_launch(self._refused.words.get().tolist())
         return f"{self.launchable.op.name}: {found}" if found else None
 
     def abort_record(self) -> str | None:
-        """What it refused, or whose wait in it expired."""
+        """What the launch refused, or whose wait expired."""
         return self.refused() or self.aborted()
 
     def unload(self) -> None:
-        """Frees the module; no launch may be under way."""
+        """Frees the module; no launch may be running."""
         check(driver.cuModuleUnload(self._module))

@@ -1,12 +1,13 @@
 """The library's side of an attention: PyTorch's `scaled_dot_product_attention`.
 
-PyTorch has the vendor's fused kernels (cuDNN's) and flash decoding. Each backend that takes the problem is timed with
-each of cuBLASLt's algorithms, and the best is the baseline. Nothing else of it is used: its calls are captured in a
-graph of its own, over the problem's tensors, so a sample reads from DRAM what a sample of ours reads.
+PyTorch has the vendor's fused kernels (cuDNN's) and flash decoding. Each backend that supports the problem is timed
+with each of cuBLASLt's algorithms, and the fastest combination is the baseline. PyTorch does nothing else: its calls
+are captured in a separate graph, over the problem's tensors, so a sample reads as much from DRAM as a sample of our
+kernel.
 
-Lengths that differ take a mask, which is made outside of what is timed. PyTorch then reads the cache up to the longest,
-from the first token that any query sees on. Its kernels take no table of pages, so pages are put in order before,
-outside of what is timed too. That favours the library.
+Different lengths need a mask, which is made before the timing. PyTorch then reads the cache from the first token that
+any query sees up to the longest length. Its kernels do not accept page tables, so pages are sorted before the timing,
+too. That favours the library.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from tuner.ops.attention.op import AttentionOp
 from tuner.workers.gpu.library.op_library import TorchOpLibrary
 from tuner.workers.gpu.tensors.op_data import Arrays
 
-#: PyTorch's fused backends by their names there.
+#: PyTorch's fused backends, by their names in PyTorch.
 FUSED = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
-#: The one that takes anything, here in parts.
+#: The backend that supports any problem, here in parts.
 ANY = "MATH"
 
 
 class AttentionLibrary(TorchOpLibrary):
-    """PyTorch's attention by one of its backends."""
+    """PyTorch's attention with one of its backends."""
 
     def __init__(self, op: AttentionOp, dtype: Dtype, arrays: Arrays) -> None:
-        """Finds the backends that take the problem; `arrays` are those of a timed run.
+        """Finds the backends that support the problem; `arrays` are those of a timed run.
 
         Raises:
             WorkerError: PyTorch cannot be imported, or has no backend for it.
@@ -53,16 +54,16 @@ class AttentionLibrary(TorchOpLibrary):
         self.num_choices = len(self.backends)
 
     def recipe(self) -> str:
-        """How to call the library as this does."""
+        """How this calls the library."""
         mask = "" if self._timed_mask is None else ", with a mask"
         mask += "" if self._op.form.paged is None else IN_ORDER
         return f"PyTorch {self._torch.__version__} scaled_dot_product_attention by {self._backend}{mask}"
 
     def enqueue(self, arrays: Arrays, stream: int) -> None:
-        """One run whose results are in the problem's outputs, which a captured one leaves elsewhere. It takes whatever
-        lengths there are, some of them by another backend, since cuDNN's has no kernel for each. PyTorch reads what a
-        mask hides, and makes NaN of NaN there, and of a sequence without tokens; so hidden tokens are cleared before,
-        and such a sequence's rows behind."""
+        """One run whose results are in the problem's outputs; a captured run leaves them elsewhere. It accepts any
+        lengths, some of them with another backend, since cuDNN has no kernel for them. PyTorch reads masked tokens,
+        and NaN there makes the result NaN, as does a sequence without tokens; so hidden tokens are cleared before
+        the call, and the rows of such a sequence after it."""
         with self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream)):
             mask, (q, keys, values) = self._mask(arrays), self._tensors(arrays)
             if mask is not None:
@@ -83,10 +84,10 @@ class AttentionLibrary(TorchOpLibrary):
         return self.backends[self.choice]
 
     def _found_backends(self, arrays: Arrays) -> list[str]:
-        """Those that are fused and take the problem; where none does, the one that takes anything.
+        """The fused backends that support the problem; if there are none, the one that supports anything.
 
         Raises:
-            WorkerError: the card has no room even for that.
+            WorkerError: the card has too little memory even for that.
         """
         tensors = self._tensors(arrays)
         if found := [name for name in FUSED if self._takes(name, tensors)]:
@@ -101,19 +102,19 @@ class AttentionLibrary(TorchOpLibrary):
         try:
             self._attend(tensors, self._timed_mask, name)
             self._torch.cuda.synchronize()
-        except RuntimeError:  # it has no kernel for this, or no room
+        except RuntimeError:  # it has no kernel for this, or not enough memory
             return False
         return True
 
     def _attend_by_any(self, tensors: tuple[Any, Any, Any], mask: Any) -> Any:
-        """By the chosen backend, or the first other one that can."""
+        """Calls the chosen backend, or the first other one that can compute it."""
         for name in dict.fromkeys((self._backend, *FUSED)):
             with contextlib.suppress(RuntimeError):
                 return self._attend(tensors, mask, name)
         return self._attend(tensors, mask, ANY)
 
     def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backend: str) -> Any:
-        """[sequences, new tokens, heads, head_dim]; a RuntimeError where the backend cannot."""
+        """[sequences, new tokens, heads, head_dim]; raises RuntimeError if the backend cannot compute it."""
         torch, scale = self._torch, self._op.shape.score_scale
         with torch.no_grad():
             if backend == ANY:
@@ -126,13 +127,13 @@ class AttentionLibrary(TorchOpLibrary):
         return attended.transpose(1, 2)
 
     def _seen(self, inputs: Arrays) -> tuple[int, int]:
-        """From the first token that any query sees to the last one."""
+        """The range from the first token that any query sees to the last one."""
         op = self._op
         lengths = inputs[op.operands[2]].get().tolist()
         return min(op.form.first_seen(op.shape, length) for length in lengths), max(1, *lengths)
 
     def _mask(self, inputs: Arrays) -> Any:
-        """[sequences, 1, new tokens, tokens] which of the tokens a query sees; None where each sees all."""
+        """[sequences, 1, new tokens, tokens] which tokens a query sees; None if each sees all."""
         torch, op = self._torch, self._op
         shape, lengths = op.shape, inputs[op.operands[2]].get()
         first, end = self._seen(inputs)
@@ -155,5 +156,5 @@ class AttentionLibrary(TorchOpLibrary):
         return q, keys, values
 
     def _tensor(self, bits: Any) -> Any:
-        """The same memory as a tensor of the element type."""
+        """The same memory as a tensor with the element type."""
         return self._torch.from_dlpack(bits.view(self._bits)).view(self._dtype)

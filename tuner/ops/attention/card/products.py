@@ -1,8 +1,8 @@
-"""The library's side of an attention without a vendor's fused kernel: batched products of cuBLASLt, with a softmax.
+"""The library's side of an attention without the vendor's fused kernel: batched products by cuBLASLt, with a softmax.
 
-That is so where PyTorch is not installed, and where scores have a soft cap, which its fused kernels do not know. The
-result says so. The products read the cache once, as any attention does, but there are three launches, and they read all
-of it, whatever the lengths and the window. Pages are put in order before, outside of what is timed.
+This is used if PyTorch is not installed, and if scores have a soft cap, which PyTorch's fused kernels do not support.
+The result says so. The products read the cache once, as any attention does, but there are three launches, and they read
+all of the cache, whatever the lengths and the window. Pages are sorted before the timing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuner.workers.gpu.tensors.op_data import Arrays, from_bits
 from tuner.workers.gpu.tensors.outputs import bits_type
 from tuner.workers.source.tools import kernel_of
 
-#: What a recipe says of it.
+#: The recipe's description of this.
 NO_FUSED_ATTENTION = (
     "no vendor's fused attention was available, since {why}: cuBLASLt's batched products with our own softmax"
 )
@@ -45,23 +45,23 @@ class AttentionProducts(OpLibrary):
         scores = BatchedShape(m=tokens, n=columns, k=shape.head_dim, is_transposed=True, is_wide=True, **of_cache)
         sums = BatchedShape(m=shape.head_dim, n=columns, k=tokens, is_transposed=False, is_wide=False, **of_cache)
         self._scores, self._sums = vendor.batched(dtype, scores), vendor.batched(dtype, sums)
-        #: Of both batched products the same one.
+        #: The same choice for both batched products.
         self.num_choices = min(self._scores.num_algorithms, self._sums.num_algorithms)
         self._workspace = cupy.empty(vendor.workspace_bytes, dtype=cupy.uint8)
         self._wide = cupy.empty((batch, columns, tokens), dtype=cupy.float32)
         self._weights = cupy.empty((batch, columns, tokens), dtype=bits_type(dtype))
-        #: Queries, and results, by KV head: as they lie, where there is one new token.
+        #: Queries, and results, by KV head: unchanged if there is one new token.
         by_head = (shape.sequences, shape.kv_heads, shape.new_tokens, shape.query_heads, shape.head_dim)
         self._gathered = [cupy.empty(by_head, dtype=bits_type(dtype)) for _ in range(2 * (shape.new_tokens > 1))]
-        #: Keys and values in order, by the address of each timed slot's lengths.
+        #: Sorted keys and values, by the address of each timed slot's lengths.
         self._in_order: dict[int, tuple[Any, Any]] = {}
 
     def make_ready(self, arrays: Arrays) -> None:
-        """For timed runs over these arrays, whose caches have no NaN: pages are put in order once."""
+        """Prepares timed runs over these arrays, whose caches have no NaN: pages are sorted once."""
         self._in_order[arrays[self._op.operands[2]].data.ptr] = in_order(self._op, arrays)
 
     def recipe(self) -> str:
-        """How to call the library as this does."""
+        """How this calls the library."""
         form = self._op.form
         found = NO_FUSED_ATTENTION.format(why=NO_TORCH if form.soft_cap is None else NO_CAP)
         return found + ("" if form.paged is None else IN_ORDER)
@@ -83,18 +83,18 @@ class AttentionProducts(OpLibrary):
             arrays[op.name].reshape(by_token)[...] = self._gathered[1].transpose(0, 2, 1, 3, 4)
 
     def _cache_of(self, arrays: Arrays) -> tuple[Any, Any]:
-        """Keys and values of a run, in order. A weight of zero times NaN is NaN, so hidden values that are NaN are
-        cleared before, where a check has any."""
+        """Sorted keys and values of a run. Zero times NaN is NaN, so hidden values that are NaN are cleared first,
+        if a check has any."""
         if (known := self._in_order.get(arrays[self._op.operands[2]].data.ptr)) is not None:
             return known
         keys, values = in_order(self._op, arrays)
         if self._op.form.paged is None:
             values = cupy.where(cupy.isnan(from_bits(values, self._dtype)), values.dtype.type(0), values)
-        self._kept = keys, values  # as long as the run
+        self._kept = keys, values  # for as long as the run
         return keys, values
 
     def _enqueue_softmax(self, lengths: int) -> None:
-        """A CTA for each query, on the current stream."""
+        """Launches a CTA for each query, on the current stream."""
         shape, form = self._op.shape, self._op.form
         args = (
             self._wide,

@@ -1,7 +1,7 @@
-"""An attention's cache whose new rows the op in front writes: what of it a launch leaves, and what it must leave alone.
+"""An attention's cache whose new rows the op before it writes: what a launch must change in it, and what it must not.
 
-Each slot and each check has a cache of its own. Before a checked launch its new rows are NaN: an attention that reads
-them before they are written gives NaN. All other rows stay as they are, and their fingerprints say so.
+Each slot and each check has its own cache. Before a checked launch the new rows are NaN: an attention that reads them
+before they are written returns NaN. All other rows must stay the same, which fingerprints verify.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 
 class AttendedCache(Turned):
-    """The cache of one attention, which reads the queries of the op that writes to its cache."""
+    """The cache of an attention that reads its queries from the op that writes to the cache."""
 
     def __init__(self, op: TileOp, attention: AttentionOp, dtype: Dtype) -> None:
         self._keys, self._values, *_ = attention.operands
@@ -28,18 +28,18 @@ class AttendedCache(Turned):
         self._nan_bits = dtype.row.nan_bits
 
     def of(self, inputs: Inputs) -> tuple[Array, Array]:
-        """The attention's, which are inputs."""
+        """The attention's caches, which are inputs."""
         return inputs[self._keys], inputs[self._values]
 
     def poison(self, checks: Sequence[Inputs]) -> None:
-        """NaN in the new rows of each check; on the current stream."""
+        """Sets the new rows of each check to NaN; on the current stream."""
         for inputs in checks:
             _, pages, places = self.kept(inputs)
             for cache in self.of(inputs):
                 self.by_head(cache)[pages, :, places] = self._nan_bits
 
     def strayed(self, inputs: Inputs) -> str:
-        """Nothing: other rows have fingerprints."""
+        """Empty: other rows have fingerprints."""
         return ""
 
     def only_read(self, inputs: Inputs) -> list[tuple[str, Array]]:

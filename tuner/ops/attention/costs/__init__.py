@@ -1,4 +1,4 @@
-"""What decode attention takes: of ours by its plan, of a vendor's library by bytes."""
+"""Time models of decode attention: for our kernel from its plan, for a vendor's library from its bytes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.stamps import tile_of
 
-#: What a launch saves whose weights the launch before it has brought into the L2. A guess: half of its begin.
+#: Time that a launch saves if the launch before it has brought its weights into the L2. A guess: half of the time that
+#: a launch takes to begin.
 NEXT_WEIGHTS_GAIN_US = 1.0
-#: Share of a data sheet's rate of the DRAM that a library reaches on keys and values.
+#: Share of the DRAM's data sheet rate that a library reaches on keys and values.
 LIBRARY_EFFICIENCY = 0.9
-#: What a library's kernel takes beside its bytes.
+#: Time of a library's kernel in addition to its bytes.
 LIBRARY_LAUNCH_US = 4.6
-#: With fewer tasks than that share of the SMs the library splits its tokens, and adds up.
+#: If fewer tasks than this share of the SMs exist, the library splits the tokens and adds up the parts.
 LIBRARY_UNSPLIT_SHARE = 0.8
 LIBRARY_SPLIT_US = 3.1
 
 
 def launch_us(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu) -> float:
-    """At the lengths at which it is timed, less what it saves the launch behind it by asking for weights early."""
+    """The time at the timed lengths, minus what the next launch saves because this one requests its weights early."""
     alone_us = attention_us(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
     return alone_us - NEXT_WEIGHTS_GAIN_US * schedule.next_percent / 100
 
 
 def timeline(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu) -> LaunchTimeline:
-    """At the lengths at which it is timed; a cluster's CTAs share a task."""
+    """The timeline at the timed lengths; a cluster's CTAs share a task."""
     rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
     tasks: list[TimedTask] = []
     for row in rows:
@@ -44,7 +45,7 @@ def timeline(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, 
 
 
 def library_us(ops: Sequence[AttentionOp], workload: Workload, gpu: Gpu) -> float:
-    """Flash decoding over whole caches, masked where lengths differ. A task is a KV head of a sequence."""
+    """Flash decoding over whole caches, masked if lengths differ. A task is a KV head of a sequence."""
     return sum(_library_us(op, gpu) for op in ops)
 
 

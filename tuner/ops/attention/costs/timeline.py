@@ -1,4 +1,4 @@
-"""What a launch of decode attention will take at given lengths: bytes at a shared rate, and what no bandwidth hides."""
+"""A forecast of a decode attention launch at given lengths: bytes at a shared rate, and what no bandwidth hides."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ from tuner.core.problem.gpu import Gpu
 from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 
-#: Bytes that one SM takes from the L2 in a clock, when it is alone.
+#: Bytes per clock that one SM receives from the L2 when no other SM reads.
 _PORT_BYTES = 64
 _FLOAT_BYTES = 4
-#: Between two copies that a thread asks for: boxes of 4 KB come at 71 GB/s (docs/findings/README.md).
+#: Time between two copies that one thread requests: boxes of 4 KB arrive at 71 GB/s (docs/findings/README.md).
 _COPY_US = 0.058
-#: Between two `cp.async` of a warp that requests, 16 bytes a lane; and what a tile of keys, or of values, takes it
-#: beside them: its stage, its addresses, an arrival of each lane (docs/findings/README.md).
+#: Time between two `cp.async` of a warp, 16 bytes a lane; and the additional time of a tile of keys or values: its
+#: stage, its addresses, an arrival of each lane (docs/findings/README.md).
 _WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 18, 250
-#: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
+#: Time from a CTA's last item sent to the last one received. A guess: an item takes as long as one to the L2.
 _CLUSTER_US = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionTimes:
-    """A task of a cluster in time."""
+    """Times of a cluster's task."""
 
     queue: int
     #: sequence << 16 | KV head, block of columns << 24 | span.
     task: tuple[int, int]
-    #: Taken, its first bytes there, all multiplied, stored; microseconds after the launch began.
+    #: Microseconds since the launch began: when the task was taken, its first bytes had arrived, everything was
+    #: multiplied, and the result was stored.
     times_us: tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Times:
-    #: Until the first bytes are there, and of each cluster from then on until it has multiplied its last.
+    #: Time until the first bytes arrive, and for each cluster the time from then until it has multiplied its last
+    #: bytes.
     first: float
     ends: np.ndarray[tuple[int], np.dtype[np.float64]]
-    #: What comes after the last.
+    #: Time after the last bytes.
     merged: float
 
 
 def attention_us(
     plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tiling: AttentionTiling, rates: Rates | None = None
 ) -> float:
-    """From the begin of a launch in a graph to its last store, microseconds, with a cold cache.
+    """Microseconds from the begin of a launch in a graph to its last store, with a cold cache.
 
-    All CTAs that still read share the DRAM evenly, each up to its SM's port, up to what its ring has under way (by
-    Little's law), and up to what a thread asks for by pages, or a warp without a copy engine. What comes on top is the
-    begin, the first bytes' way, a task's own end for each, the meeting of a cluster's CTAs, and that of spans where
-    there are several.
+    All CTAs that still read share the DRAM evenly. Each is limited by its SM's port, by the bytes in flight in its ring
+    (Little's law), and by what a thread requests by pages, or a warp without the copy engine. To this are added the
+    begin, the latency of the first bytes, the end of each task, the exchange between a cluster's CTAs, and that between
+    spans if there are several.
     """
     times = _times(plan, lengths, tiling, rates or rates_of(gpu), gpu)
     return float(times.first + times.ends.max() + times.merged)
@@ -61,8 +63,8 @@ def attention_us(
 def attention_timeline(
     plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tiling: AttentionTiling
 ) -> list[AttentionTimes]:
-    """The tasks that are not empty, queue by queue, as `attention_us` has them: a queue's time goes to its tasks by
-    their bytes."""
+    """The tasks that are not empty, queue by queue, with the times of `attention_us`: a queue's time is distributed
+    over its tasks in proportion to their bytes."""
     rates = rates_of(gpu)
     times = _times(plan, lengths, tiling, rates, gpu)
     tasks, queues = plan.run_at(lengths)
@@ -71,7 +73,7 @@ def attention_timeline(
     for queue in range(plan.num_queues):
         own = np.arange(queues[queue], queues[queue + 1])
         own = own[is_live[own]]
-        weights = 1 + tokens[own]  # a task without tokens takes its time too
+        weights = 1 + tokens[own]  # a task without tokens takes time too
         ends = times.first + times.ends[queue] * np.cumsum(weights) / max(1, weights.sum())
         begin = rates.launch_us
         for place, end in zip(own.tolist(), ends.tolist(), strict=True):
@@ -106,7 +108,7 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
 
 
 def _warp_bytes_per_us(tiling: AttentionTiling, gpu: Gpu) -> float:
-    """That two warps copy, one of them keys, tile behind tile, where nothing else holds them back."""
+    """The rate of two warps, one of which copies keys, tile after tile, if nothing else limits them."""
     of_keys = tiling.ring_bytes / tiling.num_stages / 2
     return 2 * of_keys * gpu.clock_mhz / (_WARP_TILE_CLOCKS + _WARP_COPY_CLOCKS * of_keys / _WARP_COPY_BYTES)
 
@@ -114,7 +116,7 @@ def _warp_bytes_per_us(tiling: AttentionTiling, gpu: Gpu) -> float:
 def loads_of(
     plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Of each cluster: bytes of the cache that it requests, and tasks that are not empty."""
+    """For each cluster, the bytes of the cache that it requests, and its tasks that are not empty."""
     tokens, is_live = _tokens_of(plan, lengths, tile_tokens)
     of_token = 2 * plan.op.head_dim * plan.op.dtype.size_bytes
     queue = np.repeat(np.arange(plan.num_queues), np.diff(plan.run_at(lengths)[1]))
@@ -127,7 +129,7 @@ def loads_of(
 def _tokens_of(
     plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Of each task at these lengths: tokens that it requests, and whether it is run."""
+    """For each task at these lengths, the tokens that it requests, and whether it is run."""
     op, tasks = plan.op, plan.run_at(lengths)[0]
     sequence, span = tasks[:, 0] >> 16, tasks[:, 1] & 0xFFFFFF
     begin = span * plan.span_tokens
@@ -142,7 +144,7 @@ def _tokens_of(
 def _ends_us(
     num_bytes: np.ndarray[tuple[int], np.dtype[np.float64]], per_us: float, port_per_us: float
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """When each CTA has its bytes."""
+    """When each CTA has received its bytes."""
     order = np.argsort(num_bytes, kind="stable")
     ends = np.zeros(len(num_bytes))
     now, before = 0.0, 0.0

@@ -1,5 +1,6 @@
-"""Whether a manifest's attentions are those of their tables: what a recipe says of grid, waits and workspace is held
-against the tasks and queues that the kernel will read. `runtime/src/attention_launch_check.c` does so of an index."""
+"""Checks that a manifest's attentions agree with their tables: a recipe's grid, waits and workspace are compared
+with the tasks and queues that the kernel will read. `runtime/src/attention_launch_check.c` does the same for an
+index."""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ from tuner.core.plan.table.header import MOST_QUEUES
 from tuner.packs.recipes.launches import check_spin_limit, wrong
 
 Json = Mapping[str, Any]
-#: The list of a manifest that has them.
+#: The list in a manifest that contains them.
 SECTION = "attentions"
-#: Words of a task; and of what a launch leaves in its workspace: what it refused, and why it gave up.
+#: Bytes of a task, and of the parts of the workspace where a launch records what it refused, and why it aborted.
 _TASK_BYTES, _REFUSED_BYTES, _ABORT_BYTES = 8, 16, 24
 
 
 def check(manifest: Json, files: Mapping[str, bytes]) -> None:
-    """Of all attentions; `files` has their tables.
+    """Checks all attentions; `files` contains their tables.
 
     Raises:
-        InvalidInput: names the attention's field, and what its tables say.
+        InvalidInput: names the attention's field, and the value that follows from its tables.
     """
     for index, recipe in enumerate(manifest.get("attentions", ())):
         where = f"attentions[{index}]"
         values = {one["name"]: one["value"] for one in recipe["parameter"]["fields"] if "value" in one}
-        if "spin_limit_cycles" in values:  # what older manifests do not say
+        if "spin_limit_cycles" in values:  # older manifests do not have it
             check_spin_limit(f"{where}.parameter.spin_limit_cycles", values["spin_limit_cycles"])
         if recipe.get("cooperative") and recipe["programmatic_dependent_launch"]:
             raise wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
@@ -41,7 +42,7 @@ def check(manifest: Json, files: Mapping[str, bytes]) -> None:
 
 
 def _check_queues(where: str, recipe: Json, queues: bytes, tasks: bytes, values: Json) -> tuple[int, ...]:
-    """Where they begin. Clusters behind those that have tasks only ask for weights."""
+    """Where they begin. Clusters after those that have tasks only request weights."""
     *heads, end = _words(queues) or (0,)
     count, cluster = len(heads), recipe["cluster"][0]
     if not 1 <= count <= MOST_QUEUES or values.get("num_queues", count) != count:
@@ -60,7 +61,7 @@ def _check_queues(where: str, recipe: Json, queues: bytes, tasks: bytes, values:
 
 
 def _check_tasks(where: str, tasks: bytes, values: Json) -> None:
-    """Each span of each block of columns is one task's."""
+    """Each span of each block of columns belongs to one task."""
     sizes = (values["kv_heads"], values["num_blocks"], values["num_spans"])
     sequences, rest = divmod(len(tasks) // _TASK_BYTES, max(1, sizes[0] * sizes[1] * sizes[2]))
     if rest or values.get("sequences", sequences) != sequences:
@@ -77,7 +78,7 @@ def _check_tasks(where: str, tasks: bytes, values: Json) -> None:
 
 
 def _check_workspace(where: str, recipe: Json, values: Json) -> None:
-    """Counters, then what was refused, then why a launch gave up: all of them zeroed, and nothing over another."""
+    """Counters, then what was refused, then why a launch aborted: all of them zeroed, and no overlaps."""
     space, slots = recipe["workspace"], values.get("sequences", 1) * values["kv_heads"] * values["num_blocks"]
     parts = [
         ("arrivals", space["arrivals"], 4 * slots * recipe["cluster"][0]),

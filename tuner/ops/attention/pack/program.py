@@ -1,5 +1,5 @@
-"""What the C runtime is told of an attention's launch: where its tensors, its tables and its workspace go; and which of
-its tensors are written, or may be left out."""
+"""What the C runtime needs to launch an attention: where its tensors, its tables and its workspace go, which of its
+tensors are written, and which may be left out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tuner.packs.programs import NOWHERE, Layout, Part, Patch, no_map, offsets_o
 from tuner.packs.recipes.parameters import pack_fields
 
 Json = dict[str, Any]
-#: The list of a manifest that has them.
+#: The list in a manifest that contains them.
 SECTION = "attentions"
-#: Of its own tensors those that a call has, too.
+#: The tensors that the attention has in common with a call.
 _TENSORS = ("keys", "values", "lengths", "pages")
 
 
@@ -24,30 +24,30 @@ def roles_of(recipe: Json, manifest: Json) -> dict[str, str]:
 
 
 def paged_of(recipe: Json) -> tuple[str, ...]:
-    """Its caches of any number of pages."""
+    """Its caches, if they may have any number of pages."""
     return tuple(f"{recipe['op']}.{name}" for name in ("keys", "values") if "pages" in recipe)
 
 
 def source_of(recipe: Json, manifest: Json) -> str:
-    """What it reads queries from."""
+    """The tensor that it reads queries from."""
     return str(next(op["source"] for op in manifest["workload"]["ops"] if op["name"] == recipe["op"]))
 
 
 def written_in_front(recipe: Json, manifest: Json) -> set[str]:
-    """What a kernel before it writes: caches, and turned queries."""
+    """What a kernel before it writes: caches, and rotated queries."""
     caches = {f"{recipe['op']}.{name}" for name in ("keys", "values")}
     return caches | ({source_of(recipe, manifest)} if "append" in recipe else set())
 
 
 def tensors_in_front(recipe: Json) -> list[Json]:
-    """Those of that kernel, which a call may leave out."""
+    """Tensors of that kernel, which a call may leave out."""
     return list(recipe.get("append", {}).get("tensors", ()))
 
 
 def part_of(recipe: Json, workspace: int, layout: Layout) -> Part:
-    """Its launch, whose queues and tasks are files, and whose workspace lies there in the memory."""
+    """Its launch, whose queues and tasks are files, and whose workspace has this offset in memory."""
     own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
-    abort = recipe["workspace"].get("abort_record")  # not there in artifacts of before waits were bounded
+    abort = recipe["workspace"].get("abort_record")  # missing in artifacts from before waits were bounded
     own |= {"abort": workspace + abort["offset"]} if abort else {}
     own |= {name: layout.file(recipe[name]) for name in ("tasks", "queues")}
     first, pages = bytes.fromhex(recipe["first_tasks"]), recipe.get("pages")

@@ -1,4 +1,4 @@
-"""The shape of decode attention, alone or with a plain product after it: what a call has seven operands for."""
+"""The shape of decode attention, alone or with a plain product after it: a call has seven operands for it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class AttentionShape(LaunchedShape):
     #: Dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags, window, columns of the
     #: projection; scale and soft cap as float32; first rung, number of rungs, its text.
     RECORD = struct.Struct("<9I2f3I")
-    #: How long the contexts were that were timed is no matter of the shape.
+    #: The timed length of contexts is not part of the shape.
     SIZES = ("sequences", "max_length", "lengths", "timed_length")
 
     @staticmethod
     def is_op(op: Mapping[str, Any]) -> bool:
-        """Whether an op of a manifest's workload is one."""
+        """Whether an op of a manifest's workload is an attention."""
         return op.get("op") == ATTENTION
 
     #: ``fp16`` or ``bf16``.
@@ -39,7 +39,7 @@ class AttentionShape(LaunchedShape):
     head_dim: int
     #: New tokens of each sequence, included in its length.
     new_tokens: int
-    #: Tokens of a page of the cache; 0 where it is contiguous.
+    #: Tokens of a page of the cache; 0 if it is contiguous.
     page_tokens: int
     #: Whether a page's heads come before its tokens.
     heads_first: bool
@@ -49,12 +49,12 @@ class AttentionShape(LaunchedShape):
     soft_cap: float
     #: Scale of the scores.
     scale: float
-    #: Columns of the projection after it; 0 where there is none.
+    #: Columns of the projection after it; 0 if there is none.
     d_out: int
 
     @classmethod
     def of_workload(cls, workload: Mapping[str, Any]) -> AttentionShape:
-        """That of a manifest's workload.
+        """The shape of a manifest's workload.
 
         Raises:
             InvalidInput: it is not one attention with at most one plain product after it.
@@ -76,7 +76,7 @@ class AttentionShape(LaunchedShape):
 
     @staticmethod
     def sizes_of(op: Mapping[str, Any]) -> tuple[int, int]:
-        """Of an op: sequences, and the longest context."""
+        """Sequences and longest context of an op."""
         return op["sequences"], op["max_length"]
 
     @property
@@ -85,7 +85,7 @@ class AttentionShape(LaunchedShape):
         return self.heads * self.head_dim
 
     def figures(self, columns: int) -> tuple[Any, ...]:
-        """Figures of its record, from the dtype to the soft cap; `columns` are those that leave."""
+        """The numbers of its record, from the dtype to the soft cap; `columns` are those of the output."""
         sizes = (self.heads, self.kv_heads, self.head_dim, self.new_tokens, self.page_tokens)
         more = (int(self.heads_first), self.window, columns, self.scale, self.soft_cap)
         return (DTYPES[self.dtype], *sizes, *more)
@@ -105,10 +105,10 @@ class AttentionShape(LaunchedShape):
 
 
 def _attention_and_projection(workload: Mapping[str, Any]) -> tuple[Json, Json | None]:
-    """The attention, and the product after it if there is one: what a call has seven operands for.
+    """The attention, and the product after it if there is one: a call has seven operands for these.
 
     Raises:
-        InvalidInput: there are others, or the product has an option.
+        InvalidInput: there are other ops, or the product has an option.
     """
     ops = workload["ops"]
     attentions, products = [op for op in ops if op.get("op") == ATTENTION], [*filter(is_product, ops)]

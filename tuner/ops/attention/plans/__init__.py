@@ -1,12 +1,12 @@
-"""Judges a plan of decode attention by its words, for every length that a launch may bring.
+"""Checks a plan of decode attention word by word, for every length that a launch may have.
 
-What is proven. Each span of each block of columns is one task's, so that each place in a slot is written once. Where a
-launch assigns its tasks by the lengths, each has a number. The C clusters take C numbers at a time, one each, so that
-each task is one cluster's.
-The CTAs of a cluster have each tile of a span once, and run the same tasks in the same order.
-The arrivals of a slot are the same in each launch, whatever the lengths. So the one that makes its counter a multiple
-of them comes behind all others of the launch, and alone adds up what they left. No task waits for another one, but CTAs
-of a cluster for each other, which run at once. So none hangs, however few clusters are on the card.
+What is proven. Each span of each block of columns belongs to one task, so each place in a slot is written once. If a
+launch assigns its tasks by the lengths, each has a number. The C clusters take C numbers at a time, one each, so each
+task belongs to one cluster. The CTAs of a cluster read each tile of a span once, and run the same tasks in the same
+order. The arrivals of a slot are the same in each launch, whatever the lengths. So the CTA whose arrival makes the
+counter a multiple of this number comes after all others of the launch, and it alone adds up their partial sums. No task
+waits for another task. Only CTAs of a cluster wait for each other, and these run at the same time. So no launch hangs,
+however few clusters fit on the card.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner.ops.attention.schedule import BLOCK_COLUMNS, AttentionEngine, Attenti
 _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
 #: The device counts tokens, tiles, tasks and slots in signed words of 32 bits.
 _MOST_COUNT = 2**31 - 1
-#: Of a paged cache's boxes, a lane looks for up to so many after the last one that there is; a tile has one or more.
+#: Lanes look for the boxes of a paged cache, up to this many after the last existing one; a tile has one or more.
 _TILES_BEYOND = 64
 
 
@@ -37,7 +37,7 @@ def plan_of(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> Attention
     """The proven plan of one attention's launch.
 
     Raises:
-        IllegalSchedule: teams of warps are not whole.
+        IllegalSchedule: the warps cannot be split into whole teams.
         PlanError: as `check_attention`.
     """
     plan = assign(
@@ -59,9 +59,9 @@ def plan_of(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> Attention
 
 
 def digest_of(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
-    """sha256, hex: of what a launch is told, and of what was proven of it."""
+    """sha256, hex, of the launch's arguments and of what was proven about it."""
     sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, Frozen(schedule))
-    later = (plan.by_length, plan.num_asking)  # left out by default, so that digests of before stay as they are
+    later = (plan.by_length, plan.num_asking)  # left out if it is the default, so that older digests stay the same
     facts = (*sizes, *later) if any(later) else sizes
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
     engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
@@ -69,10 +69,10 @@ def digest_of(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
 
 
 def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan) -> None:
-    """Returns where a plan is the op's, by the schedule, and right.
+    """Returns if the plan is right and belongs to the op with this schedule.
 
     Raises:
-        PlanError: it is of another op or schedule, or as `check_attention`.
+        PlanError: it belongs to another op or schedule, or as `check_attention`.
     """
     if (plan.op, plan.form) != (op.shape, op.form):
         raise WordError("the plan is for another op", f"for {plan.op} and {plan.form}, but {op.name} is {op.shape}")
@@ -81,13 +81,13 @@ def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan
 
 
 def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
-    """Returns where a launch of the plan is right for all lengths up to the longest, and for any page numbers.
+    """Returns if a launch of the plan is right for all lengths up to the longest, and for any page numbers.
 
     Raises:
-        InvalidInput: a paged cache has more rows than a tensor map counts.
+        InvalidInput: a paged cache has more rows than a tensor map supports.
         WordError: a word is out of range, or queues do not lie one after the other.
-        ResourceError: more queues than a parameter has room for, or the device cannot count so far.
-        CoverageError: a span is no task's, or two tasks'.
+        ResourceError: more queues than a parameter has space for, or numbers that the device cannot represent.
+        CoverageError: a span belongs to no task, or to two.
     """
     plan.form.check_of(plan.op)
     _check_sizes(plan, tile_tokens)
@@ -97,10 +97,10 @@ def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
 
 
 def check_made_for(plan: AttentionPlan, schedule: AttentionSchedule) -> None:
-    """Returns where the kernel of the schedule is the one that the plan is for: it has these facts as constants.
+    """Returns if the plan was made for the schedule's kernel, in which these facts are constants.
 
     Raises:
-        WordError: names the first in which they differ.
+        WordError: names the first difference.
     """
     wanted = {
         "span_tokens": schedule.span_tokens,

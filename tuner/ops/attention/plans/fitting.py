@@ -1,4 +1,4 @@
-"""What an attention's tensors take on a card: asked before anything is allocated."""
+"""The memory that an attention's tensors need on a card, which is checked before anything is allocated."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def cache_bytes(op: AttentionOp) -> int:
 
 
 def copy_bytes(op: AttentionOp) -> int:
-    """Of a slot: caches, queries and results; of a paged cache the library has a copy in order, too."""
+    """Memory per slot: caches, queries and results; for a paged cache also the library's sorted copy."""
     copies = 1 if op.form.paged is None else 2
     return copies * cache_bytes(op) + 2 * op.m * op.n * op.shape.dtype.size_bytes
 
 
 def bytes_of_checks(workload: Workload, op: AttentionOp) -> int:
-    """What checks keep, at their largest.
+    """Maximum memory that checks keep.
 
-    Each has a cache of its own where a product writes to it, else those at edges share one. Beside it stands what the
-    library reads: a copy without NaN, and of pages in order two more while they are gathered.
+    Each has its own cache if a product writes to it; otherwise checks at edges share one. In addition there is what the
+    library reads: a copy without NaN, and for pages two more while they are sorted.
     """
     num_kept = NUM_CHECKS if workload.turned_for == op else 1
     num_read = 1 if op.form.paged is None else 3

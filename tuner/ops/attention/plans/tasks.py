@@ -1,8 +1,8 @@
 """The tasks of decode attention, assigned to the CTAs' queues.
 
 A task is a span of one sequence's context for a block of columns of one KV head. The CTAs of a cluster share it: they
-take its tiles in turns. All tasks that the longest context has are there. Which of them are empty follows from the
-lengths of a launch. A plan may leave the table aside, and have a launch assign what its lengths leave of them.
+take its tiles in turn. The table has all tasks of the longest context. The lengths of a launch decide which of them are
+empty. A plan may do without the table: then a launch assigns the tasks that its lengths leave.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: CTAs that may share a task.
 CLUSTERS: tuple[int, ...] = axes_of(AttentionSchedule)["cluster"].values
-#: Sequences whose lengths a warp knows together.
+#: Sequences whose lengths a warp holds at a time.
 SEQUENCES_AT_ONCE = 32
 #: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
 Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
@@ -32,33 +32,33 @@ Places = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionPlan:
-    """What a launch is told of its tasks."""
+    """The tasks of a launch."""
 
     op: DecodeAttention
     #: Tokens of a span: a tile for each CTA of a cluster, or more of them.
     span_tokens: int
     #: Queries of a task: 8 or 16.
     columns: int
-    #: Of all queues, one after the other.
+    #: The tasks of all queues, one after the other.
     tasks: Words
     #: Where the queue of each cluster begins, and where the last one ends.
     queues: Places
     #: CTAs that share a task.
     cluster: int = 1
     form: AttentionForm = PLAIN
-    #: Whether a launch assigns the tasks that are not empty to the clusters, and reads no table.
+    #: Whether a launch assigns the tasks that are not empty to the clusters, without a table.
     by_length: bool = False
-    #: Clusters behind those that have tasks, which ask the L2 for the next launch's weights and end.
+    #: Clusters after those that have tasks; they request the next launch's weights into the L2 and end.
     num_asking: int = 0
 
     @property
     def num_assigned(self) -> int:
-        """Sequences whose tasks a launch assigns; 0 where the table has them."""
+        """Number of sequences whose tasks a launch assigns; 0 if the table has them."""
         return self.op.sequences if self.by_length else 0
 
     @property
     def num_queues(self) -> int:
-        """Clusters; each has a task at least."""
+        """Number of clusters; each has at least one task."""
         return len(self.queues) - 1
 
     @property
@@ -68,7 +68,7 @@ class AttentionPlan:
 
     @property
     def most_tasks(self) -> int:
-        """Most tasks of a queue, at any lengths."""
+        """Maximum number of tasks in a queue, at any lengths."""
         return -(-len(self.tasks) // self.num_queues) if self.by_length else int(np.diff(self.queues).max())
 
     @property
@@ -78,7 +78,7 @@ class AttentionPlan:
 
     @property
     def num_blocks(self) -> int:
-        """Into which the columns of a KV head are cut."""
+        """Number of blocks into which the columns of a KV head are cut."""
         return -(-self.op.columns // self.columns)
 
     @property
@@ -88,8 +88,8 @@ class AttentionPlan:
 
     @property
     def tiles(self) -> TileSpace:
-        """The tasks' grid, by sequence, KV head, block and span; a span of the context that each reads, which reaches
-        as far as the sequence's length; and the place in a slot that it writes."""
+        """The tasks' grid, by sequence, KV head, block and span. A task reads one span of the context, up to the
+        sequence's length, and writes one place in a slot."""
         grid = (self.op.sequences, self.op.kv_heads, self.num_blocks, self.num_spans)
         begin = np.arange(self.num_spans, dtype=np.int64) * self.span_tokens
         spans = Extent(axes=(3,), begin=begin, end=np.minimum(begin + self.span_tokens, self.op.max_length))
@@ -111,12 +111,12 @@ class AttentionPlan:
 
     @property
     def num_counters(self) -> int:
-        """Of arrivals: each CTA of a cluster adds up its own part of a slot."""
+        """Number of arrival counters: each CTA of a cluster adds up its own part of a slot."""
         return self.num_slots * self.cluster
 
     @property
     def arrivals_per_launch(self) -> int:
-        """Of a slot, whatever the lengths: a power of two, so that a counter of 32 bits may wrap."""
+        """Arrivals at a slot, whatever the lengths: a power of two, so that a counter of 32 bits may wrap."""
         return 1 << (self.num_spans - 1).bit_length()
 
     @property
@@ -125,14 +125,14 @@ class AttentionPlan:
         return self.tasks[self.queues[:-1]]
 
     def live_spans(self, length: int) -> range:
-        """Spans of a sequence of that length that are not empty: one at least."""
+        """Spans of a sequence of that length that are not empty: at least one."""
         first = self.form.first_seen(self.op, length) // self.span_tokens
         return range(first, max(1, -(-length // self.span_tokens)))
 
     def assigned_at(self, lengths: Sequence[int]) -> tuple[Words, Places]:
-        """Tasks and queues as a launch of these lengths assigns them. It knows 32 sequences at a time: of these whole
-        spans first, sequence by sequence, then the rests behind them, the longest first; in a span block by block of
-        each KV head. Clusters take them there and back. A queue may be empty."""
+        """Tasks and queues as a launch of these lengths assigns them. It handles 32 sequences at a time: first their
+        whole spans, sequence by sequence, then the remainders, the longest first; within a span, block by block of
+        each KV head. Clusters take them in order, then in reverse order, alternately. A queue may be empty."""
         known = np.asarray(lengths)
         live = np.array([(spans.start, spans.stop) for spans in map(self.live_spans, lengths)])
         first, last = live[:, 0], live[:, 1] - 1
@@ -152,18 +152,20 @@ class AttentionPlan:
         return _there_and_back(tasks, self.num_queues)
 
     def run_at(self, lengths: Sequence[int]) -> tuple[Words, Places]:
-        """Tasks, and where queues begin, at these lengths; of a table also those that are empty."""
+        """Tasks and the beginnings of queues at these lengths; from a table also the empty tasks."""
         return self.assigned_at(lengths) if self.by_length else (self.tasks, self.queues)
 
     def arrivals(self, span: int, length: int) -> int:
-        """What the task of a span counts for: the first that is not empty arrives for all that do not."""
+        """The number of arrivals that the task of a span counts for: the first one that is not empty also counts for
+        all empty ones.
+        """
         live = self.live_spans(length)
         if span == live.start:
             return self.arrivals_per_launch - len(live) + 1
         return 1 if span in live else 0
 
     def own_tiles(self, span: int, length: int, tile_tokens: int, rank: int) -> range:
-        """Of the tiles of a span, those that the CTA of that rank takes: from the first that is seen on, in turns."""
+        """The tiles of a span that the CTA of that rank takes: starting with the first visible one, in turn."""
         begin = span * self.span_tokens
         tokens = min(max(length - begin, 0), self.span_tokens)
         skipped = max(self.form.first_seen(self.op, length) - begin, 0) // tile_tokens
@@ -171,7 +173,7 @@ class AttentionPlan:
 
 
 def num_attention_clusters(gpu: Gpu, cluster: int) -> int:
-    """Queues of a launch: clusters that are resident at once, a CTA an SM."""
+    """Queues of a launch: clusters that are resident at the same time, one CTA per SM."""
     return max(1, min(MOST_QUEUES, gpu.num_clusters(cluster)))
 
 
@@ -186,10 +188,10 @@ def assign(
     form: AttentionForm = PLAIN,
     by_length: bool = False,
 ) -> AttentionPlan:
-    """Tasks in the order of slots, and in a slot of spans.
+    """Tasks in the order of slots, and within a slot in the order of spans.
 
-    `contiguous`: each cluster takes neighbours. Else they go to the clusters in turns, so that spans of a slot end at
-    about the same time. `by_length`: a launch assigns them itself.
+    `contiguous`: each cluster takes neighbouring tasks. Otherwise clusters take tasks in turn, so that spans of a slot
+    end at about the same time. `by_length`: a launch assigns them itself.
     """
     num_spans, num_blocks = -(-op.max_length // span_tokens), -(-op.columns // columns)
     grid = np.indices((op.sequences, op.kv_heads, num_blocks, num_spans), dtype=np.int32).reshape(4, -1)
@@ -212,14 +214,14 @@ def assign(
 
 
 def _in_turns(tasks: Words, num_queues: int) -> tuple[Words, Places]:
-    """Tasks queue behind queue, and where queues begin and the last one ends: each takes one in turn."""
+    """Tasks queue by queue, and where queues begin and the last one ends: each queue takes one in turn."""
     sizes = [len(range(queue, len(tasks), num_queues)) for queue in range(num_queues)]
     assigned: Words = np.concatenate([tasks[queue::num_queues] for queue in range(num_queues)])
     return assigned, np.array([0, *np.cumsum(sizes)], dtype=np.int32)
 
 
 def _there_and_back(tasks: Words, num_queues: int) -> tuple[Words, Places]:
-    """The same, where each takes one in turn, and every second time the last queue begins."""
+    """The same, but every second round starts with the last queue."""
     turn, place = np.divmod(np.arange(len(tasks)), num_queues)
     queue = np.where(turn % 2, num_queues - 1 - place, place)
     sizes = np.bincount(queue, minlength=num_queues)

@@ -1,4 +1,4 @@
-"""How a search begins with decode attention, and how it compares its schedules."""
+"""How a search starts with decode attention, and how it compares its schedules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An attention and the product after it whose CTAs fit an SM together.
+"""An attention and the product after it whose CTAs fit on an SM together.
 
-The product's CTAs then fill their rings while the attention runs, and the next attention waits beside the product. So
-it has the time to ask the L2 for the weights of its own product, while nobody else reads.
+The product's CTAs then fill their rings while the attention runs, and the next attention waits next to the product. So
+it has time to prefetch the weights of its own product into the L2, while nothing else reads.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from tuner.ops.attention.plans import plan_of
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.search.guesses.rings import fitted, windowed
 
-#: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
+#: Tokens of a shallow ring, and the numbers of its warps that multiply and that finish tasks, that were fastest in this
+#: case.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
-#: Bytes of weights that a CTA of the product has under way at most, so that keys and values do not stand behind a whole
-#: ring of them (docs/findings/README.md).
+#: Maximum bytes of weights in flight per CTA of the product, so that keys and values do not wait behind a whole ring of
+#: them (docs/findings/README.md).
 _WINDOW_BYTES = 49_152
-#: Per cent of the weights that are requested, and whether early, the fastest first (docs/findings/README.md).
+#: Per cent of the weights that are prefetched, and whether early; the fastest first (docs/findings/README.md).
 _ASKS = ((25, True), (0, False), (50, True))
-#: Of the SMs, one in so many has a CTA that asks at least.
+#: At least one in this many SMs has a CTA that requests weights.
 _ASKING_SHARE = 3
 
 
 def schedules_beside(space: AroundOp, attention: AttentionSchedule, product: Schedule) -> Iterator[Schedule]:
-    """Legal schedules that share tasks as `attention` does and tile as `product` does, with shallower rings, and fewer
-    weights under way than the product's ring holds."""
+    """Legal schedules that share tasks like `attention` and tile like `product`, with shallower rings, and fewer
+    weights in flight than the product's ring holds."""
     assert space.tiles is not None
     shallow = _shallow(space, attention)
     taken = shallow.tiling_of(space.op.shape).smem_bytes + 2 * SMEM_RESERVED_PER_CTA_BYTES
@@ -47,13 +48,13 @@ def schedules_beside(space: AroundOp, attention: AttentionSchedule, product: Sch
 
 
 def may_ask(space: AroundOp, attention: AttentionSchedule) -> bool:
-    """Whether so many CTAs ask for weights that what each asks for does not stand in front of its keys for long."""
+    """Whether enough CTAs request weights that the request of each does not delay its keys for long."""
     plan = plan_of(space.op, attention, space.gpu)
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
 
 
 def _shallow(space: AroundOp, attention: AttentionSchedule) -> AttentionSchedule:
-    """With few warps, and a ring of few tokens in whole stages of each team, none for tiles that a CTA has not."""
+    """With few warps, and a ring of few tokens in whole stages of each team; none for tiles that do not fit."""
     slices = attention.tile_tokens // 16
     warps = max(_MATH_WARPS, slices)
     teams = warps // slices

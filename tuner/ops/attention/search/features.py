@@ -1,4 +1,4 @@
-"""What a model compares of an attention's schedules: the features of its axes, and how its tasks fill the last wave."""
+"""The model's features of an attention's schedules: its axes, and how its tasks fill the last wave."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _KERNEL, _PLAN = (
 
 
 def kernel_features(schedule: AttentionSchedule) -> list[float]:
-    """What is compiled: what a kernel's speed hangs on."""
+    """The features that are compiled into a kernel, which its speed depends on."""
     return _KERNEL(schedule)
 
 
 def plan_features(schedule: AttentionSchedule, op: AttentionOp, gpu: Gpu) -> list[float]:
-    """What a launch is told, and how well its tasks fill the last wave."""
+    """The features that are arguments of a launch, and how well its tasks fill the last wave."""
     spans = schedule.num_spans(op.shape)
     waves = spans * op.shape.sequences * op.shape.kv_heads / num_attention_clusters(gpu, schedule.cluster)
     return [math.log2(spans), math.log2(math.ceil(waves) / waves), *_PLAN(schedule)]

@@ -1,8 +1,8 @@
 """Published ways to share decode attention among CTAs, by name, as schedules of this space.
 
-What is not in this space stays as the kernel has it. The last CTA to arrive adds up the splits, where flash decoding
-has a second launch. Spans have a fixed length, so even shares are even at the longest contexts. LeanAttention evens
-them at any. Here a result's bits do not depend on other lengths.
+Anything outside of this space stays as in our kernel. The last CTA to arrive adds up the splits; flash decoding has a
+second launch for it. Spans have a fixed length, so even shares are only even at the longest contexts. LeanAttention
+balances them at any lengths. Here a result's bits do not depend on other lengths.
 
 Source: Dao et al., "Flash-Decoding for long-context inference", 2023, and its `num_splits_heuristic`; Sanovar et al.,
 "Lean Attention: Hardware-Aware Scalable Attention Mechanism for the Decode-Phase of Transformers", 2024.
@@ -21,19 +21,19 @@ from tuner.ops.attention.plans.tasks import num_attention_clusters
 from tuner.ops.attention.rules import PARTS_AT_ONCE, refuse
 from tuner.ops.attention.schedule import AttentionSchedule
 
-#: Of flash decoding: slots that fill so much of the SMs are not split, splits at most, and how near to the best
-#: use of the last wave the fewest splits have to come.
+#: Constants of flash decoding: contexts are not split if slots fill this share of the SMs; the maximum number of
+#: splits; how close the smallest number of splits has to come to the best use of the last wave.
 _FULL, _MOST_SPLITS, _NEAR = 0.8, 128, 0.85
 Policy = Callable[[AttentionOp, Gpu, AttentionSchedule], AttentionSchedule]
 
 
 def flash_decoding(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> AttentionSchedule:
-    """Fixed splits of each context, as few as fill the SMs about as well as any number does; a CTA each."""
+    """Fixed splits of each context, as few as fill the SMs about as well as any other number; one CTA each."""
     slots, tiles, ctas = _slots(op, kernel), -(-op.shape.max_length // kernel.tile_tokens), _ctas(gpu)
     splits = 1
     if slots < _FULL * ctas:
         numbers = range(1, min(_MOST_SPLITS, ctas, tiles) + 1)
-        # More splits of as many tiles as fewer have leave some empty.
+        # More splits with as many tiles each leave some of them empty.
         whole = [number for number in numbers if number == 1 or -(-tiles // number) != -(-tiles // (number - 1))]
         used = {number: slots * number / ctas / math.ceil(slots * number / ctas) for number in whole}
         splits = next(number for number in whole if used[number] >= _NEAR * max(used.values()))
@@ -41,8 +41,8 @@ def flash_decoding(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> Atte
 
 
 def even_shares(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> AttentionSchedule:
-    """LeanAttention's: all tiles of all longest contexts, one after the other, cut evenly among the CTAs. Contexts and
-    shares are whole numbers of spans, and spans as long as can be."""
+    """LeanAttention: all tiles of all longest contexts, one after the other, cut evenly among the CTAs. Contexts and
+    shares are whole numbers of spans, and spans are as long as possible."""
     slots, tiles, ctas = _slots(op, kernel), -(-op.shape.max_length // kernel.tile_tokens), _ctas(gpu)
     share = max(1, slots * tiles // ctas)
     return _shared(op, kernel, math.gcd(tiles, share), contiguous=slots * (tiles // math.gcd(tiles, share)) > ctas)
@@ -55,7 +55,7 @@ ATTENTION_POLICIES: Mapping[str, Policy] = {"flash_decoding": flash_decoding, "e
 def policy_schedules(
     workload: Workload, gpu: Gpu, op: AttentionOp, kernel: AttentionSchedule
 ) -> Iterator[tuple[str, AttentionSchedule]]:
-    """What each policy makes of a schedule's kernel, where that is legal."""
+    """The schedules of each policy for a schedule's kernel, if they are legal."""
     for name, policy in ATTENTION_POLICIES.items():
         schedule = policy(op, gpu, kernel)
         if refuse(workload, gpu, op, schedule) is None:
@@ -73,7 +73,7 @@ def _sharing(schedule: AttentionSchedule) -> tuple[int, int, bool, bool]:
 
 
 def _shared(op: AttentionOp, kernel: AttentionSchedule, tiles: int, *, contiguous: bool) -> AttentionSchedule:
-    """With spans of this many tiles, a CTA each."""
+    """A schedule with spans of this many tiles, one CTA each."""
     span = tiles * kernel.tile_tokens
     one = replace(kernel, cluster=1, span_tokens=span, contiguous=contiguous, by_length=False)
     return replace(one, parts_at_once=PARTS_AT_ONCE[-2]) if one.num_spans(op.shape) == 1 else one

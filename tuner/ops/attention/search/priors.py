@@ -1,4 +1,4 @@
-"""What was found for an attention, adapted to another one: spans as many, rings as deep as fits."""
+"""Results of one attention, adapted to another one: the same number of spans, rings as deep as possible."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.shapes.form import AttentionForm
 from tuner.ops.attention.space.offered import with_ring
 
-#: Distance added where new tokens, lengths or form differ: these change what a task reads more than how it reads.
+#: Distance added if new tokens, lengths or form differ: these change what a task reads more than how it is read.
 OPTION = 0.1
 
 
 def attention_distance(ops: Sequence[AttentionOp], others: Sequence[AttentionOp]) -> float:
-    """How alike two workloads' attentions are, 0 for the same: twice the sequences is one away, and so is twice the
-    context; infinity where a kernel of one does not fit the other."""
+    """How similar two workloads' attentions are, 0 if they are the same: twice the sequences counts 1, and so does
+    twice the context; infinity if a kernel of one does not support the other."""
     if len(ops) != len(others):
         return math.inf
     away = 0.0
@@ -42,7 +42,7 @@ def _differences(one: AttentionForm, other: AttentionForm) -> tuple[bool, ...]:
 
 
 def adapt_attention(space: AroundOp, found: AttentionSchedule, before: AttentionOp) -> AttentionSchedule | None:
-    """The schedule as it suits the space's attention; None where nothing like it is legal."""
+    """The schedule adapted to the space's attention; None if nothing similar is legal."""
     for one in _forms(space, found, before):
         fitted = with_ring(space.op, space.gpu, one)
         if fitted and refuse(space.workload, space.gpu, space.op, fitted) is None:
@@ -51,7 +51,9 @@ def adapt_attention(space: AroundOp, found: AttentionSchedule, before: Attention
 
 
 def _forms(space: AroundOp, found: AttentionSchedule, before: AttentionOp) -> Iterator[AttentionSchedule]:
-    """As it was, then with as many spans in ever smaller tiles, with and without what may be illegal there."""
+    """The schedule itself, then with as many spans in ever smaller tiles, with and without options that may be illegal
+    there.
+    """
     yield found
     speculative = found.speculative and space.op.form.knows_tokens_early
     spans, percent = found.num_spans(before.shape), found.next_percent if space.workload.tile_ops else 0

@@ -1,7 +1,8 @@
-"""First guesses where a workload has an attention: its schedules by forecast, each with a product's first guess.
+"""First guesses for a workload with an attention: the attention's schedules by forecast, each with a product's first
+guess.
 
-The forecast knows bytes and ports, not registers or bank conflicts. So guesses differ in what it cannot judge: a
-cluster of each size, deep rings and shallow ones, who asks for the product's weights first.
+The forecast models bytes and ports, not registers or bank conflicts. So guesses differ in what it cannot judge: each
+cluster size, deep and shallow rings, whether the product's weights are prefetched.
 """
 
 from __future__ import annotations
@@ -25,29 +26,30 @@ from tuner.ops.attention.search.beside import may_ask, schedules_beside
 from tuner.ops.attention.search.policies import policy_schedules
 from tuner.search.guesses.sharing import has_launches_of_one
 
-#: Schedules of a cluster's size that are tried first.
+#: Number of schedules of each cluster size that are tried first.
 _OF_CLUSTER = 2
-#: First guesses of the product that are put behind the best attention.
+#: Number of first guesses of the product that are tried with the best attention.
 NUM_PRODUCTS = 4
-#: First guesses of products with a launch each; these are the shortest forecasts. Those of a chain take too long.
+#: Number of first guesses for products with their own launches, those with the shortest forecasts. Chains take too
+#: long.
 _NUM_FORECAST = 8
-#: Products of which a CTA is to fit an SM beside one of the attention.
+#: Number of products of which a CTA has to fit on an SM next to one of the attention.
 _NUM_BESIDE = 2
-#: An attention is wide where this share of the SMs has a CTA.
+#: An attention counts as wide if this share of the SMs has a CTA.
 _WIDE_SHARE = 0.875
-#: Forecasts that differ by no more are about equal.
+#: Forecasts that differ by no more than this count as equal.
 _EQUAL_SHARE = 0.02
-#: Of the weights of the launch behind: per cent that are requested, and whether before the launch before has ended.
+#: Per cent of the next launch's weights that are prefetched, and whether before the previous launch has ended.
 _ASKED = ((50, False), (100, False), (25, True), (50, True))
-#: Of equal forecasts, tokens of a tile: it was this in each pair that was fastest (docs/findings/README.md).
+#: Preferred tokens of a tile if forecasts are equal: each fastest pair had it (docs/findings/README.md).
 _TILE_TOKENS = 64
 
 
 def attention_guesses(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The best attention of each cluster's size, in turns with other products after the best; the best with other asks
-    for weights; what published policies make of the best of one CTA a task; then what shares SMs, which pays only where
-    launches overlap. None twice. `products` are the first guesses of the product after it, if there is one: the first
-    with each attention, the others with the best."""
+    """The best attention of each cluster size, alternating with other products after the best one; the best with
+    other prefetches of weights; published policies applied to the best with one CTA per task; then pairs that share
+    SMs, which helps only if launches overlap. None twice. `products` are the first guesses of the product after it,
+    if there is one: the first with each attention, the others with the best."""
     times_us = _forecasts_us(space)
     ranked = _ranked(times_us)
     best = ranked[0]
@@ -87,7 +89,7 @@ def attention_guesses(space: AroundOp, products: Iterator[Schedule]) -> Iterator
 
 
 def _products(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """First guesses of the products; of those with a launch each the shortest forecasts first."""
+    """First guesses of the products; for products with their own launches, the shortest forecasts first."""
     if space.tiles is None or not has_launches_of_one(space.workload):
         return products
     workload, few = space.tiles.workload, list(islice(products, _NUM_FORECAST))
@@ -100,8 +102,8 @@ def _clusters(ranked: Sequence[AttentionSchedule]) -> Iterable[int]:
 
 
 def _widest(space: AroundOp, times_us: Mapping[AttentionSchedule, float]) -> AttentionSchedule | None:
-    """The best with even spans and a CTA on nearly every SM, so that all ask for weights; of about equal ones that with
-    the fewest spans. None where there is none."""
+    """The best with even spans and a CTA on nearly every SM, so that all prefetch weights; among equal ones, the one
+    with the fewest spans. None if there is none."""
     most, least = space.op.shape.max_length, _WIDE_SHARE * space.gpu.num_sms
     wide = [
         one
@@ -116,7 +118,7 @@ def _widest(space: AroundOp, times_us: Mapping[AttentionSchedule, float]) -> Att
 
 
 def _policies(space: AroundOp, ranked: Sequence[AttentionSchedule], product: Schedule | None) -> Iterator[Schedule]:
-    """What published policies make of the best attention of one CTA a task."""
+    """Published policies applied to the best attention with one CTA per task."""
     alone = next((one for one in ranked if one.cluster == 1), ranked[0])
     for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
         yield space.joined(published, product)
@@ -125,8 +127,8 @@ def _policies(space: AroundOp, ranked: Sequence[AttentionSchedule], product: Sch
 def _beside_each_other(
     space: AroundOp, attentions: Sequence[AttentionSchedule], products: Sequence[Schedule]
 ) -> Iterator[Schedule]:
-    """Of these attentions and products those that share SMs, in turns: what promises most of each pair comes first. Of
-    products that cut the weights into the same tiles one is enough."""
+    """Those of these attentions and products that share SMs, alternating: the most promising of each pair first. One
+    product is enough for each way to cut the weights into tiles."""
     of_tiles: dict[tuple[tuple[int, int], ...], Schedule] = {}
     for product in products:
         if next(schedules_beside(space, attentions[0], product), None):
@@ -138,14 +140,14 @@ def _beside_each_other(
 
 
 def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSchedule | None:
-    """The attention's first guess before a product: where there is one, such that CTAs of both fit an SM."""
+    """The attention's first guess before a product: if possible, one such that CTAs of both fit on an SM."""
     best = next(iter(_ranked(_forecasts_us(space))), None)
     return best and (best if product is None else _beside(space, best, product) or best)
 
 
 def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
-    """Of each cluster, span and kernel that is offered one schedule's forecast, microseconds: the one with the deeper
-    ring. The shorter ones come first; of equal ones those by which no CTA of a cluster is left without tokens."""
+    """A forecast in microseconds for each offered cluster, span and kernel: for the schedule with the deeper ring.
+    Shorter ones come first; among equal ones, those that leave no CTA of a cluster without tokens."""
     early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
     plain = [
         one
@@ -168,7 +170,7 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
 
 
 def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
-    """For each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
+    """For each cluster size, the shortest forecasts, each for another kernel; the shortest of all first."""
     ranked, found = list(times_us), list[AttentionSchedule]()
     for cluster in dict.fromkeys(one.cluster for one in ranked):
         found += [one for one in ranked if one.cluster == cluster][:_OF_CLUSTER]
@@ -181,8 +183,8 @@ def _forecast_us(space: AroundOp, one: AttentionSchedule) -> float:
 
 
 def _beside(space: AroundOp, one: AttentionSchedule, product: Schedule) -> AttentionSchedule | None:
-    """The schedule with the deepest ring that leaves an SM room for a CTA of the product, which then fills its own
-    ring meanwhile; None where none does."""
+    """The schedule with the deepest ring that leaves space on an SM for a CTA of the product, which fills its own
+    ring meanwhile; None if there is none."""
     taken = dynamic_smem_bytes(space.workload, product.tiling) + 2 * SMEM_RESERVED_PER_CTA_BYTES
     left = space.gpu.smem_per_sm_bytes - taken
     same = [
@@ -196,5 +198,5 @@ def _beside(space: AroundOp, one: AttentionSchedule, product: Schedule) -> Atten
 
 
 def _order(one: AttentionSchedule) -> tuple[int, int, bool, bool, bool]:
-    """How tasks reach the clusters."""
+    """How tasks are assigned to the clusters."""
     return one.cluster, one.span_tokens, one.contiguous, one.speculative, one.by_length

@@ -1,4 +1,4 @@
-"""What an attention does beyond its shapes: pages of its cache, a window, a soft cap of its scores."""
+"""Properties of an attention other than its shape: pages of its cache, a window, a soft cap of its scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionForm:
-    """The plain form reads a contiguous cache, sees all of a context, and leaves scores as they are."""
+    """The default form reads a contiguous cache, sees the whole context, and does not change scores."""
 
     #: None: [sequences, kv_heads, max_length, head_dim].
     paged: PagedCache | None = None
@@ -26,7 +26,7 @@ class AttentionForm:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of its range, and what would be right.
+            InvalidInput: a field is out of its range; says what would be right.
         """
         if self.window is not None and self.window < 1:
             raise InvalidInput("window", f"{self.window!r} hides a query from itself", "use 1 or more, or leave it out")
@@ -36,10 +36,10 @@ class AttentionForm:
             )
 
     def check_of(self, op: DecodeAttention) -> None:
-        """Checks that the cache's rows have numbers.
+        """Checks that the cache's rows can be numbered.
 
         Raises:
-            InvalidInput: they are too many.
+            InvalidInput: there are too many.
         """
         if self.paged is None:
             return
@@ -48,7 +48,7 @@ class AttentionForm:
             raise InvalidInput("num_pages", problem, "use fewer")
 
     def describe(self) -> str:
-        """What goes behind an op's sizes, e.g. ``, pages of 16, window 4096``; nothing of the plain form."""
+        """The text after an op's sizes, e.g. ``, pages of 16, window 4096``; empty for the default form."""
         words = [] if self.paged is None else [self.paged.describe()]
         words += [] if self.window is None else [f"window {self.window}"]
         words += [] if self.soft_cap is None else [f"soft cap {self.soft_cap:g}"]
@@ -56,11 +56,11 @@ class AttentionForm:
 
     @property
     def knows_tokens_early(self) -> bool:
-        """Whether what a task reads first is known before its sequence's length is."""
+        """Whether the first tokens that a task reads are known before its sequence's length is."""
         return self.paged is None and self.window is None
 
     def first_seen(self, op: DecodeAttention, length: int) -> int:
-        """The first token of a context that a new one sees."""
+        """The first token of a context that a new token sees."""
         return 0 if self.window is None else max(length - op.new_tokens + 1 - self.window, 0)
 
 
@@ -75,12 +75,12 @@ def form_for(
     window: int | None = None,
     soft_cap: float | None = None,
 ) -> AttentionForm:
-    """The form of an op by plain values; pages are as many as all longest contexts have.
+    """The form of an op from plain values; there are as many pages as all longest contexts need.
 
-    A window of the longest context or more hides nothing, so it is none.
+    A window of at least the longest context hides nothing, so it is dropped.
 
     Raises:
-        InvalidInput: a field is out of its range, and what would be right.
+        InvalidInput: a field is out of its range; says what would be right.
     """
     paged = paged_for(op, op.sequences, page_tokens=page_tokens, heads_first=heads_first)
     checked = AttentionForm(paged=paged, window=window, soft_cap=soft_cap)
@@ -94,7 +94,7 @@ def form_for(
 
 
 def form_to_json(form: AttentionForm) -> dict[str, Any]:
-    """What `form_for` takes, where it is not as in the plain form."""
+    """The arguments of `form_for` that differ from the default form."""
     paged = form.paged
     pages = {} if paged is None else {"page_tokens": paged.page_tokens}
     if paged is not None and not paged.heads_first:

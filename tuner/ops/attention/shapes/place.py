@@ -1,4 +1,4 @@
-"""Where an attention may stand among the other ops of a workload, and whose cache it reads."""
+"""Where an attention may stand among the other ops of a workload, and which cache it reads."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 
 def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
-    """Whether of the ops behind it the first one alone reads it, as A alone.
+    """Checks that only the first of the later ops reads it, and only as A.
 
     Raises:
-        InvalidInput: what would be right.
+        InvalidInput: says what would be right.
     """
     for number, behind in enumerate(ops[ops.index(op) + 1 :]):
         _check_behind(op, behind, number)
 
 
 def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
-    """Of the op of that number behind an attention."""
+    """Checks the op with that number, after an attention."""
     fields = [read.field for read in behind.reads if read.tensor == op.name]
     if fields == (["source"] if number == 0 else []):
         return
@@ -33,10 +33,10 @@ def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
 
 
 def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: Sequence[Op]) -> None:
-    """Checks that an attention of that shape and form reads the cache of the op before it, where that writes to one.
+    """Checks that an attention of that shape and form reads the cache of the op before it, if that op writes to one.
 
     Raises:
-        InvalidInput: names the size of the attention that is another's.
+        InvalidInput: names the size of the attention that differs.
     """
     writer = next((one for one in ops if one.name in op.read_names), None)
     if writer is None or writer.written_cache is None:

@@ -35,14 +35,14 @@ class DecodeAttention:
     #: New tokens of each sequence, 1 to 8: the last ones of its context.
     new_tokens: int = 1
     dtype: Dtype = Dtype.BF16
-    #: What scores are multiplied by; None for 1 / sqrt(head_dim).
+    #: Factor of the scores; None for 1 / sqrt(head_dim).
     scale: float | None = None
 
     def __post_init__(self) -> None:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of its range, and what would be right.
+            InvalidInput: a field is out of its range; says what would be right.
         """
         if self.dtype.row.tensor_kind is None:
             raise InvalidInput("dtype", f"tensor-core engines do not multiply {self.dtype}", "use one of 16 bits")
@@ -70,12 +70,12 @@ class DecodeAttention:
 
     @property
     def score_scale(self) -> float:
-        """What scores are multiplied by."""
+        """Factor of the scores."""
         return self.head_dim**-0.5 if self.scale is None else self.scale
 
     @property
     def columns(self) -> int:
-        """Queries that share a KV head: of all new tokens."""
+        """Queries that share a KV head, for all new tokens."""
         return self.query_heads * self.new_tokens
 
     def cache_bytes(self, tokens: int) -> int:

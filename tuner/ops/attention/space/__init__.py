@@ -1,4 +1,4 @@
-"""What is offered of one attention, and what is near to a schedule of it."""
+"""The offered schedules of one attention, and those near a schedule."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class OpSpace:
         return tuple(offered_attentions(self.workload, self.gpu, self.op))
 
     def near(self, one: AttentionSchedule) -> list[AttentionSchedule]:
-        """The legal ones that differ from it in one axis."""
+        """The legal schedules that differ from it in one axis."""
         return near_attentions(self.workload, self.gpu, self.op, one)

@@ -1,4 +1,4 @@
-"""The schedules of one attention that are offered to a search: every legal combination of values worth a try."""
+"""The schedules of one attention that a search is offered: every legal combination of promising values."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from tuner.ops.attention.plans.tasks import CLUSTERS, num_attention_clusters
 from tuner.ops.attention.rules import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, engine_of, refuse
 from tuner.ops.attention.schedule import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionEngine, AttentionSchedule
 
-#: Spans of the longest context, beside those that fill the GPU.
+#: Numbers of spans of the longest context, in addition to those that fill the GPU.
 _NUM_SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
-#: Warps that multiply and that end a task: what was fastest for some shape.
+#: Warps that multiply and that finish a task: values that were fastest for some shape.
 _WARPS = ((8, 4), (8, 0), (4, 2), (4, 4))
-#: Shares of the deepest ring that fits: a shallow one leaves room for a CTA of the launch behind.
+#: Shares of the deepest possible ring: a shallow one leaves space for a CTA of the next launch.
 _RING_SHARES = (1.0, 0.5, 0.25, 0.0)
-#: Per cent of the next launch's weights, and whether they are asked for early.
+#: Per cent of the next launch's weights, and whether they are prefetched early.
 _NEXT_ASKS = ((0, False), (50, False), (100, False), (25, True), (50, True))
-#: Whether a queue has neighbours, whether first tiles are requested early, whether tasks are assigned by the lengths.
+#: Whether a queue has neighbouring tasks, whether first tiles are requested early, whether tasks are assigned by the
+#: lengths.
 _ORDERS = ((False, True, False), (False, False, False), (True, True, False), (True, False, False), (False, False, True))
-#: Sums over spans: loads under way together.
+#: Loads in flight at the same time in sums over spans.
 _PARTS_AT_ONCE = (16, 8)
 
 
 def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterator[AttentionSchedule]:
-    """All legal schedules of the offered values, none twice."""
+    """All legal schedules of the offered values, without duplicates."""
     asks = _NEXT_ASKS if workload.reader_of(op) else _NEXT_ASKS[:1]
     engine = engine_of(gpu)
     clusters = CLUSTERS if engine is AttentionEngine.TMA else (1,)
@@ -58,7 +59,7 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
 
 
 def span_tokens(op: AttentionOp, gpu: Gpu, cluster: int, tile: int) -> list[int]:
-    """Lengths of a span: the whole context, shares of it, and what gives every cluster a task."""
+    """Lengths of a span: the whole context, fractions of it, and lengths that give every cluster a task."""
     shape, share = op.shape, cluster * tile
     blocks = -(-shape.columns // 16) if shape.columns > 8 else 1
     filling = max(1, num_attention_clusters(gpu, cluster) // (shape.sequences * shape.kv_heads * blocks))
@@ -68,7 +69,7 @@ def span_tokens(op: AttentionOp, gpu: Gpu, cluster: int, tile: int) -> list[int]
 
 
 def ring_depths(op: AttentionOp, gpu: Gpu, cluster: int, tile: int, warps: int, finish: int) -> list[int]:
-    """Stages of a ring, the deepest that fits first: multiples of the teams."""
+    """Stages of a ring, the deepest possible first: multiples of the number of teams."""
     teams, shape = warps // (tile // 16), op.shape
     if not teams:
         return []
@@ -83,8 +84,8 @@ def ring_depths(op: AttentionOp, gpu: Gpu, cluster: int, tile: int, warps: int, 
 
 
 def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: AttentionSchedule) -> list[AttentionSchedule]:
-    """The legal schedules that differ from this one in one axis. With the tile, the warps or the cluster the ring and
-    the span change as far as they must."""
+    """The legal schedules that differ from this one in one axis. With the tile, the warps or the cluster, ring and
+    span change as far as necessary."""
     found: list[AttentionSchedule] = []
     for cluster, tile in [*((c, one.tile_tokens) for c in CLUSTERS), *((one.cluster, t) for t in TILE_TOKENS)]:
         found += _with_span_near(op, replace(one, cluster=cluster, tile_tokens=tile))
@@ -104,14 +105,14 @@ def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: Attentio
 
 
 def _with_span_near(op: AttentionOp, one: AttentionSchedule) -> list[AttentionSchedule]:
-    """With about the same span in whole tiles of each CTA, and no longer than the context."""
+    """The schedule with a span of about the same length in whole tiles of each CTA, no longer than the context."""
     share = one.cluster * one.tile_tokens
     longest = -(-op.shape.max_length // share) * share
     return [replace(one, span_tokens=min(longest, -(-one.span_tokens // share) * share))]
 
 
 def with_ring(op: AttentionOp, gpu: Gpu, one: AttentionSchedule) -> AttentionSchedule | None:
-    """With as many stages as it says, or the most below that are whole and fit; None where none are."""
+    """The schedule with its number of stages, or the next smaller one that is whole and fits; None if there is none."""
     for stages in range(one.num_stages, 0, -1):
         schedule = replace(one, num_stages=stages)
         try:

@@ -1,4 +1,4 @@
-"""What convolutions are measured beside on a card: cuDNN, whose epilogue adds, adds a bias, and applies ReLU."""
+"""The library for convolutions on a card: cuDNN, whose epilogue adds a residual and a bias, and applies ReLU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tuner.workers.source.launch_args import OpBuffers
 
 
 def call_of(op: ConvOp, dtype: Dtype, first: OpBuffers) -> CudnnConv:
-    """Its call of an op, with the bias that all slots share.
+    """Its call for an op, with the bias that all slots share.
 
     Raises:
-        WorkerError: it is not installed, or offers no plan.
+        WorkerError: it is not installed, or has no plan for it.
     """
     return CudnnConv(handle(), op, dtype, first.bias)

@@ -1,6 +1,6 @@
-"""The few calls of cuDNN's graphs that one fused convolution needs, by ctypes.
+"""The few calls of cuDNN's graph API that one fused convolution needs, through ctypes.
 
-Source: cuDNN backend API documentation (descriptors, attributes and enumerators by number, as cudnn_graph.h has them).
+Source: cuDNN backend API documentation (descriptors, attributes and enumerators by number, as in cudnn_graph.h).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.errors import WorkerError
 from tuner.ops.conv.op import ConvOp
 
 _LIBRARY = "libcudnn.so.9"
-#: Types of attributes, by the type in C that they have. Source: cudnnBackendAttributeType_t.
+#: Types of attributes, by their types in C. Source: cudnnBackendAttributeType_t.
 _HANDLE, _DATA_TYPE, _BOOLEAN, _INT64, _FLOAT, _POINTER = 0, 1, 2, 3, 4, 6
 _CONVOLUTION_MODE, _HEURISTIC_MODE, _POINTWISE_MODE, _DESCRIPTOR = 7, 8, 14, 15
 _C_TYPES = {
@@ -32,12 +32,12 @@ _C_TYPES = {
 #: Descriptors. Source: cudnnBackendDescriptorType_t.
 _POINTWISE, _CONVOLUTION, _ENGINE_CONFIG, _HEURISTIC, _PLAN = 0, 1, 3, 4, 5
 _CONVOLUTION_FORWARD, _OP_POINTWISE, _GRAPH, _PACK, _TENSOR = 10, 13, 15, 16, 17
-#: Elements, by what other libraries of CUDA call them, and what they are summed in. Source: cudnnDataType_t.
+#: Element types, by the names that other CUDA libraries use, and the type of the sums. Source: cudnnDataType_t.
 _ELEMENTS, _FP32 = {"CUDA_R_16F": 2, "CUDA_R_16BF": 9}, 0
 _CROSS_CORRELATION, _ADD, _RELU = 1, 0, 100
-#: Its best guesses first, then what runs nearly always. Source: cudnnBackendHeurMode_t.
+#: The heuristic's best guesses first, then the mode that nearly always runs. Source: cudnnBackendHeurMode_t.
 _MODES = (3, 1, 2)
-#: Plans that are kept, and memory that each may use.
+#: Maximum number of plans, and the memory that each may use.
 _MOST_PLANS, _WORKSPACE_BYTES = 8, 32 * 2**20
 #: Ids of tensors in a graph: images, filters, output, bias, residual; then those between its operations.
 _X, _W, _Y, _BIAS, _ADDED, _FIRST_BETWEEN = 1, 2, 3, 4, 5, 10
@@ -50,7 +50,7 @@ class Cudnn:
         """Loads the library.
 
         Raises:
-            WorkerError: it is not installed, or refuses the card.
+            WorkerError: it is not installed, or does not support the card.
         """
         self._lib = _load()
         self._lib.cudnnGetVersion.restype = c_size_t
@@ -59,20 +59,20 @@ class Cudnn:
         self.call("cudnnCreate", byref(self.pointer))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls `name` and raises WorkerError unless it answers success."""
+        """Calls `name`, and raises WorkerError if it fails."""
         if (status := getattr(self._lib, name)(*arguments)) != 0:
             raise WorkerError(f"{name} failed with cudnnStatus {status}")
 
     def destroy(self, descriptor: c_void_p) -> None:
-        """Frees it; a null pointer is none."""
+        """Destroys a descriptor; a null pointer is ignored."""
         self._lib.cudnnBackendDestroyDescriptor(descriptor)
 
 
 class Descriptor:
-    """One of cuDNN's, which holds those that it was made of."""
+    """A descriptor of cuDNN, which keeps those that it was made of."""
 
     def __init__(self, library: Any, kind: int, *attributes: tuple[int, int, Sequence[Any]]) -> None:
-        """`attributes`: (name, type, values) of each.
+        """`attributes`: name, type and values of each.
 
         Raises:
             WorkerError: the library refuses an attribute, or their combination.
@@ -87,7 +87,7 @@ class Descriptor:
             library.call("cudnnBackendFinalize", self.pointer)
 
     def read(self, name: int, of: int, room: Sequence[Any]) -> list[Any]:
-        """An attribute's values, as many as there are and room is for; of descriptors what `room` has is filled."""
+        """An attribute's values, as many as exist and fit in `room`; for descriptors, those in `room` are filled."""
         held = (_C_TYPES[of] * len(room))(*(getattr(one, "pointer", one) for one in room))
         count = c_int64(0)
         self._library.call(
@@ -101,13 +101,13 @@ class Descriptor:
 
 
 class CudnnConv:
-    """Out = relu(conv(images, filters) + added + bias) by the library, each of the last three where the op has it."""
+    """Out = relu(conv(images, filters) + added + bias) by the library; each of the last three only if the op has it."""
 
     def __init__(self, library: Cudnn, op: ConvOp, dtype: Dtype, bias: int) -> None:
         """Asks for plans; `bias` is its address.
 
         Raises:
-            WorkerError: the library offers none.
+            WorkerError: the library has none.
         """
         self._library, self._bias, self._has_added = library, bias, op.residual
         self._plans = plans_of(library, graph_of(library, op, dtype))
@@ -116,17 +116,17 @@ class CudnnConv:
 
     @property
     def num_algorithms(self) -> int:
-        """How many plans it offers, the likeliest first."""
+        """Number of plans, the best guess first."""
         return len(self._plans)
 
     def recipe(self, op: ConvOp, *, algorithm: int) -> None:
-        """A plan has no name that others could ask for."""
+        """A plan has no name by which others could request it."""
 
     def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
         """Enqueues the convolution by the `algorithm`-th plan; addresses on the device.
 
         Raises:
-            WorkerError: the library refuses the plan after all.
+            WorkerError: the library refuses the plan.
         """
         at = {_X: a, _W: w, _Y: c, **({_BIAS: self._bias} if self._bias else {})}
         if self._has_added:
@@ -147,20 +147,20 @@ def handle() -> Cudnn:
     """One of a process.
 
     Raises:
-        WorkerError: cuDNN is not installed, or refuses the card.
+        WorkerError: cuDNN is not installed, or does not support the card.
     """
     return Cudnn()
 
 
 def operations_of(library: Any, op: ConvOp, dtype: Dtype) -> list[Descriptor]:
-    """The convolution, and what its epilogue does in the library, each on what the one before leaves in fp32.
+    """The convolution and the library's epilogue operations, each on the fp32 result of the one before.
 
     Raises:
-        WorkerError: of other elements, or the library refuses a size.
+        WorkerError: the element type is another, or the library refuses a size.
     """
     vendor, filters = dtype.row.library, op.filters
     if vendor is None or vendor.name not in _ELEMENTS:
-        raise WorkerError(f"{op.name}: cuDNN is not asked for convolutions of {dtype} here")
+        raise WorkerError(f"{op.name}: cuDNN is not used for convolutions of {dtype}")
     element = _ELEMENTS[vendor.name]
     image = (op.images, filters, op.out_height, op.out_width)
     steps: list[tuple[int, Descriptor | None]] = []
@@ -191,13 +191,13 @@ def graph_of(library: Cudnn, op: ConvOp, dtype: Dtype) -> Descriptor:
 
 
 def plans_of(library: Cudnn, graph: Descriptor) -> list[Descriptor]:
-    """The library's proposed plans that can run, the likeliest first, each once."""
+    """The library's proposed plans that can run, the best guess first, without duplicates."""
     plans = list[Descriptor]()
     for mode in _MODES:
         try:
             heuristic = Descriptor(library, _HEURISTIC, (201, _DESCRIPTOR, [graph]), (200, _HEURISTIC_MODE, [mode]))
         except WorkerError:
-            continue  # a mode that it has not for this graph
+            continue  # a mode that does not exist for this graph
         room = [Descriptor(library, _ENGINE_CONFIG) for _ in range(_MOST_PLANS)]
         for config in heuristic.read(202, _DESCRIPTOR, room):
             if len(plans) < _MOST_PLANS and (plan := _plan_of(library, config)) is not None:
@@ -209,7 +209,7 @@ def _plan_of(library: Cudnn, config: Descriptor) -> Descriptor | None:
     try:
         plan = Descriptor(library, _PLAN, (400, _HANDLE, [library]), (401, _DESCRIPTOR, [config]))
     except WorkerError:
-        return None  # offered, and not to be had
+        return None  # offered, but not available
     (workspace_bytes,) = plan.read(402, _INT64, [0])
     return plan if workspace_bytes <= _WORKSPACE_BYTES else None
 
@@ -217,7 +217,7 @@ def _plan_of(library: Cudnn, config: Descriptor) -> Descriptor | None:
 def _tensor(
     library: Any, name: int, element: int, sizes: tuple[int, int, int, int], *, is_virtual: bool = False
 ) -> Descriptor:
-    """[images, channels, rows, columns], of which channels lie side by side."""
+    """[images, channels, rows, columns], with the channels contiguous."""
     _, channels, rows, columns = sizes
     strides = (rows * columns * channels, 1, columns * channels, channels)
     attributes = [(901, _DATA_TYPE, [element]), (902, _INT64, sizes), (903, _INT64, strides), (906, _INT64, [name])]
@@ -261,7 +261,7 @@ def _pointwise(library: Any, mode: int, source: Descriptor, other: Descriptor | 
 
 @cache
 def _load() -> ctypes.CDLL:
-    """The library: the one that the process has loaded already, or that of its package.
+    """The library: the one already loaded in the process, or that of its package.
 
     Raises:
         WorkerError: it is not installed.

@@ -27,10 +27,10 @@ class BatchedGemm:
     """One such product."""
 
     def __init__(self, lt: CublasLt, dtype: Dtype, shape: BatchedShape) -> None:
-        """Asks the heuristic for its algorithms.
+        """Requests algorithms from the heuristic.
 
         Raises:
-            WorkerError: the library offers none.
+            WorkerError: the library has none.
         """
         self._lt, data_type = lt, dtype.row.library_type.number
         self._descriptor = c_void_p()
@@ -47,14 +47,14 @@ class BatchedGemm:
 
     @property
     def num_algorithms(self) -> int:
-        """How many the heuristic offers, the likeliest first."""
+        """Number of algorithms of the heuristic, the best guess first."""
         return len(self._algorithms)
 
     def launch(self, x: int, y: int, d: int, workspace: int, stream: int, *, algorithm: int) -> None:
         """Enqueues all products; addresses on the device, `workspace` of WORKSPACE_BYTES.
 
         Raises:
-            WorkerError: the library refuses the algorithm after all.
+            WorkerError: the library refuses the algorithm.
         """
         one, zero = c_float(1.0), c_float(0.0)
         self._lt.call(

@@ -1,6 +1,6 @@
-"""Products of weights that are stored in fewer bits: cuBLASLt multiplies the elements that they stand for.
+"""Products with weights that are stored in fewer bits: cuBLASLt multiplies the converted elements.
 
-It has no product that converts them. Who uses it keeps weights as elements, so these are made before anything is timed.
+It has no product that converts them. A user of it would keep weights as elements, so these are made before the timing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class ConvertedGemm:
     """One product."""
 
     def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int) -> None:
-        """Addresses of the weights of each slot, and of what is added to each row, 0 for nothing.
+        """Takes the addresses of each slot's weights, and of what is added to each row, 0 for nothing.
 
         Raises:
-            WorkerError: the library offers no algorithm.
+            WorkerError: the library has no algorithm.
         """
         self._weights = {address: _elements(address, op, dtype) for address in weights}
         self._gemm = LibraryGemm(lt, op, dtype.row.library_type, row)
@@ -34,16 +34,16 @@ class ConvertedGemm:
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
-        """As `LibraryGemm` has it, and what its weights are."""
+        """As for `LibraryGemm`, plus the format of the weights."""
         call = self._gemm.recipe(op, algorithm=algorithm)
-        steps = [f"weights are {op.weights} converted before", *filter(None, [call.afterwards])]
+        steps = [f"weights are {op.weights}, converted beforehand", *filter(None, [call.afterwards])]
         return replace(call, afterwards=", ".join(steps))
 
     def launch(self, a: int, w: int, c: int, addend: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
         """As `LibraryGemm` has it.
 
         Raises:
-            WorkerError: the library refuses the algorithm after all.
+            WorkerError: the library refuses the algorithm.
         """
         elements = int(self._weights[w].data.ptr)
         self._gemm.launch(a, elements, c, addend, workspace, stream, algorithm=algorithm)

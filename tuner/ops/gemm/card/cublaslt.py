@@ -1,4 +1,4 @@
-"""The few calls of cuBLASLt that one GEMM in nn.Linear layout needs, by ctypes.
+"""The few calls of cuBLASLt that one GEMM in nn.Linear layout needs, through ctypes.
 
 Source: cuBLAS library documentation, "Using the cuBLASLt API" (types, attributes and enumerators by number).
 """
@@ -20,7 +20,7 @@ from tuner.workers.source.library_epilogue import describe, split_epilogue
 COMPUTE_32F = 68
 R_32F = 0
 DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
-#: Whether sums may keep fewer bits than fp32 has.
+#: Whether sums may have fewer bits than fp32.
 _DESC_FAST_ACCUM = 25
 PREFERENCE_MAX_WORKSPACE_BYTES = 1
 OP_N, OP_T = 0, 1
@@ -36,9 +36,9 @@ ALGORITHM_ATTRIBUTES: dict[str, tuple[int, Any]] = {
     "inner_shape_id": (7, c_uint16),
     "cluster_shape_id": (8, c_uint16),
 }
-#: What PyTorch gives cuBLASLt on Hopper, bytes.
+#: The workspace that PyTorch gives cuBLASLt on Hopper, bytes.
 WORKSPACE_BYTES = 32 * 2**20
-#: Algorithms that the heuristic is requested.
+#: Number of algorithms that are requested from the heuristic.
 NUM_ALGORITHMS = 8
 
 
@@ -54,7 +54,7 @@ class Heuristic(ctypes.Structure):
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """The library itself, without a handle; that takes no card, and some tenths of a second once.
+    """The library itself, without a handle; this needs no card, and takes some tenths of a second once.
 
     Raises:
         WorkerError: it is not installed.
@@ -63,7 +63,7 @@ def load_library() -> ctypes.CDLL:
 
     try:
         path = load_nvidia_dynamic_lib("cublasLt").abs_path
-    except Exception as error:  # the finder raises several kinds
+    except Exception as error:  # the finder raises several types
         raise WorkerError(f"cuBLASLt cannot be loaded: {error}") from error
     return ctypes.CDLL(path)
 
@@ -75,7 +75,7 @@ class CublasLt:
         """Loads the library.
 
         Raises:
-            WorkerError: it is not installed, or refuses the card.
+            WorkerError: it is not installed, or does not support the card.
         """
         self._lib = load_library()
         self._lib.cublasLtGetVersion.restype = c_size_t
@@ -84,7 +84,7 @@ class CublasLt:
         self.call("cublasLtCreate", byref(self.handle))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls `name` and raises WorkerError unless it answers success."""
+        """Calls `name`, and raises WorkerError if it fails."""
         status = getattr(self._lib, name)(*arguments)
         if status != 0:
             raise WorkerError(f"{name} failed with cublasStatus {status}")
@@ -94,10 +94,10 @@ class CublasLt:
         return getattr(self._lib, name)
 
     def algorithms(self, descriptor: c_void_p, a: c_void_p, b: c_void_p, d: c_void_p) -> list[Heuristic]:
-        """What the heuristic offers for a product with these layouts, the likeliest first.
+        """The heuristic's algorithms for a product with these layouts, the best guess first.
 
         Raises:
-            WorkerError: the library offers none.
+            WorkerError: the library has none.
         """
         preference, limit, found = c_void_p(), c_size_t(WORKSPACE_BYTES), c_int(0)
         self.call("cublasLtMatmulPreferenceCreate", byref(preference))
@@ -122,16 +122,16 @@ class CublasLt:
 class LibraryGemm:
     """C = activation(A W^T + bias) + R by the library, to which our row-major C[m, n] is a column-major D[n, m].
 
-    It does what `split_epilogue` leaves to it; n is the rows of W, two for each column of a gated op.
+    It computes what `split_epilogue` gives it; n is the rows of W, two for each column of a gated op.
     """
 
     def __init__(
         self, lt: CublasLt, op: TileOp, data_type: VendorType, bias_address: int, out_type: VendorType | None = None
     ) -> None:
-        """Asks the heuristic for its algorithms; `data_type` is that of all operands, where `out_type` is not D's.
+        """Requests algorithms from the heuristic; `data_type` is that of all operands; D may have another, `out_type`.
 
         Raises:
-            WorkerError: the library offers none.
+            WorkerError: the library has none.
         """
         self._lt = lt
         self._data_type = data_type
@@ -140,14 +140,14 @@ class LibraryGemm:
         #: Whether it adds a residual.
         self.can_add = "residual" in does
         fused = (op.activation if "activation" in does else Activation.IDENTITY).row.library
-        assert fused is not None, "split_epilogue leaves to it what it has"
+        assert fused is not None, "split_epilogue gives it only what it supports"
         self._fused = fused[has_bias]
         self._descriptor = c_void_p()
         lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
         self._set(DESC_TRANSA, c_int32(OP_T))
         self._set(_DESC_TRANSB, c_int32(OP_N))
         self._set(_DESC_EPILOGUE, c_uint32(self._fused.number))
-        if out_type is not None:  # of elements of 8 bits, as PyTorch asks for it
+        if out_type is not None:  # for 8-bit elements, as PyTorch requests it
             self._set(_DESC_FAST_ACCUM, c_int8(1))
         if has_bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
@@ -180,11 +180,11 @@ class LibraryGemm:
 
     @property
     def num_algorithms(self) -> int:
-        """How many the heuristic offers, the likeliest first."""
+        """Number of algorithms of the heuristic, the best guess first."""
         return len(self._algorithms)
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
-        """How to make this call by the heuristic's `algorithm`-th choice."""
+        """How to make this call with the heuristic's `algorithm`-th choice."""
         chosen, rest = self._algorithms[algorithm], split_epilogue(op)[1]
         return LibraryCall(
             op=op.name,
@@ -201,7 +201,7 @@ class LibraryGemm:
         )
 
     def _attributes(self, chosen: Heuristic) -> dict[str, int]:
-        """What the algorithm's attributes are; one that this version of the library does not know is left out."""
+        """The algorithm's attributes; those that this version of the library does not know are left out."""
         found = {}
         for name, (attribute, kind) in ALGORITHM_ATTRIBUTES.items():
             value, written = kind(0), c_size_t(0)
@@ -217,7 +217,7 @@ class LibraryGemm:
         WORKSPACE_BYTES. A `residual` of 0 is not added.
 
         Raises:
-            WorkerError: the library refuses the algorithm after all.
+            WorkerError: the library refuses the algorithm.
         """
         adds = self.can_add and residual != 0
         one, beta, added = c_float(1.0), c_float(float(adds)), residual if adds else c

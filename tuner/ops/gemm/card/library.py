@@ -21,7 +21,7 @@ from tuner.workers.timing.library_choice import Picked
 
 
 class LibraryRunner:
-    """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do.
+    """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for the rest of it.
 
     They run one after another; independent ops also side by side, each on its own stream. In a chain with norms,
     residuals are added by the products (beta = 1) or by the norms' kernels.
@@ -53,7 +53,7 @@ class LibraryRunner:
         #: Products that run side by side must not share one.
         self._workspaces = [cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8) for _ in range(num_streams)]
         self._sides = [SideStream() for _ in range(num_streams - 1)]
-        #: Per op, which of the heuristic's algorithms.
+        #: The chosen algorithm of the heuristic for each op.
         self.choices = (0,) * len(self._gemms)
         self._beside = self._adds_in_norms = False
 
@@ -63,16 +63,16 @@ class LibraryRunner:
         return self._norms.can_add
 
     def use(self, picked: Picked) -> None:
-        """Runs as was picked from now on."""
+        """From now on, runs with this choice."""
         self.choices, self._beside, self._adds_in_norms = picked.choices, picked.beside, picked.adds_in_norms
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
-        """Per op, how many the heuristic offers."""
+        """Number of the heuristic's algorithms for each op."""
         return tuple(gemm.num_algorithms for gemm in self._gemms)
 
     def recipe(self) -> LibraryRecipe:
-        """How to call the library as this does. Of an op of another kind it has no call."""
+        """How this calls the library. It has no call for an op of another kind."""
         ops = zip(self._gemms, self._ops, self.choices, strict=True)
         found = (gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
         calls = tuple(call for call in found if call is not None)
@@ -84,18 +84,18 @@ class LibraryRunner:
             self.enqueue_some(ops, stream, 0, len(ops))
             return
         self._norms.begin()
-        for index, buffer in enumerate(ops):  # several may read one normed input
+        for index, buffer in enumerate(ops):  # several may read one normalized input
             self._norms.input_of(index, buffer)
         forked = [side.fork(stream) for side in self._sides]
         self._launch(0, ops[0], stream, self._workspaces[0])
         for index, (side, own) in enumerate(zip(self._sides, forked, strict=True), start=1):
-            with side.stream:  # where an elementwise kernel goes
+            with side.stream:  # the stream of an elementwise kernel
                 self._launch(index, ops[index], own, self._workspaces[index])
         for side in self._sides:
             side.join(stream)
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues those of a run's ops alone, one after the other; a run begins with the first one."""
+        """Enqueues only these ops of a run, one after the other; a run begins with the first one."""
         if begin == 0:
             self._norms.begin()
         for index in range(begin, end):
@@ -123,11 +123,11 @@ class LibraryRunner:
         return None
 
     def overwritten(self) -> str:
-        """The library has no memory that it must not write but the problem's."""
+        """Empty: the library has no memory of its own that must not be overwritten."""
         return ""
 
     def poison(self) -> None:
-        """Gate and up projections, normed tensors."""
+        """Gate and up projections, normalized tensors."""
         self._norms.poison()
         for sums in self._sums:
             if sums is not None:

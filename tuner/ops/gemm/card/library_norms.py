@@ -1,7 +1,7 @@
-"""What the library's path does for norms: a kernel before the products that read a normed tensor.
+"""The library's norms: a kernel before the products that read a normalized tensor.
 
 There, RMSNorm is a separate kernel, which may also add the residual of the product before it. A library's user has the
-norm's weight in that kernel; here it is folded into the next weights, as it is for our kernels.
+norm's weight in that kernel; here it is folded into the next weights, as for our kernels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024
 
 
 class LibraryNorms:
-    """The normed tensors of a workload, and the kernel that makes them."""
+    """The normalized tensors of a workload, and the kernel that makes them."""
 
     def __init__(self, workload: Workload, tools: Any) -> None:
         """`tools` has the kernel `tuner_norm` of each dtype.
@@ -35,7 +35,7 @@ class LibraryNorms:
         self._workload = workload
         self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))
         dtype = bits_type(workload.dtype)
-        #: The normed tensors, by tensor and eps; several ops may read one.
+        #: The normalized tensors, by tensor and eps; several ops may read one.
         self._normed: dict[tuple[str, float], Any] = {}
         for op in workload.tile_ops:
             if op.norm:
@@ -59,7 +59,7 @@ class LibraryNorms:
         return is_plain and len({one for one in self._normed if one[0] == op.name}) == 1
 
     def begin(self) -> None:
-        """A new run of the workload: nothing is normed yet."""
+        """Begins a new run of the workload: nothing is normalized yet."""
         self._done.clear()
 
     def sums_of(self, op_index: int) -> int:
@@ -67,13 +67,15 @@ class LibraryNorms:
         return int(self._sums[op_index].data.ptr) if op_index in self._sums else 0
 
     def add(self, op_index: int, buffer: OpBuffers) -> None:
-        """Adds the residual of a product in `sums_of` and norms it, on the current stream."""
+        """Adds the residual of a product in `sums_of` and normalizes the sum, on the current stream."""
         op = self._workload.tile_ops[op_index]
         key = next(one for one in self._normed if one[0] == op.name)
         self._launch(key, self.sums_of(op_index), buffer.residual, buffer.c)
 
     def input_of(self, op_index: int, buffer: OpBuffers) -> int:
-        """The address of what the op's product reads; normed on the current stream, where nobody did in this run."""
+        """The address of the input of the op's product; normalized on the current stream, if that has not happened in
+        this run.
+        """
         op = self._workload.tile_ops[op_index]
         if not op.norm:
             return buffer.a
@@ -83,7 +85,7 @@ class LibraryNorms:
         return int(self._normed[key].data.ptr)
 
     def poison(self) -> None:
-        """NaN wherever the next run must write."""
+        """Writes NaN wherever the next run must write."""
         for array in (*self._normed.values(), *self._sums.values()):
             fill(array, self._workload.dtype.row.nan_bits)
 
@@ -101,7 +103,9 @@ class LibraryNorms:
 def _check(op: TileOp) -> None:
     if op.norm != op.source:
         problem = f"{op.name} reads {op.source} with the norm of {op.norm}"
-        raise WorkerError(f"{problem}: the library's path has a norm of what an op reads alone")
+        raise WorkerError(f"{problem}: the library's path only supports the norm of the tensor that the op reads")
     longest = _MAX_THREADS * _TIMES * (_WIDTH if op.k % _WIDTH == 0 else 1)
     if op.k > longest:
-        raise WorkerError(f"{op.name} norms rows of {op.k}: the library's path has a norm of up to {longest} of them")
+        raise WorkerError(
+            f"{op.name} normalizes rows of {op.k} elements: the library's path supports at most {longest}"
+        )

@@ -19,7 +19,7 @@ from tuner.workers.source.tools import kernel_of
 EPILOGUE_WIDTH = 8
 #: Threads of a CTA of `tuner_rotary`, and of the other kernels; the maximum CTAs of a launch.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
-#: The parts that the kernel of sums in another type applies, and the fields with its factors.
+#: The parts that the kernel for sums of another type applies, and the fields with its factors.
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
 _FACTORS = ("channel_scale_factors", "output_scale_factor")
 #: Types of a part's numbers, as its kernel takes them.
@@ -34,7 +34,7 @@ class LibraryParts:
         self._tools, self._dtype = tools, dtype
 
     def enqueue(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
-        """All that is left, on the current stream; `sums` [m, rows of W] is where the product went."""
+        """Enqueues the rest of the epilogue, on the current stream; `sums` [m, rows of W] is the product's output."""
         columns = op.weight_rows
         if self._dtype.sums is not self._dtype:
             if has_sums(op, self._dtype):
@@ -55,10 +55,10 @@ class LibraryParts:
             sums = out
 
     def _scale(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
-        """Factors, activation, gate and rounding in one kernel, as the users of a library have it.
+        """Factors, activation, gate and rounding in one kernel, as a user of the library would write it.
 
         Raises:
-            WorkerError: it does not do a part of the op's.
+            WorkerError: it does not support a part of the op.
         """
         stored, parts = op.stored_in(self._dtype), {_name_of(part): part for part in split_epilogue(op)[1]}
         if others := [part.step(op) for name, part in parts.items() if name not in _SCALED]:
@@ -84,7 +84,7 @@ def _name_of(part: Part) -> str:
 
 
 def has_sums(op: TileOp, dtype: Dtype) -> bool:
-    """Whether the library's product leaves sums, and a kernel makes C of them."""
+    """Whether the library's product only computes sums, from which a kernel makes C."""
     is_scaled = dtype.sums is not dtype and (op.stored_in(dtype) is not dtype.sums or bool(split_epilogue(op)[1]))
     return op.rows_per_column > 1 or is_scaled
 
@@ -104,7 +104,7 @@ def _finish(function: Any, parts: Parts, op: Product, columns: int, sums: int, o
 
 
 def _turn(function: Any, op: Product, sums: int, buffer: OpBuffers) -> None:
-    """Turns queries and keys, and writes to the cache."""
+    """Rotates queries and keys, and writes to the cache."""
     of, at = op.written_cache, buffer.parts
     assert of is not None, op.name
     addresses = (sums, buffer.c, *(at.get(name, 0) for name in ("keys", "values", "lengths", "pages", "frequencies")))

@@ -1,7 +1,7 @@
 """Products by PyTorch's own calls, on the same buffers.
 
-What a model written in PyTorch does: `linear`, an activation and an RMSNorm per op, eager or compiled. Inputs, weights
-and biases are those of the problem's slots, in the order of the chain.
+The calls of a model written in PyTorch: `linear`, an activation and an RMSNorm per op, eager or compiled. Inputs,
+weights and biases are those of the problem's slots, in the order of the chain.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def torch_chain(data: ProblemData, calls: TorchCalls) -> TorchGraph:
     if stored := next((op.weights for op in data.workload.tile_ops if op.weights), None):
         raise WorkerError(f"PyTorch has no product with weights in {stored}: compare without it")
     if any(op.norm not in ("", op.source) for op in data.workload.tile_ops):
-        raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
+        raise WorkerError("PyTorch has no call for the norm of a tensor that the op does not read: compare without it")
     chain = _Chain(torch, data)
     call = _compiled(torch, chain.run) if calls is TorchCalls.COMPILED else chain.run
     return TorchGraph(torch, data, chain.operands_of, call)
@@ -48,11 +48,11 @@ class _Chain:
         self._dtype_name = data.workload.dtype.row.array_name
 
     def operands_of(self, ops: tuple[OpBuffers, ...]) -> list[dict[str, Any]]:
-        """Operands of each op its tensors by their places in it."""
+        """The operands of each op, by the tensors' positions in it."""
         return [self._operands(op, buffer) for op, buffer in zip(self._data.workload.tile_ops, ops, strict=True)]
 
     def _operands(self, op: TileOp, buffer: OpBuffers) -> dict[str, Any]:
-        """The op's tensors, on the problem's own memory; None where it has none."""
+        """The op's tensors, in the problem's own memory; None if it has none."""
         rows = op.weight_rows
         shapes = {
             "a": (buffer.a, (op.m, op.k)),
@@ -69,7 +69,7 @@ class _Chain:
         return torch_tensor(self._torch, bits, self._dtype_name)
 
     def run(self, operands: list[dict[str, Any]]) -> dict[str, Any]:
-        """One run of the workload; the outputs that leave it, by op."""
+        """One run of the workload; its outputs, by op."""
         workload, outputs = self._data.workload, list[Any]()
         for index, (op, tensors) in enumerate(zip(workload.tile_ops, operands, strict=True)):
             producer = workload.producer_of(index)
@@ -88,7 +88,7 @@ class _Chain:
         return {op.name: output for op, output in zip(workload.tile_ops, outputs, strict=True) if workload.leaves(op)}
 
     def _norm(self, a: Any, eps: float) -> Any:
-        """As models write it, in fp32 and rounded at the end."""
+        """RMSNorm as models write it, in fp32 and rounded at the end."""
         wide = a.float()
         return (wide * self._torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(
             getattr(self._torch, self._dtype_name)
@@ -96,10 +96,10 @@ class _Chain:
 
 
 def _compiled(torch: Any, run: Call) -> Call:
-    """`run` by torch.compile, which happens at its first call."""
+    """`run` with torch.compile, which compiles at its first call."""
     with suppress(ImportError):
         from torch._inductor import select_algorithm
 
-        select_algorithm.PRINT_AUTOTUNE = False  # what it tries would fill the service's log
+        select_algorithm.PRINT_AUTOTUNE = False  # its progress would fill the service's log
     compiled: Call = torch.compile(run, mode=COMPILE_MODE, dynamic=False)
     return compiled

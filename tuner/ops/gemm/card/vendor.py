@@ -1,4 +1,4 @@
-"""cuBLASLt as the library of products that a workload is measured beside."""
+"""cuBLASLt as the library of products that a workload is compared with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.workers.gpu.tensors.data import ProblemData
 
 
 class CublasLtVendor:
-    """A `Vendor` with a handle of its own."""
+    """A `Vendor` with its own handle."""
 
     workspace_bytes = WORKSPACE_BYTES
 
@@ -21,13 +21,13 @@ class CublasLtVendor:
         """Loads the library.
 
         Raises:
-            WorkerError: it is not installed, or refuses the card.
+            WorkerError: it is not installed, or does not support the card.
         """
         self._lt = CublasLt()
         self.version = self._lt.version
 
     def tile_library(self, data: ProblemData, tools: Any) -> LibraryRunner:
-        """Products, and the kernels that other kinds of tile ops have to measure beside."""
+        """Products, and the kernels of other kinds of tile ops that are compared with."""
         return LibraryRunner(self._lt, data, tools)
 
     def batched(self, dtype: Dtype, shape: BatchedShape) -> BatchedGemm:

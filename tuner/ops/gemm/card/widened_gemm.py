@@ -1,4 +1,4 @@
-"""Products of an element type that cuBLASLt does not know: it multiplies them as fp32, into which they are widened."""
+"""Products of an element type that cuBLASLt does not support: it multiplies them as fp32, to which they are widened."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _THREADS, _MAX_CTAS = 256, 4096
 
 
 class WidenedGemm:
-    """One product. Its weights, and what its epilogue adds to each row, were widened before: who has no library for a
-    type keeps them so. What a run reads and writes beside them is converted in each run."""
+    """One product. A product whose weights and epilogue inputs were widened beforehand, as a user without a library
+    for the type would do. Everything else that a run reads and writes is converted in each run."""
 
     def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any) -> None:
-        """Addresses of the weights of each slot, and of what is added to each row, 0 for nothing; `tools` has the
+        """Takes the addresses of each slot's weights, and of what is added to each row, 0 for nothing; `tools` has the
         kernels that convert.
 
         Raises:
-            WorkerError: the library offers no algorithm.
+            WorkerError: the library has no algorithm.
         """
         self._dtype = dtype
         self._widen = tools.get_function(kernel_of("tuner_widen", dtype))
@@ -52,16 +52,16 @@ class WidenedGemm:
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
-        """As `LibraryGemm` has it, and that its output is rounded."""
+        """As for `LibraryGemm`, plus that its output is rounded."""
         call = self._gemm.recipe(op, algorithm=algorithm)
         steps = [f"round to {self._dtype}", *filter(None, [call.afterwards])]
         return replace(call, afterwards=", ".join(steps))
 
     def launch(self, a: int, w: int, c: int, addend: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """As `LibraryGemm` has it; `stream` is the current one.
+        """As for `LibraryGemm`; `stream` is the current one.
 
         Raises:
-            WorkerError: the library refuses the algorithm after all.
+            WorkerError: the library refuses the algorithm.
         """
         wide_a, wide_c = int(self._a.data.ptr), int(self._c.data.ptr)
         _convert(self._widen, a, wide_a, self._a.size)
@@ -86,7 +86,7 @@ def product_of(
     """The library's product of an op; the addresses are those of `WidenedGemm`.
 
     Raises:
-        WorkerError: the library offers no algorithm.
+        WorkerError: the library has no algorithm.
     """
     if op.weights:
         return ConvertedGemm(lt, op, dtype, weights, row)

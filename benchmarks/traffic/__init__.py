@@ -1,1 +1,0 @@
-"""What published analytical models say of a pair's traffic, beside the simulator and the counters."""

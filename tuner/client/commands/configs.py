@@ -1,0 +1,28 @@
+"""What the commands about models check of their configs before anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from tuner.client.models.fields import check_fields
+from tuner.client.options.model_options import read_config
+from tuner.errors import InvalidInput
+
+
+def check_configs(paths: Iterable[Path], *, with_context: bool) -> None:
+    """Checks the names of the configs' fields, and reports the defaults that stand for missing ones.
+
+    Raises:
+        click.UsageError: a field is misspelt, or a size is missing.
+    """
+    for path in paths:
+        config = read_config(path)
+        try:
+            defaults = check_fields(config, with_context=with_context)
+        except InvalidInput as error:
+            raise click.UsageError(f"{path}: {error}") from error
+        if defaults:
+            click.echo(f"{path}: {config['model_type']}'s defaults are used: {', '.join(defaults)}", err=True)
