@@ -137,7 +137,7 @@ def test_a_server_whose_package_was_removed_keeps_the_job_and_says_what_it_lacks
     (found,) = [json.loads(line) for line in toys.client("jobs", "--json").splitlines()]
     assert (found["id"], found["state"]) == (job["id"], "succeeded")
     assert found["pair"]["kind"] == "unknown"
-    assert found["pair"]["unknown_kinds"] == ["epilogue:column_scale", "epilogue:outer", "epilogue:softcap"]
+    assert found["pair"]["unknown_kinds"] == ["epilogue:column_scale", "epilogue:outer"]
     assert found["pair"]["ops"][1]["epilogue"] == [{"part": "softcap", "cap": 30.0}]
 
 
